@@ -270,13 +270,13 @@ def test_a_script_may_have_the_name_of_the_command(path: Path, tmp_path: Path) -
 @pytest.mark.parametrize("word", ["entry", "component"])
 def test_dimensions_of_the_engine_are_reserved(word: str) -> None:
     content = tf.index_value((3, 4), [5], np.ones(1))
-    with pytest.raises(ValueError, match=f"'{word}' is a dimension that TENS files can have"):
+    with pytest.raises(ValueError, match=f"'{word}' is reserved for a dimension of TENS files"):
         xr.open_dataset(content, engine="tensorfmt", dims=(word, "j"))
 
 
 def test_an_empty_file_says_so() -> None:
     with pytest.raises(
-        TensorFormatError, match="magic number at byte 0: nothing, as the file is empty"
+        TensorFormatError, match="magic number at byte 0: no bytes, the file is empty"
     ):
         xr.open_dataset(b"", engine="tensorfmt")
 
@@ -461,12 +461,12 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"name": "x"}, "names its variables itself; use ds.rename"),
+        ({"name": "x"}, "contains variable names; use ds.rename"),
         ({"sparse": "stored"}, "stores all elements"),
         ({"sparse": "dense"}, "stores all elements"),
         ({"fill_value": 1.0}, "defines the value"),
         ({"text_errors": "surrogateescape"}, "labels"),
-        ({"apply_unit": True}, "states no unit"),
+        ({"apply_unit": True}, "has no unit"),
     ],
 )
 def test_options_that_a_format_does_not_declare_are_refused(

@@ -207,7 +207,7 @@ class TestKeysAndDims:
     @pytest.mark.parametrize(
         ("dims", "message"),
         [
-            (("row", "col"), "names the dimensions of one variable, but the file holds 2"),
+            (("row", "col"), "names the dimensions of one variable, but the file has 2"),
             ({"w": ("b", "col")}, "the name of the variable 'b'"),
             ({"w": ("w", "col")}, "is both a variable and one of its dimensions"),
             ({"v": ("row", "col")}, "names dimensions of 'v', but the variables are 'w', 'b'"),

@@ -110,9 +110,9 @@ REFUSED = {
         "'w' twice",
     ),
     "offset in the header": (archive(53, "<Q", 64), "the data of 'w' at byte 64: bytes 64 to 112"),
-    "offset past the end": (archive(53, "<Q", 10**6), r"the end at byte \d+; the file is incompl"),
+    "offset past the end": (archive(53, "<Q", 10**6), r"the end at byte \d+; the file is trunc"),
     "offset of 2^63": (archive(53, "<Q", 2**63), "the data of 'w'"),
-    "overlap": (archive(53, "<Q", 160), "the data of 'b' at byte 192: .*those of 'w' end"),
+    "overlap": (archive(53, "<Q", 160), "the data of 'b' at byte 192: .*those of 'w', which end"),
     # the record of the published text
     "too high a rank in a literal record": (
         patched(
@@ -151,7 +151,7 @@ REFUSED = {
     "offset of a descriptor": (snapshot(78, "<Q", 65), "the data of 'w' at byte"),
     "more tensors than keys": (
         snapshot(28, "<I", 3),
-        "the count of tensors at byte 54: 3, expected up to 2, as there are keys",
+        "the count of tensors at byte 54: 3, expected at most the 2 keys",
     ),
     "bytes after the data": (
         mf.snapshot(TENSORS) + b"\0",
@@ -169,15 +169,18 @@ REFUSED = {
     # snapshot 300
     "draft": (
         struct.pack("<4sHHQQQQ", b"MAG!", 300, 0, 40, 2, 4096, 0) + bytes(40),
-        "aux at byte 8: 0x28, expected 0 or 1; the header is damaged, or that of a draft",
+        "aux at byte 8: 0x28, expected 0 or 1; the header is corrupt, or a draft",
     ),
     "aux of 300": (
         patched(mf.document(TENSORS), 8, "<I", 2),
         "aux at byte 8: 0x2, expected 0 or 1",
     ),
-    "document in the header": (patched(mf.document(TENSORS), 12, "<Q", 12), "places of document"),
-    "document past the data": (patched(mf.document(TENSORS), 20, "<Q", 5000), "places of document"),
-    "document too long": (patched(mf.document(TENSORS), 20, "<Q", 2**40), "places of document"),
+    "document in the header": (patched(mf.document(TENSORS), 12, "<Q", 12), "offsets of document"),
+    "document past the data": (
+        patched(mf.document(TENSORS), 20, "<Q", 5000),
+        "offsets of document",
+    ),
+    "document too long": (patched(mf.document(TENSORS), 20, "<Q", 2**40), "offsets of document"),
     "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: truncated by the end"),
     "data length": (patched(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
     "no JSON": (text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
@@ -220,11 +223,11 @@ REFUSED = {
     "negative offset": (entry(offset=-1), "the offset of 'w' at byte 44: -1"),
     "offset beyond": (
         entry(offset=4096),
-        "the data of 'w' at byte 8192: bytes 8192 to 8240, expected a place between byte 4096",
+        "the data of 'w' at byte 8192: bytes 8192 to 8240, expected a range between byte 4096",
     ),
     "offset of 300": (
         entry(offset=4064),
-        "the data of 'b' at byte 8192: .*, expected data after byte 8208, where those of 'w' end",
+        "the data of 'b' at byte 8192: .*, expected data after those of 'w', which end at byte 8208",
     ),
     "half a pair": (
         text(
@@ -244,7 +247,7 @@ REFUSED = {
             {"w": put(np.zeros(1250, np.float32)), "b": put(WEIGHTS[0])},
             change=lambda content: content["tensor_map"]["b"].update(offset=4096),
         ),
-        "the data of 'b' at byte 8192: .*, expected data after byte 9096, where those of 'w' end",
+        "the data of 'b' at byte 8192: .*, expected data after those of 'w', which end at byte 9096",
     ),
     "data of no tensor": (
         mf.document(

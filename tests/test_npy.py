@@ -143,8 +143,8 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
     "days": (np.zeros(2, "M8[D]"), r"convert it by .astype\('M8\[s\]'\)"),
     "25 s": (np.zeros(2, "m8[25s]"), r"convert it by .astype\('m8\[s\]'\)"),
     "generic times": (np.zeros(2, "m8"), r"convert it by .astype\('m8\[s\]'\)"),
-    "raw bytes": (np.zeros(2, "V3"), "what other packages call bfloat16 or float8"),
-    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "what other packages call bfloat16 or float8"),
+    "raw bytes": (np.zeros(2, "V3"), "bfloat16 and float8 of other packages"),
+    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "bfloat16 and float8 of other packages"),
 }
 
 
@@ -155,7 +155,7 @@ def test_dtypes_that_xarray_cannot_hold_are_refused(name: str) -> None:
     with pytest.raises(TensorFormatError, match=f"the dtype of the array at byte 0: .*{message}"):
         opened(saved(values))
     with pytest.warns(
-        TensorFormatWarning, match=f"the dtype of the array 'b' at .*{message}.*left"
+        TensorFormatWarning, match=f"the dtype of the array 'b' at .*{message}.*omitted"
     ):
         assert list(opened(zipped(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
 
@@ -242,7 +242,7 @@ def test_compressed_members_are_refused_with_the_way_out() -> None:
 
 def test_members_that_are_no_arrays_are_left_out_with_a_warning() -> None:
     content = archive(("a.npy", saved(np.arange(3))), ("README", b"text"))
-    with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*left out"):
+    with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*omitted"):
         assert list(opened(content)) == ["a"]
 
 
@@ -255,7 +255,7 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
     moved = bytearray(good)
     moved[0] = 0
     return {
-        "cut off": (good[:-30], "the directory of the zip at byte .*cut off or damaged"),
+        "cut off": (good[:-30], "the directory of the zip at byte .*truncated or corrupt"),
         "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
         "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
@@ -263,7 +263,7 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
         "no array": (archive(("a.npy", b"text")), "magic and version of the array 'a' at byte 35"),
         "values cut off": (
             archive(("a.npy", saved(np.arange(3))[:-8])),
-            "the member 'a' at byte 0: 144 bytes, expected 152 for its shape",
+            "the member 'a' at byte 0: 144 bytes, expected 152 bytes for shape",
         ),
     }
 
@@ -284,7 +284,7 @@ def test_damaged_members_are_refused_if_there_are_no_others(name: str) -> None:
 
 def test_a_damaged_member_is_left_out_with_a_warning() -> None:
     content = archive(("a.npy", saved(np.arange(3))[:-8]), ("b.npy", saved(np.arange(4))))
-    with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*left out"):
+    with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*omitted"):
         ds = opened(content)
     assert list(ds) == ["b"]
     np.testing.assert_array_equal(ds.b, np.arange(4))

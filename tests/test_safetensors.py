@@ -213,13 +213,13 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
     "offsets backwards": (file_of({"a": entry("U8", [0], [2, 1])}), "the data_offsets of 'a'"),
     "a hole": (
         file_of({"a": entry(), "b": entry(offsets=[3, 5])}, b"abcde"),
-        "the data_offsets of 'b' at byte .*overlap nor have holes",
+        "the data_offsets of 'b' at byte .*cannot overlap or have gaps",
     ),
     "an overlap": (
         file_of({"a": entry(), "b": entry(offsets=[1, 3])}, b"abc"),
         "the data_offsets of 'b'",
     ),
-    "data past the end": (file_of({"a": entry()}, b"a"), "the data at byte .*incomplete"),
+    "data past the end": (file_of({"a": entry()}, b"a"), "the data at byte .*truncated"),
     "more data": (file_of({"a": entry()}, b"abc"), "the end of the data at byte .*1 more bytes"),
     "metadata that are no strings": (file_of({"__metadata__": {"a": 1}}), "__metadata__"),
     "metadata that are a list": (file_of({"__metadata__": []}), "__metadata__"),
@@ -331,8 +331,16 @@ def test_files_of_an_index_are_opened_at_once(memory: MemoryFileSystem, monkeypa
 
 
 INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "a path": ({"weight_map": {"a": "../x"}}, TensorFormatError, "names of files beside the index"),
-    "a number": ({"weight_map": {"a": 3}}, TensorFormatError, "names of files beside the index"),
+    "a path": (
+        {"weight_map": {"a": "../x"}},
+        TensorFormatError,
+        "names of files in the directory of the index",
+    ),
+    "a number": (
+        {"weight_map": {"a": 3}},
+        TensorFormatError,
+        "names of files in the directory of the index",
+    ),
     "no map": ({"weight_map": []}, TensorFormatError, "'weight_map'"),
     "metadata": ({"metadata": 3}, TensorFormatError, "'metadata'"),
     "no file": (
@@ -363,7 +371,7 @@ def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
     memory: MemoryFileSystem,
 ) -> None:
     put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
-    with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*left out"):
+    with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*omitted"):
         assert list(opened(f"memory://bucket/{INDEX}")) == ["b.w"]
 
 
@@ -385,5 +393,5 @@ def test_an_index_without_a_directory_is_refused() -> None:
 
 
 def test_an_index_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="one file is written, and not the index"):
+    with pytest.raises(ValueError, match="an index of several files cannot be written"):
         to_safetensors(xr.Dataset({"a": np.float32(1)}), tmp_path / INDEX)

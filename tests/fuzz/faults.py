@@ -57,7 +57,7 @@ FAULTS = (
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(
-        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensor.described",
+        "lengths that are no numbers", "mag", "formats._shared.keyed", "StoredTensor.from_document",
         " or not all(map(is_count, shape))", "",
     ),
     Fault(
@@ -67,7 +67,7 @@ FAULTS = (
         "if False:",
     ),
     Fault(
-        "a header that numpy's parser cannot tokenize", "npy", "formats.npy.read", "parse",
+        "a header that numpy's parser cannot tokenize", "npy", "formats.npy.read", "parse_array",
         "except (*_UNREADABLE, *_TOO_DEEP) as fault:", "except ValueError as fault:",
     ),
     Fault(
@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault(
         "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._scan",
-        "if most.max() >= self.total:", "if False:",
+        "if high.max() >= self.total:", "if False:",
     ),
 )  # fmt: skip
 """How soon some of them are found stands in `tests.fuzz.choices`."""

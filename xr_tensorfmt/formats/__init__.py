@@ -1,4 +1,4 @@
-"""The registry of formats: those of this package, and those that other packages offer."""
+"""Registry of built-in formats and of formats in other packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
 from xr_tensorfmt.sources.store_errors import redact
 
 GROUP = "xr_tensorfmt.formats"
-"""Entry points by which other packages offer formats."""
+"""Group of entry points for formats in other packages."""
 
 BUILT_IN: tuple[Format, ...] = (
     TensFormat(),
@@ -56,8 +56,8 @@ def _plugin_formats() -> tuple[Format, ...]:
     loaded: dict[str, Format] = {choice.name: choice for choice in BUILT_IN}
     for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            choice = _checked(entry.load(), loaded)
-        except Exception as error:  # noqa: BLE001  # whatever the import of another package raises
+            choice = _load_plugin(entry.load(), loaded)
+        except Exception as error:  # noqa: BLE001  # other packages can raise anything
             warnings.warn(
                 f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
                 "update or remove its package",
@@ -69,7 +69,7 @@ def _plugin_formats() -> tuple[Format, ...]:
     return tuple(loaded.values())[len(BUILT_IN) :]
 
 
-def _checked(plugin: Any, loaded: Collection[str]) -> Format:
+def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     """Return the format of another package. Raise an error if it breaks the contract."""
     if not (isinstance(plugin, type) and issubclass(plugin, Format)):
         raise TypeError("it is not a subclass of xr_tensorfmt.contract.Format")
@@ -80,7 +80,7 @@ def _checked(plugin: Any, loaded: Collection[str]) -> Format:
     suffixes = [suffix for suffix in choice.suffixes if not re.fullmatch(r"\.[^/A-Z]+", suffix)]
     magics = [magic for magic in choice.magics if not (isinstance(magic, bytes) and magic)]
     for attribute, unsupported, expected in (
-        ("name", choice.name in loaded or not choice.name, "a name of its own"),
+        ("name", choice.name in loaded or not choice.name, "a unique name"),
         ("title", not isinstance(choice.title, str), "a str"),
         ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
         ("magics", magics, "a tuple of non-empty bytes"),
@@ -92,28 +92,28 @@ def _checked(plugin: Any, loaded: Collection[str]) -> Format:
 
 
 def all_formats() -> Iterator[Format]:
-    """All formats: the built-in ones first, then those of other packages."""
+    """Yield the built-in formats, then the formats of other packages."""
     yield from BUILT_IN
     yield from _plugin_formats()
 
 
 def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
-    """Return the attributes by which the reader of any format has described a file."""
+    """Return the names of attributes that a reader of any format has set."""
     return {name for choice in all_formats() for name in choice.find_file_attrs(attrs)}
 
 
 def find_format(name: str) -> Format:
-    """The format of a name; ValueError where there is none."""
+    """Return the format with a name. Raise ValueError if the name is unknown."""
     for choice in all_formats():
         if choice.name == name:
             return choice
-    known = [choice.name for choice in all_formats()]
-    hint = did_you_mean(name, known)
-    raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, known))}")
+    names = [choice.name for choice in all_formats()]
+    hint = did_you_mean(name, names)
+    raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, names))}")
 
 
 def find_format_for_path(path: str) -> Format:
-    """The format in which a file of a name is written; ValueError where none has its suffix."""
+    """Return the format to write by the suffix of a path. Raise ValueError if there is none."""
     choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
     is_named = bool(choice.suffix_of(path))
     if is_named and choice.can_write:
@@ -132,24 +132,24 @@ def find_format_for_path(path: str) -> Format:
 
 
 def recognised(source: Source) -> bool:
-    """Whether a file can only be of one of the formats, by its content and perhaps its name."""
+    """Return whether a file certainly has one of the formats."""
     return _best_match(HeaderReader(source))[1] is Match.CERTAIN
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:
-    """Return the format of a name, or else the one that a file matches best."""
+    """Return the named format. Without a name, return the format that matches a file best."""
     if name is not None:
         return find_format(name)
     choice, match = _best_match(reader)
     has_magic = reader.head.startswith(choice.magics)
     foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
     if match is Match.NONE or foreign:
-        raise _unknown(reader, foreign or find_without_magic(reader))
+        raise _build_unknown_error(reader, foreign or find_without_magic(reader))
     return choice
 
 
 def _best_match(reader: HeaderReader) -> tuple[Format, Match]:
-    """Return the format that a file matches best; of equal ones that with the longest suffix."""
+    """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.name
     matches = [(choice, _match(choice, reader)) for choice in all_formats()]
     return max(matches, key=lambda pair: (pair[1], len(pair[0].suffix_of(path))))
@@ -163,7 +163,7 @@ def _match(choice: Format, reader: HeaderReader) -> Match:
         return Match(choice.match(reader))
     except (OSError, TensorFormatError):
         return Match.NONE
-    except Exception as error:  # noqa: BLE001  # whatever another package raises
+    except Exception as error:  # noqa: BLE001  # other packages can raise anything
         warnings.warn(
             f"the format {choice.name!r} cannot be compared with {reader.source.name}: {error!r}; "
             "update or remove its package",
@@ -174,18 +174,18 @@ def _match(choice: Format, reader: HeaderReader) -> Match:
 
 
 _DECLARED_OPTIONS = {
-    "name": "names its variables itself; use ds.rename",
+    "name": "contains variable names; use ds.rename",
     "sparse": "stores all elements; omit it",
-    "fill_value": "defines the value of elements that are not stored; leave it out",
-    "text_errors": "has no labels that need it; leave it out",
-    "verify": "has nothing to verify; leave it out",
-    "apply_unit": "states no unit; leave it out",
+    "fill_value": "defines the value of elements that are not stored; omit it",
+    "text_errors": "has no labels that need it; omit it",
+    "verify": "has no data to verify; omit it",
+    "apply_unit": "has no unit; omit it",
 }
-"""Options that a format must declare to be given them, and why other formats refuse them."""
+"""Options that a format must declare, with the reason and the hint of the error otherwise."""
 
 
 def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
-    """Read a file's header, and apply the embedded metadata."""
+    """Read the header of a file, and apply the embedded metadata."""
     _check_options(chosen, options)
     container = _check_ends(chosen.read(reader, options), options)
     if container.embedded is not None:
@@ -196,7 +196,7 @@ def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Containe
 
 
 def _check_ends(container: Container, options: OpenOptions) -> Container:
-    """Raise an error about bytes after an end if `verify` is True; else report them."""
+    """Report trailing bytes. Raise an error if `verify` is True."""
     findings: list[Finding] = []
     for end in container.ends:
         error = end.error
@@ -233,20 +233,20 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
             )
 
 
-def _unknown(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
-    """Return the error about a file of no format of this engine."""
+def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
+    """Build the error about an unsupported format."""
     if foreign is None:
-        nameless = (f"format={choice.name!r}" for choice in all_formats() if not choice.magics)
+        without_magic = (f"format={choice.name!r}" for choice in all_formats() if not choice.magics)
         hint = (
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
-            f"{', '.join(nameless)}"
+            f"{', '.join(without_magic)}"
         )
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
-    actual = f"{head!r}, the file" if head else "nothing, as the file"
+    actual = f"{head!r}, the file" if head else "no bytes, the file"
     names = ", ".join(choice.title for choice in all_formats())
-    expected = f"that of a format of this engine: {names}"
+    expected = f"a file of one of the formats {names}"
     return reader.error(
         "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0
     )

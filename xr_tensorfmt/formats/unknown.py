@@ -1,4 +1,4 @@
-"""Files of formats that this engine does not read: what they are, and what to do with them."""
+"""Recognise unsupported formats, so that errors can name them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
 
 
 class ForeignFormat(NamedTuple):
-    """Name of a format, as an error states it, and the next step."""
+    """Name and hint for an error."""
 
     title: str
     hint: str
@@ -46,7 +46,7 @@ _BY_MAGIC = {
 
 
 def find_by_magic(reader: HeaderReader) -> ForeignFormat | None:
-    """Return the foreign format whose magic number a file has, if any."""
+    """Return the unsupported format with the magic number of a file, if any."""
     if not reader.head:
         return ForeignFormat("empty", _FETCH)
     if reader.head.startswith(ZIP_MAGIC):
@@ -58,7 +58,7 @@ def find_by_magic(reader: HeaderReader) -> ForeignFormat | None:
 
 
 def find_without_magic(reader: HeaderReader) -> ForeignFormat | None:
-    """Return what a file without a magic number looks like, or None if that is unknown."""
+    """Guess the format of a file without magic number. Return None if it is unknown."""
     text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
     if "\ufffd" not in text and "".join(text.split()).isprintable():
         return _TEXT

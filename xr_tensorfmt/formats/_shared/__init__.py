@@ -1,1 +1,1 @@
-"""Code that several formats share, but not all."""
+"""Code shared by several formats."""

@@ -1,4 +1,4 @@
-"""Tensors under keys, of formats that have no names for dimensions."""
+"""Formats that store tensors under keys and do not name dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, Literal, Self, TypeGuard
 
 from xr_tensorfmt.contract import (
     EMBEDDED_KEY,
-    MAX_TENSOR_BYTES,
     Container,
     Dense,
     Document,
@@ -34,9 +33,9 @@ from xr_tensorfmt.contract import (
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor of a file; `offset` counts from the start of the file.
+    """A tensor of a file.
 
-    `source` is that file, where it is another one than was opened.
+    `source` is the file that contains the values, if it is not the opened file.
     """
 
     key: str
@@ -48,43 +47,41 @@ class StoredTensor:
     source: Source | None = None
 
     @classmethod
-    def of(
-        cls, path: str, key: str, shape: Sequence[int], element: Element, offset: int, at: int
+    def create(
+        cls, path: str, key: str, shape: Sequence[int], element: Element, offset: int, position: int
     ) -> Self:
-        """A tensor that is described at byte `at`; the errors of `check_size`."""
+        """Check the size of a tensor. `position` is the offset of its header."""
         item = element.stored.itemsize
-        nbytes = prod(shape) * item
-        if not 0 < nbytes <= MAX_TENSOR_BYTES:
-            check_size(path, shape, item, at)
-        return cls(key, tuple(shape), element, offset, nbytes)
+        check_size(path, shape, item, position)
+        return cls(key, tuple(shape), element, offset, prod(shape) * item)
 
     @classmethod
-    def described(
+    def from_document(
         cls, document: Document, key: str, shape: object, element: Element, offset: int
     ) -> Self:
-        """A tensor that a JSON document describes, whose shape is not yet checked."""
-        path, at = document.path, document.offset
+        """Check the shape and the size of a tensor that a JSON document describes."""
+        path, position = document.path, document.offset
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
-        check_rank(path, repr(key), len(shape), at)
-        return cls.of(path, key, shape, element, offset, at)
+        check_rank(path, repr(key), len(shape), position)
+        return cls.create(path, key, shape, element, offset, position)
 
     @property
     def stop(self) -> int:
-        """The byte after the data."""
+        """Offset of the first byte after the data."""
         return self.offset + self.nbytes
 
     @property
     def layout(self) -> Layout:
-        """How it is read and written."""
+        """Layout of the values."""
         if self.order == "F":
             return column_major(Dense(self.shape[::-1], self.element, self.offset))
         return Dense(self.shape, self.element, self.offset)
 
-    def tensor(self, dims: tuple[str, ...], facts: Mapping[str, Any]) -> Tensor:
-        """The variable that it becomes, with what else is known of it."""
+    def build_tensor(self, dims: tuple[str, ...], file_info: Mapping[str, Any]) -> Tensor:
+        """Build the variable. Its encoding includes `file_info`."""
         encoding = {
-            **facts,
+            **file_info,
             "key": self.key,
             "offset": self.offset,
             "order": self.order,
@@ -102,14 +99,14 @@ class StoredTensor:
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether a value of a JSON document is a number of things, which bools are not."""
+    """Return whether a JSON value is a non-negative integer below 2**63."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
 def check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
-    """Refuse keys that occur twice, and those that UTF-8 cannot encode."""
+    """Raise an error if a key is repeated or not encodable as UTF-8."""
     keys: set[str] = set()
-    hint = "the header is damaged"
+    hint = "the header is corrupt"
     for tensor in tensors:
         key = tensor.key
         if key in keys:
@@ -121,24 +118,24 @@ def check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
         keys.add(key)
 
 
-def default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
-    """Names for dimensions that nobody has named, none of which is a key."""
+def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:
+    """Return names for the dimensions of a tensor that differ from all keys."""
     names = [f"{key}_dim_{axis}" for axis in range(rank)]
     while not keys.isdisjoint(names):
         names = [f"{name}_" if name in keys else name for name in names]
     return tuple(names)
 
 
-def _dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
-    """Names for the dimensions of each tensor, none of which is a key."""
+def _name_dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
+    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
     keys = {tensor.key for tensor in tensors}
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
-            f"dims={requested!r} names the dimensions of one variable, but the file holds "
-            f"{len(keys)}; give a mapping of keys to such names"
+            f"dims={requested!r} names the dimensions of one variable, but the file has "
+            f"{len(keys)}; pass a mapping of keys to dimension names"
         )
     for tensor in tensors:
-        names = default_dims(tensor.key, len(tensor.shape), keys)
+        names = get_default_dims(tensor.key, len(tensor.shape), keys)
         if requested is not None:
             names = name_dims(requested, tensor.key, names)
         for name in names:
@@ -150,22 +147,26 @@ def _dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[s
         yield names
 
 
-def keyed_container(
+def build_container(
     path: str,
     options: OpenOptions,
     tensors: Sequence[StoredTensor],
-    facts: Mapping[str, Any],
+    file_info: Mapping[str, Any],
     metadata: Mapping[str, Any] = MappingProxyType({}),
     findings: Iterable[Finding] = (),
 ) -> Container:
-    """What a file becomes that holds tensors under keys, and metadata under names."""
+    """Build the container of a file with tensors under keys, and metadata."""
     check_keys(path, tensors)
-    dims = _dims(options.dims, tensors)
-    siblings = {each.source.name: each.source for each in tensors if each.source is not None}
+    dims = _name_dims(options.dims, tensors)
+    sources = [tensor.source for tensor in tensors if tensor.source is not None]
+    siblings = {source.name: source for source in sources}
     return Container(
-        tuple(each.tensor(names, facts) for each, names in zip(tensors, dims, strict=True)),
+        tuple(
+            tensor.build_tensor(names, file_info)
+            for tensor, names in zip(tensors, dims, strict=True)
+        ),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
-        encoding={"tensorfmt": facts},
+        encoding={"tensorfmt": file_info},
         siblings=tuple(siblings.values()),
         findings=tuple(findings),
         embedded=metadata.get(EMBEDDED_KEY),

@@ -1,8 +1,8 @@
-"""What formats write that hold tensors under keys and have no names for dimensions."""
+"""Write formats that store tensors under keys and do not name dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,36 +20,42 @@ from xr_tensorfmt.contract import (
     embed_variable,
     encode_attrs,
 )
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A tensor that will be written."""
+    """A variable to write under a key."""
 
     key: str
     variable: Variable
     conversion: Conversion
 
-    def stored(self, offset: int) -> StoredTensor:
-        """The tensor at an offset."""
+    def place(self, offset: int) -> StoredTensor:
+        """Return the tensor at an offset."""
         shape, element = self.variable.shape, self.conversion.element
         nbytes = prod(shape) * element.stored.itemsize
         return StoredTensor(self.key, shape, element, offset, nbytes)
 
-    def placed(self, offset: int) -> PlannedVariable:
-        """The values at an offset of the file."""
-        return PlannedVariable(self.variable, self.stored(offset).layout, self.conversion)
 
-
-def consecutive(entries: Sequence[Entry], alignment: int = 1) -> list[StoredTensor]:
-    """The tensors one after the other; their offsets count from the first of all data."""
+def place_tensors(entries: Iterable[Entry], alignment: int = 1) -> list[StoredTensor]:
+    """Place tensors one after the other. Offsets are relative to the first tensor."""
     tensors, stop = [], 0
-    for each in entries:
-        start = stop + -stop % alignment if each.variable.size else stop
-        tensors.append(each.stored(start))
+    for entry in entries:
+        start = stop + -stop % alignment if entry.variable.size else stop
+        tensors.append(entry.place(start))
         stop = tensors[-1].stop
     return tensors
+
+
+def plan_variables(
+    entries: Iterable[Entry], tensors: Iterable[StoredTensor], start: int
+) -> tuple[PlannedVariable, ...]:
+    """Plan the values of placed tensors whose offsets are relative to `start`."""
+    return tuple(
+        PlannedVariable(entry.variable, entry.place(start + tensor.offset).layout, entry.conversion)
+        for entry, tensor in zip(entries, tensors, strict=True)
+    )
 
 
 Coordinates = dict[str, Variable]
@@ -58,32 +64,36 @@ Coordinates = dict[str, Variable]
 def collect_entries(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
 ) -> tuple[list[Entry], Coordinates]:
-    """The tensors that are written, with coordinates, and the coordinates that are embedded.
+    """Return the variables and coordinates to store as tensors, and the coordinates to embed.
 
-    These are the ones that the format has no dtype for and, where `empty` is False, those without
-    elements.
+    A coordinate is embedded if the format does not support its dtype, or if it has no elements and
+    `empty` is False.
     """
     stored = dict(checked.variables)
     embedded: Coordinates = {}
-    for name, each in checked.coordinates.items():
-        has_dtype = each.dtype.name in elements or name in checked.encoding
-        (stored if has_dtype and (each.size or empty) else embedded)[name] = each
+    for name, coordinate in checked.coordinates.items():
+        has_dtype = coordinate.dtype.name in elements or name in checked.encoding
+        is_stored = has_dtype and (coordinate.size or empty)
+        (stored if is_stored else embedded)[name] = coordinate
     entries = [
-        Entry(key, each, checked.conversion(key, each, elements)) for key, each in stored.items()
+        Entry(key, variable, checked.conversion(key, variable, elements))
+        for key, variable in stored.items()
     ]
     return entries, embedded
 
 
-def embedded_variables(
+def embed_variables(
     checked: CheckedInput, entries: Sequence[Entry], coordinates: Coordinates
 ) -> EmbeddedMetadata:
-    """What is embedded of tensors that have attributes or dims of their own, and coordinates."""
-    keys = {each.key for each in entries}
+    """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
+    keys = {entry.key for entry in entries}
     tensors = {}
-    for each in entries:
-        variable = embed_variable(checked, each.key, each.variable)
-        if variable.attrs or variable.dims != default_dims(each.key, each.variable.ndim, keys):
-            tensors[each.key] = variable
+    for entry in entries:
+        variable = embed_variable(checked, entry.key, entry.variable)
+        if variable.attrs or variable.dims != get_default_dims(
+            entry.key, entry.variable.ndim, keys
+        ):
+            tensors[entry.key] = variable
     return EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
@@ -91,8 +101,8 @@ def embedded_variables(
     )
 
 
-def dataset_attributes(checked: CheckedInput) -> dict[str, Any]:
-    """Encode the attributes of the Dataset; one cannot have the name of the embedded metadata."""
+def encode_dataset_attrs(checked: CheckedInput) -> dict[str, Any]:
+    """Encode the attributes of the Dataset. The name of the embedded metadata is reserved."""
     if EMBEDDED_KEY in checked.attrs:
         raise ValueError(
             f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "

@@ -1,4 +1,4 @@
-"""Members of a zip that are stored as they are, so that parts of them can be read."""
+"""Uncompressed members of a zip."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from xr_tensorfmt.contract import (
 )
 
 ZIP_MAGIC = b"PK\x03\x04"
-"""What a member begins with, and so a zip that has one."""
+"""Magic number of a member, and of a zip that has members."""
 
-_HEADER = Struct("<4s5H3I2H")  # its name and extra fields follow
+_HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
 _ENCRYPTED = 1
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
-"""The record that ends a zip; a comment follows, whose length is in its last two bytes."""
+"""Magic number and size of the last record. Its last two bytes are the size of a comment."""
 
 _CHECKED_AT_ONCE = 16 << 20
 
-_DAMAGED = "the file is damaged; fetch it again"
+_CORRUPT = "the file is corrupt; fetch it again"
 
 _TAIL = 64 << 10
-"""Bytes at the end of a file in which its directory is looked for first."""
+"""Bytes read at the end of a file to find the directory."""
 
 _USUAL_NAME = 512
-"""Bytes that the name and the extra fields of a member rarely exceed."""
+"""Usual limit on the bytes of a name and extra fields, read with the header of a member."""
 
 
 def first_member(reader: HeaderReader) -> tuple[bytes, int]:
-    """The name of the first member and how it is compressed; an empty name if there is none."""
+    """Return the name and the compression of the first member. Without one, the name is empty."""
     head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         return b"", 0
@@ -47,10 +47,10 @@ def first_member(reader: HeaderReader) -> tuple[bytes, int]:
 
 
 class _File:
-    """A file for `zipfile`, which reads no more than a directory may have."""
+    """A file object for `zipfile` with a limit on each read."""
 
-    def __init__(self, reader: HeaderReader, most: int) -> None:
-        self._reader, self._most, self._size = reader, most, reader.source.size
+    def __init__(self, reader: HeaderReader, limit: int) -> None:
+        self._reader, self._limit, self._size = reader, limit, reader.source.size
         self._position = max(0, self._size - _TAIL)
         tail = self.read()
         record = tail.rfind(_END_OF_DIRECTORY)
@@ -65,12 +65,12 @@ class _File:
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._position)
-        count = left if size < 0 else min(size, left)
-        if count > self._most:
-            found, expected = f"{count} bytes", f"at most {self._most} bytes"
+        remaining = max(0, self._size - self._position)
+        count = remaining if size < 0 else min(size, remaining)
+        if count > self._limit:
+            actual, expected = f"{count} bytes", f"at most {self._limit} bytes"
             field = "the directory of the zip"
-            raise self._reader.error(field, found, expected, _DAMAGED, self._position)
+            raise self._reader.error(field, actual, expected, _CORRUPT, self._position)
         content = self._reader.read_field(self._position, count, "the zip")
         self._position += count
         return content
@@ -78,37 +78,37 @@ class _File:
 
 @dataclass(frozen=True)
 class Directory:
-    """The directory of a zip: its members, and the byte after the end of the zip."""
+    """Members of a zip, and the end of the zip."""
 
     members: Sequence[ZipInfo]
     end: End
 
 
-def read_directory(reader: HeaderReader, most: int) -> Directory:
-    """Read the directory of a zip, of at most `most` bytes, and refuse repeated names."""
-    file = _File(reader, most)
+def read_directory(reader: HeaderReader, limit: int) -> Directory:
+    """Read the directory of a zip. Raise an error if it exceeds `limit` bytes or repeats a name."""
+    file = _File(reader, limit)
     try:
         with ZipFile(file) as archive:
             members = archive.infolist()
     except TensorFormatError:
         raise
     except (BadZipFile, NotImplementedError, ValueError, error) as fault:
-        found, hint = f"not readable ({fault})", "the file is cut off or damaged; fetch it again"
-        field, expected = "the directory of the zip", "that of a complete zip"
+        actual, hint = f"not readable ({fault})", "the file is truncated or corrupt; fetch it again"
+        field, expected = "the directory of the zip", "a complete zip"
         start = max(0, reader.source.size - _TAIL)
-        raise reader.error(field, found, expected, hint, start) from fault
+        raise reader.error(field, actual, expected, hint, start) from fault
     names: set[str] = set()
     for member in members:
         if member.filename in names:
-            found, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
+            actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
             field = "the directory of the zip"
-            raise reader.error(field, found, "each name once", hint, member.header_offset)
+            raise reader.error(field, actual, "each name once", hint, member.header_offset)
         names.add(member.filename)
     return Directory(members, End(reader.source, file.stop, "the zip"))
 
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
-    """Compare the contents of members with their CRC-32, some MiB at a time."""
+    """Check the CRC-32 of members."""
     for member in members:
         field = f"the member {shorten(repr(member.filename))}"
         try:
@@ -129,30 +129,31 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
 
 
 def stored_content(
-    reader: HeaderReader, member: ZipInfo, field: str, hint: str, most: int = 0
+    reader: HeaderReader, member: ZipInfo, field: str, hint: str, length: int = 0
 ) -> tuple[int, bytes]:
-    """Where the content of a member begins, and so many of its first bytes.
+    """Return the offset of a member's content, and up to `length` of its first bytes.
 
-    TensorFormatError where it is not stored as it is, with a way out, or not within the file.
+    Raise TensorFormatError if the content is compressed, with the hint, or out of bounds.
     """
-    at, size = member.header_offset, reader.source.size
+    offset, size = member.header_offset, reader.source.size
 
-    def refused(found: str, expected: str, hint: str) -> TensorFormatError:
-        return reader.error(field, found, expected, hint, at)
+    def error(actual: str, expected: str, hint: str) -> TensorFormatError:
+        return reader.error(field, actual, expected, hint, offset)
 
     if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
-        found = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
-        raise refused(found, "a member that is stored as it is", hint)
-    stop = min(size, at + _HEADER.size + _USUAL_NAME + most)
-    head = reader.read_bytes(at, stop) if 0 <= at < stop else b""
+        actual = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
+        raise error(actual, "an uncompressed member", hint)
+    stop = min(size, offset + _HEADER.size + _USUAL_NAME + length)
+    head = reader.read_bytes(offset, stop) if 0 <= offset < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
-        expected = f"a header, which begins with {ZIP_MAGIC!r}"
-        raise refused("no header where the directory has it", expected, _DAMAGED)
+        raise error(
+            "no header at this offset", f"a header that begins with {ZIP_MAGIC!r}", _CORRUPT
+        )
     *_, name_length, extra_length = _HEADER.unpack_from(head)
-    start = at + _HEADER.size + name_length + extra_length
+    start = offset + _HEADER.size + name_length + extra_length
     if start + member.file_size > size:
-        found = f"{member.file_size} bytes from byte {start} on"
-        raise refused(found, f"bytes that end within the {size} of the file", _DAMAGED)
-    length = min(most, member.file_size)
-    content = head[start - at :][:length]
+        actual = f"{member.file_size} bytes from byte {start} on"
+        raise error(actual, f"bytes that end within the {size} bytes of the file", _CORRUPT)
+    length = min(length, member.file_size)
+    content = head[start - offset :][:length]
     return start, content if len(content) == length else reader.read_bytes(start, start + length)

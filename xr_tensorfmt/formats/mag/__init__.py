@@ -1,4 +1,4 @@
-"""MAG, the containers of magnetron: archives, snapshots and streams."""
+"""MAG files, written by magnetron: archives, snapshots and streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MagFormat(Format):
-    """MAG: many tensors under keys, and metadata."""
+    """MAG files. A file has tensors under keys, and metadata."""
 
     name = "mag"
     title = "MAG"
@@ -30,13 +30,13 @@ class MagFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file; the keywords are those of `to_mag`."""
+        """Plan a file with the keywords of `to_mag`."""
         from xr_tensorfmt.formats.mag.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Check padding and bytes at the end."""
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check padding."""
         from xr_tensorfmt.formats.mag.read import check  # noqa: PLC0415
 
-        return check(reader, container.parsed, most)
+        return check(reader, container.parsed, limit)

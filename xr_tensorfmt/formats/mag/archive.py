@@ -1,14 +1,13 @@
-"""Archive 1 and 100, of magnetron 0.1.2 and commits until December 2025, and streams before them.
+"""Archives of version 1 and 100, written until December 2025, and earlier streams.
 
-An archive is a header of 24 bytes, metadata records, tensor records, padding, and data. The text
-that was published describes another tensor record than any magnetron has written; it is read where
-a file has it.
+An archive has a header of 24 bytes, metadata records, tensor records, padding, and data. The
+published specification describes a different tensor record. It is read too, although no magnetron
+writes it.
 
-A stream, with the magic ``MAG&``, was written from April to July 2025: the same header, the marker
-KVDT, the marker THDR and a record for each tensor, the marker TDAT and the data without gaps.
-Source: ``magnetron_storage.c`` before commit 5a44451 and files that it wrote. Tensors that were not
-contiguous lie there as their memory was, under their logical shape; like magnetron itself this
-reads them in the order of rows.
+A stream has the magic number ``MAG&`` and was written from April to July 2025. It has the same
+header, the marker KVDT, the marker THDR, a record per tensor, the marker TDAT, and data without
+gaps. Source: ``magnetron_storage.c`` before commit 5a44451 and files written by it. It wrote
+non-contiguous tensors in the order of memory; like magnetron, this module reads them as C order.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
     ARCHIVE_100_DTYPES,
     ARCHIVE_ALIGNMENT,
-    DAMAGED,
+    CORRUPT,
     FOREIGN,
     INCOMPLETE,
     Contents,
@@ -42,27 +41,27 @@ from xr_tensorfmt.formats.mag.spec import (
 VERSIONS = (1, 100)
 
 FILLER = b"\xff"
-"""What the padding consists of; the published text does not mention it."""
+"""Byte of the padding. The specification does not mention padding."""
 
 MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
-"""Limits on the dimensions of a tensor: of the container, and of magnetron 0.1.2, which is also the
-number of lengths in a record of fixed size."""
+"""Limits on the rank of a tensor, of the container and of magnetron 0.1.2. Records of fixed size
+have `MAX_RANK_OF_VERSION_1` lengths."""
 
 MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
-"""Limits on the length of a key, of an archive and of a stream."""
+"""Limits on the size of a key, in an archive and in a stream."""
 
 _CHECKSUM_OFFSET = 8
-"""The checksum covers what follows it, up to the end of the records."""
+"""Offset of the checksum. It covers the following bytes up to the end of the records."""
 
 _KEY_LENGTH = Struct("<I")
 
 _INT64, _FLOAT64 = 1, 2
-"""Tags of metadata."""
+"""Type tags of metadata."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first bytes of an archive, and of a stream."""
+    """Header of an archive or a stream."""
 
     magic: bytes
     version: int
@@ -75,24 +74,24 @@ class Header:
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
-        """Read it; the errors of `HeaderReader.read_field`."""
+        """Read the header."""
         return cls(*cls.struct.unpack(reader.read_field(0, cls.struct.size, "the MAG header")))
 
-    def pack_before(self, records: bytes) -> bytes:
-        """The bytes of it and of records, with the checksum of what follows it."""
+    def pack(self, records: bytes) -> bytes:
+        """Encode the header with its checksum, and append the records."""
         content = self.struct.pack(*astuple(self)) + records
         start, stop = _CHECKSUM_OFFSET, _CHECKSUM_OFFSET + 4
         return content[:start] + pack("<I", crc32c(content[stop:])) + content[stop:]
 
 
 _METADATA = Struct("<I8s")
-"""Tag and value of an entry of the metadata; the key follows."""
+"""Type tag and value of a metadata record. The key follows."""
 
 _VALUES = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 
 
 def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
-    """Read all entries of the metadata."""
+    """Read the metadata records."""
     metadata: dict[str, int | float] = {}
     for number in range(count):
         what = f"metadata record {number}"
@@ -104,24 +103,24 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
         key = _read_key(cursor, what)
         if key in metadata:
             expected = "one metadata record for each key"
-            raise cursor.error("the key", f"{key!r} twice", expected, DAMAGED)
+            raise cursor.error("the key", f"{key!r} twice", expected, CORRUPT)
         (metadata[key],) = _VALUES[tag].unpack(raw)
     return metadata
 
 
 def pack_metadata(key: str, value: float) -> bytes:
-    """The bytes of an entry of the metadata."""
+    """Encode a metadata record."""
     tag = _INT64 if isinstance(value, int) else _FLOAT64
     return _METADATA.pack(tag, _VALUES[tag].pack(value)) + _pack_key(key)
 
 
 _RECORD = Struct("<IQQ")
-"""Rank and dtype of a tensor in one number, length and offset; shape and key follow."""
+"""Rank and dtype in one number, length and offset. The shape and the key follow."""
 
 
 def read_record(cursor: Cursor, number: int) -> TensorRecord:
-    """Read the tensor record of a number."""
-    at, what = cursor.offset, f"tensor record {number}"
+    """Read a tensor record."""
+    position, what = cursor.offset, f"tensor record {number}"
     aux, length, offset = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(ARCHIVE_100_DTYPES):
@@ -131,12 +130,12 @@ def read_record(cursor: Cursor, number: int) -> TensorRecord:
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
     if min(shape) < 1:
         expected = "lengths of 1 and more"
-        raise cursor.error(f"the shape of {what}", shape, expected, DAMAGED, back=8 * rank)
-    return TensorRecord(_read_key(cursor, what), shape, dtype, offset, length, at)
+        raise cursor.error(f"the shape of {what}", shape, expected, CORRUPT, back=8 * rank)
+    return TensorRecord(_read_key(cursor, what), shape, dtype, offset, length, position)
 
 
 def pack_record(record: TensorRecord) -> bytes:
-    """The bytes of a tensor record, whose length is the number of elements."""
+    """Encode a tensor record. Its length is the number of elements."""
     rank = len(record.shape)
     fixed = _RECORD.pack(record.dtype | rank << 8, prod(record.shape), record.offset)
     return fixed + pack(f"<{rank}q", *record.shape) + _pack_key(record.key)
@@ -156,28 +155,28 @@ def _pack_key(key: str) -> bytes:
 
 
 _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
-"""What follows the key in the published text: lengths, dtype, length and offset of data, aux."""
+"""The record of the specification after the key: shape, dtype, length and offset of data, aux."""
 
 
 def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
-    """Read a tensor record as the published text describes it, which does not say the rank.
+    """Read a tensor record of the specification, which does not define the rank.
 
-    Streams have it in aux, and fill up with ones.
+    The rank is in aux as in streams, or the shape ends at a zero or at trailing ones.
     """
-    at, what = cursor.offset, f"tensor record {number}"
+    position, what = cursor.offset, f"tensor record {number}"
     key = _read_key(cursor, what)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
-    used = list(takewhile(lambda length: length > 0, lengths))
-    is_filled_up = len(used) == len(lengths)
-    while is_filled_up and used and used[-1] == 1:
-        used.pop()
-    rank = aux >> 8 & 0xFF or len(used)
+    positive = list(takewhile(lambda length: length > 0, lengths))
+    has_ones = len(positive) == len(lengths)
+    while has_ones and positive and positive[-1] == 1:
+        positive.pop()
+    rank = aux >> 8 & 0xFF or len(positive)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
         field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
-        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, DAMAGED, back=back)
-    return TensorRecord(key, shape, dtype, offset, length, at)
+        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
+    return TensorRecord(key, shape, dtype, offset, length, position)
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -185,29 +184,29 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     header = Header.read(reader)
     cursor = Cursor(reader, Header.struct.size)
     if header.aux:
-        hint = "no magnetron reads such a file either"
+        hint = "magnetron cannot read the file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)
     metadata = read_metadata(cursor, header.metadata_count)
     records = _read_records(cursor, header.tensor_count)
     numbering = _find_numbering(header.version, records)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
-    stop, facts = cursor.offset, {"checksum": header.checksum}
-    # Data begin after the header, so that an offset of 0 cannot count from the start of the file.
-    relative = bool(records) and records[0].offset == 0
-    base = round_up(stop, ARCHIVE_ALIGNMENT) if relative else 0
+    stop, file_info = cursor.offset, {"checksum": header.checksum}
+    # An offset of 0 cannot be relative to the start of the file.
+    is_relative = bool(records) and records[0].offset == 0
+    base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
     tensors = tuple(record.stored(reader, numbering, base) for record in records)
     contents = Contents(
-        "archive", header.version, tensors, stop, reader.source.size, metadata, facts, findings
+        "archive", header.version, tensors, stop, reader.source.size, metadata, file_info, findings
     )
     return replace(contents, reserved_stop=_reserved_stop(contents))
 
 
 _RESERVED_BYTES_OF_METADATA = 8
-"""Bytes that magnetron reserves for an entry of the metadata beyond those that it takes."""
+"""Unused bytes that magnetron reserves per metadata record."""
 
 
 def _reserved_stop(contents: Contents) -> int:
-    """Return the largest size that magnetron reserves for a file, and never truncates."""
+    """Return the largest size that magnetron reserves for a file."""
     data = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in contents.tensors)
     gaps = (len(contents.tensors) + 1) * ARCHIVE_ALIGNMENT
     metadata = len(contents.metadata) * _RESERVED_BYTES_OF_METADATA
@@ -215,7 +214,7 @@ def _reserved_stop(contents: Contents) -> int:
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
-    """Read the tensor records as magnetron writes them, or else as the published text has them."""
+    """Read the tensor records of magnetron, otherwise those of the specification."""
     start = cursor.offset
     try:
         return [read_record(cursor, number) for number in range(count)]
@@ -228,24 +227,24 @@ def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
 
 
 def _find_numbering(version: int, records: Sequence[TensorRecord]) -> Numbering:
-    """Return the numbering of dtypes. Version 100 has two, and the later one has higher numbers."""
+    """Return the numbering of dtypes. Version 100 has two."""
     highest = max((record.dtype for record in records), default=0)
     is_later = version == 100 and highest >= len(ARCHIVE_1_DTYPES)
     return ARCHIVE_100_DTYPES if is_later else ARCHIVE_1_DTYPES
 
 
 _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
-"""Length of the key, lengths of the axes, rank and dtype, and a name that nobody reads."""
+"""Length of the key, shape, rank and dtype, and an unused name. The key follows."""
 
 
 def read_stream(reader: HeaderReader) -> Contents:
-    """Read a stream; it has no checksum."""
+    """Read a stream. It has no checksum."""
     header = Header.read(reader)
     cursor = Cursor(reader, Header.struct.size)
-    found = header.version, header.metadata_count, header.aux
-    if found != (1, 0, 0):
+    actual = header.version, header.metadata_count, header.aux
+    if actual != (1, 0, 0):
         field = "version, count of metadata and aux"
-        raise cursor.error(field, found, "1, 0 and 0", DAMAGED, back=Header.struct.size - 4)
+        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=Header.struct.size - 4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]
@@ -261,17 +260,18 @@ def read_stream(reader: HeaderReader) -> Contents:
 
 
 def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
-    """Read a record; the data of a tensor begin where those of the tensor before end."""
-    at, what = cursor.offset, f"tensor record {number}"
+    """Read a record. It has no offset, because data are consecutive."""
+    position, what = cursor.offset, f"tensor record {number}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
     if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
-        found = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+        actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)
-        raise cursor.error(what, found, expected, DAMAGED, back=_STREAM_RECORD.size)
+        raise cursor.error(what, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {what}", f"{rank} lengths of 1 and more, then ones"
-        raise cursor.error(field, lengths, expected, DAMAGED, back=_STREAM_RECORD.size - 4)
-    record = TensorRecord(take_key(cursor, length, what), tuple(lengths[:rank]), dtype, 0, at=at)
+        raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
+    key, shape = take_key(cursor, length, what), tuple(lengths[:rank])
+    record = TensorRecord(key, shape, dtype, 0, position=position)
     return record.stored(cursor.reader, ARCHIVE_1_DTYPES, 0)

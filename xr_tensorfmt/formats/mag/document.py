@@ -1,7 +1,7 @@
-"""Snapshot 300: the container of magnetron 0.2, whose tensors are described by a JSON document.
+"""Snapshots of version 300, written by magnetron 0.2.
 
-A header of 44 bytes, the document, padding, and the data, each tensor on a page. There is no
-checksum.
+A snapshot has a header of 44 bytes, a JSON document that describes the tensors, padding, and data.
+Tensors begin at multiples of 4096 bytes. The container has no checksum.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xr_tensorfmt.contract import Document, Finding, Gap, HeaderReader, TensorFo
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,
-    DAMAGED,
+    CORRUPT,
     INCOMPLETE,
     LITTLE_ENDIAN,
     MAGIC,
@@ -31,20 +31,17 @@ VERSION = 300
 DTYPES = SNAPSHOT_200_DTYPES
 
 ALIGNMENT = 4096
-"""Multiple of bytes at which data begin, counted from the first of all data."""
+"""Offsets of tensors in the data section are multiples of this."""
 
 MAX_DOCUMENT_BYTES = 128 << 20
-"""Limit on the JSON document; one with the whole tokenizer of a model has some 10 MB."""
+"""Limit on the JSON document. A document with a tokenizer has about 10 MB."""
 
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first bytes of the file: offset and length of the document and of the data.
-
-    `aux` is 1 where the data are big-endian.
-    """
+    """Offset and size of the document and of the data. `aux` is 1 if the data are big-endian."""
 
     aux: int
     document_start: int
@@ -56,61 +53,63 @@ class Header:
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Self:
-        """Read it, and refuse one that does not fit the file."""
+        """Read and check the header."""
         raw = reader.read_field(0, cls.struct.size, "the MAG header")
         header = cls(*cls.struct.unpack(raw)[2:])
         header._check(reader)
         return header
 
     def pack(self) -> bytes:
-        """The bytes of it."""
+        """Encode the header."""
         return self.struct.pack(MAGIC, VERSION, *astuple(self))
 
     @property
     def document_stop(self) -> int:
-        """The byte after the document."""
+        """Offset of the first byte after the document."""
         return self.document_start + self.document_bytes
 
     @property
     def data_stop(self) -> int:
-        """The byte after the data."""
+        """Offset of the first byte after the data."""
         return self.data_start + self.data_bytes
 
     def _check(self, reader: HeaderReader) -> None:
         if self.aux > 1:
-            hint = f"{DAMAGED}, or that of a draft between magnetron 0.1.9 and 0.2.0"
+            hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
             raise reader.error("aux", f"{self.aux:#x}", "0 or 1", hint, 8)
-        places = self.document_start, self.document_stop, self.data_start, self.data_stop
-        if list(places) != sorted(places) or self.document_start < self.struct.size:
-            field, found = "the places of document and data", "bytes {} to {} and {} to {}"
-            raise reader.error(field, found.format(*places), "one after the other", DAMAGED, 12)
+        offsets = self.document_start, self.document_stop, self.data_start, self.data_stop
+        if list(offsets) != sorted(offsets) or self.document_start < self.struct.size:
+            field, actual = "the offsets of document and data", "bytes {} to {} and {} to {}"
+            raise reader.error(field, actual.format(*offsets), "ascending offsets", CORRUPT, 12)
         if self.data_stop > reader.source.size:
-            found = f"cut off by the end of the file at byte {reader.source.size}"
+            actual = f"truncated by the end of the file at byte {reader.source.size}"
             expected = f"data up to byte {self.data_stop}"
-            raise reader.error("the data", found, expected, INCOMPLETE, self.data_start)
+            raise reader.error("the data", actual, expected, INCOMPLETE, self.data_start)
 
 
 _METADATA, _TENSORS = "usr_metadata", "tensor_map"
-_FACTS = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
+_FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 
 def read_document_snapshot(reader: HeaderReader) -> Contents:
     """Read a snapshot of version 300."""
     header = Header.read(reader)
-    place = header.document_start, header.document_bytes
-    document = Document.read(reader, *place, MAX_DOCUMENT_BYTES)
+    start, size = header.document_start, header.document_bytes
+    document = Document.read(reader, start, size, MAX_DOCUMENT_BYTES)
     entries, metadata = document.get_object(_TENSORS), document.get_object(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     findings = document.check_repeated(document.content, entries, *entries.values())
-    facts = {name: document.content[name] for name in _FACTS if name in document.content}
-    facts["byteorder"] = "big" if header.aux else "little"
-    findings += _wrong_names(document, entries)
+    file_info = {name: document.content[name] for name in _FILE_INFO if name in document.content}
+    file_info["byteorder"] = "big" if header.aux else "little"
+    findings += _check_dtype_names(document, entries)
     start, stop = header.data_start, header.data_stop
     gaps = (
         Gap(Header.struct.size, header.document_start, "the padding before the document"),
         Gap(header.document_stop, start, "the padding after the document"),
     )
-    contents = Contents("snapshot", VERSION, tensors, start, stop, metadata, facts, findings, gaps)
+    contents = Contents(
+        "snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps
+    )
     check_alignment(reader, contents, ALIGNMENT, ALIGNMENT - 1)
     return contents
 
@@ -118,10 +117,10 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
 def pack_document(
     tensors: Sequence[StoredTensor], metadata: Mapping[str, Any], timestamp: str
 ) -> bytes:
-    """The document of tensors whose offsets count from the first of all data."""
-    facts = (1, timestamp, "0.2.2", "0.3.0")  # as magnetron 0.2.2 writes them
+    """Encode the document. Offsets of tensors are relative to the data section."""
+    file_info = (1, timestamp, "0.2.2", "0.3.0")  # like magnetron 0.2.2
     content = {
-        **dict(zip(_FACTS, facts, strict=True)),
+        **dict(zip(_FILE_INFO, file_info, strict=True)),
         _METADATA: metadata,
         _TENSORS: {tensor.key: _pack_entry(tensor) for tensor in tensors},
     }
@@ -132,7 +131,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
     number = DTYPES.index(tensor.element.name)
     return {
         "shape": tensor.shape,
-        "dtype": _name(number),
+        "dtype": _get_dtype_name(number),
         "dtype_id": number,
         "offset": tensor.offset,
         "nbytes": tensor.nbytes,
@@ -140,8 +139,8 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
 
 
 def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> StoredTensor:
-    def error(field: str, expected: str, found: object = entry) -> TensorFormatError:
-        return document.error(f"{field} of {key!r}", shorten(repr(found)), expected)
+    def error(field: str, expected: str, actual: object = entry) -> TensorFormatError:
+        return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
     try:
         shape, number, offset, nbytes = _entry_fields(entry)
@@ -150,28 +149,28 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> S
     if not is_count(number) or number >= len(DTYPES):
         raise error("the dtype_id", f"a number below {len(DTYPES)}", number)
     if not is_count(offset):
-        raise error("the offset", f"a place within the {header.data_bytes} bytes of data", offset)
+        raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
     element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[number]]
-    tensor = StoredTensor.described(document, key, shape, element, header.data_start + offset)
+    tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
     if nbytes != tensor.nbytes or not is_count(nbytes):
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
     return tensor
 
 
-def _name(number: int) -> str:
-    """What the document calls a dtype."""
+def _get_dtype_name(number: int) -> str:
+    """Return the name of a dtype in a document."""
     name = DTYPES[number]
     return "boolean" if name == "bool" else name
 
 
-def _wrong_names(document: Document, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """What to say where the name of a dtype is not that of its number, which magnetron uses."""
+def _check_dtype_names(document: Document, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Compare names and numbers of dtypes. magnetron uses the number."""
     for key, entry in entries.items():
-        number, found = entry["dtype_id"], entry.get("dtype")
-        if found != _name(number):
+        number, name = entry["dtype_id"], entry.get("dtype")
+        if name != _get_dtype_name(number):
             message = (
-                f"it is {shorten(repr(found))} by name, but {DTYPES[number]} by its number "
-                f"{number}, and is read by the number, as magnetron does"
+                f"it is {shorten(repr(name))} by name, but {DTYPES[number]} by its number "
+                f"{number}; magnetron and this package use the number"
             )
             field = f"the dtype of {shorten(repr(key))}"
             return (Finding(document.path, document.offset, field, message, "warning"),)

@@ -1,4 +1,4 @@
-"""Reading and checking of MAG files: which container a file is, and what its tensors become."""
+"""Read and check a MAG file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     check_gaps,
 )
-from xr_tensorfmt.formats._shared.keyed import keyed_container
+from xr_tensorfmt.formats._shared.keyed import build_container
 from xr_tensorfmt.formats.mag import archive, document, snapshot
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, Contents, check_placement
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
-"""Versions of the containers that begin with `MAGIC`."""
+"""Versions of containers with the magic number `MAGIC`."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -29,12 +29,12 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     contents = read_contents(reader, options)
     check_placement(reader, contents)
-    facts = {"format": "mag", "version": contents.version}
+    tensor_info = {"format": "mag", "version": contents.version}
     metadata, findings = contents.metadata, contents.findings
-    container = keyed_container(path, options, contents.tensors, facts, metadata, findings)
-    facts_of_file = {**facts, "container": contents.container, **contents.facts}
+    container = build_container(path, options, contents.tensors, tensor_info, metadata, findings)
+    file_info = {**tensor_info, "container": contents.container, **contents.file_info}
     end = End(reader.source, contents.end, "the data")
-    return replace(container, encoding={"tensorfmt": facts_of_file}, ends=(end,), parsed=contents)
+    return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=contents)
 
 
 def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -49,27 +49,26 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
             "magic and version",
             f"{magic!r} and {version}",
             f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
-            "the file is of another format, or newer than this version of xr_tensorfmt",
+            "the file has another format, or is newer than this version of xr_tensorfmt",
             offset=0,
         )
     if version == document.VERSION:
         return document.read_document_snapshot(reader)
-    # Archives have had the version of a snapshot as well.
+    # Version 100 is an archive or a snapshot.
     has_pool = reader.head.startswith(snapshot.POOL, snapshot.HEADER.size)
     if version not in archive.VERSIONS or (version in snapshot.VERSIONS and has_pool):
         return snapshot.read_snapshot(reader, options)
     return archive.read_archive(reader, options)
 
 
-def check(reader: HeaderReader, contents: Contents, most: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, contents: Contents, limit: int) -> Iterator[Finding]:
     """Check the padding of a file."""
-    yield from check_gaps(reader.source, _gaps(contents), most)
+    yield from check_gaps(reader.source, _find_gaps(contents), limit)
 
 
-def _gaps(contents: Contents) -> Iterator[Gap]:
-    """All padding of a file."""
+def _find_gaps(contents: Contents) -> Iterator[Gap]:
     yield from contents.gaps
-    # magnetron fills the padding of an archive, but not the reserve behind it.
+    # The padding of an archive has filler bytes. Reserved bytes at its end are zero.
     fillers = (*archive.FILLER, 0) if contents.container == "archive" else (0,)
     stop = contents.data_start
     for tensor in sorted(contents.tensors, key=attrgetter("offset")):

@@ -1,8 +1,8 @@
-"""Snapshot 100 and 200: the containers of magnetron 0.1.5 to 0.1.9, in sections with markers.
+"""Snapshots of version 100 and 200, written by magnetron 0.1.5 to 0.1.9. They are only read.
 
-A header of 32 bytes, a pool of strings (SRP!), metadata that were never implemented (MDT!),
-descriptors of tensors (DSC!), data (BUF!). Source: ``mag_snapshot.c`` of magnetron and files of
-these releases. They are read, and never written.
+A snapshot has a header of 32 bytes and sections with markers: a pool of strings (SRP!), empty
+metadata (MDT!), tensor descriptors (DSC!), and data (BUF!). Source: ``mag_snapshot.c`` of
+magnetron, and files written by these releases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import Struct, unpack
 
 from xr_tensorfmt.contract import Cursor, Gap, HeaderReader, OpenOptions, check_rank
 from xr_tensorfmt.formats.mag.spec import (
-    DAMAGED,
+    CORRUPT,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
     Contents,
@@ -28,7 +28,7 @@ from xr_tensorfmt.formats.mag.spec import (
 POOL = b"SRP!"
 
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
-"""Limits of the container on the strings of its pool, and on their bytes."""
+"""Limits of the container on the number and the bytes of strings in the pool."""
 
 HEADER = Struct("<4sIQIIII")
 """Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
@@ -40,20 +40,20 @@ VERSIONS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (SNAPSHOT_200_DTYPES, 16)}
 """Numbering of dtypes and alignment of data, by version."""
 
 _DESCRIPTOR = Struct("<BBHIQQ")
-"""Rank, dtype, zeros, the number of the key in the pool, elements, offset; the shape follows."""
+"""Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows."""
 
 
 def _read_descriptor(cursor: Cursor, keys: list[str], number: int) -> tuple[int, TensorRecord]:
-    """The number of the key in the pool, and what is said of the tensor."""
-    at, what = cursor.offset, f"tensor descriptor {number}"
+    """Read a tensor descriptor. Return the index of the key in the pool, and the record."""
+    start, what = cursor.offset, f"tensor descriptor {number}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
-    check_rank(cursor.reader.source.name, what, rank, at)
+    check_rank(cursor.reader.source.name, what, rank, start)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
     if reserved or prod(shape) != count or key >= len(keys):
-        found = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
+        actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
-        raise cursor.error(what, found, expected, DAMAGED, back=cursor.offset - at)
-    return key, TensorRecord(keys[key], shape, dtype, offset, at=at)
+        raise cursor.error(what, actual, expected, CORRUPT, back=cursor.offset - start)
+    return key, TensorRecord(keys[key], shape, dtype, offset, position=start)
 
 
 def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
@@ -63,11 +63,11 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     _, version, seconds, checksum, aux, metadata_count, tensor_count = header
     if aux or metadata_count:
         field = "aux and the count of metadata"
-        raise cursor.error(field, (aux, metadata_count), "zeros", DAMAGED, back=12)
+        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, back=12)
     keys = _read_pool(cursor)
     if tensor_count > len(keys):
-        expected = f"up to {len(keys)}, as there are keys"
-        raise cursor.error("the count of tensors", tensor_count, expected, DAMAGED)
+        expected = f"at most the {len(keys)} keys"
+        raise cursor.error("the count of tensors", tensor_count, expected, CORRUPT)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
     numbered = [_read_descriptor(cursor, keys, number) for number in range(tensor_count)]
@@ -78,9 +78,9 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
     tensors = tuple(record.stored(reader, numbering, start) for record in records)
-    facts = {"checksum": checksum, "seconds_since_1970": seconds}
+    file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
-    contents = Contents("snapshot", version, tensors, start, size, {}, facts, findings, gaps)
+    contents = Contents("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
     check_alignment(reader, contents, alignment)
     return contents
 
@@ -90,13 +90,13 @@ def _read_pool(cursor: Cursor) -> list[str]:
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MAX_STRINGS:
         limit = f"up to {MAX_STRINGS}"
-        raise cursor.error("the count of strings", count, limit, DAMAGED, back=_COUNT.size)
+        raise cursor.error("the count of strings", count, limit, CORRUPT, back=_COUNT.size)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
         field, expected = "the offsets of strings", "0 and then ever larger ones"
-        raise cursor.error(field, offsets[:8], expected, DAMAGED, back=4 * (count + 1))
+        raise cursor.error(field, offsets[:8], expected, CORRUPT, back=4 * (count + 1))
     if offsets[-1] > MAX_POOL_BYTES:
         limit = f"up to {MAX_POOL_BYTES}"
-        raise cursor.error("the bytes of all strings", offsets[-1], limit, DAMAGED)
+        raise cursor.error("the bytes of all strings", offsets[-1], limit, CORRUPT)
     cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
     return [take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]

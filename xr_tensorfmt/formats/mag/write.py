@@ -1,4 +1,4 @@
-"""Writing of MAG files: archives of version 1, and snapshots of version 300."""
+"""Plan a MAG file: an archive of version 1 or a snapshot of version 300."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from xr_tensorfmt.contract import (
     CheckedInput,
     FilePlan,
     Piece,
-    PlannedVariable,
     check_header_size,
     encode_metadata,
     strip_dtypes,
 )
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, default_dims
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
 from xr_tensorfmt.formats.mag import archive, document
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_1_DTYPES,
@@ -43,53 +42,50 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     for name in checked.coordinates:
         checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
-    entries = [_entry(checked, name, each, keys) for name, each in checked.variables.items()]
-    metadata = _packed_metadata(checked)
+    entries = [
+        _build_entry(checked, name, variable, keys) for name, variable in checked.variables.items()
+    ]
+    metadata = _pack_metadata(checked)
     header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
-    tensors = keyed.consecutive(entries, ARCHIVE_ALIGNMENT)
-    unplaced = b"".join([*metadata, *(_record(each, 0) for each in tensors)])
-    start = round_up(header.struct.size + len(unplaced), ARCHIVE_ALIGNMENT)
-    records, gaps = [_record(each, start) for each in tensors], []
-    # magnetron reserves a file by its own estimate, which is too large.
+    tensors = keyed.place_tensors(entries, ARCHIVE_ALIGNMENT)
+    records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
+    start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
+    records, gaps = [_pack_record(tensor, start) for tensor in tensors], []
+    # magnetron reserves more bytes than needed.
     size = header.struct.size + sum(len(record) + 8 for record in metadata)
-    for each, record in zip(tensors, records, strict=True):
+    for tensor, record in zip(tensors, records, strict=True):
         size = round_up(size + len(record), ARCHIVE_ALIGNMENT)
-        size += round_up(each.nbytes, ARCHIVE_ALIGNMENT)
-        gaps.append(Piece(start + each.stop, archive.FILLER * (-each.stop % ARCHIVE_ALIGNMENT)))
-    first = header.pack_before(b"".join(metadata + records))
+        size += round_up(tensor.nbytes, ARCHIVE_ALIGNMENT)
+        padding = archive.FILLER * (-tensor.stop % ARCHIVE_ALIGNMENT)
+        gaps.append(Piece(start + tensor.stop, padding))
+    head = header.pack(b"".join(metadata + records))
     if entries:
-        first = first.ljust(start, archive.FILLER)
-    return FilePlan(size, (Piece(0, first), *gaps), _placed(entries, tensors, start))
+        head = head.ljust(start, archive.FILLER)
+    return FilePlan(size, (Piece(0, head), *gaps), keyed.plan_variables(entries, tensors, start))
 
 
-def _record(tensor: StoredTensor, start: int) -> bytes:
+def _pack_record(tensor: StoredTensor, start: int) -> bytes:
     dtype = ARCHIVE_1_DTYPES.index(tensor.element.name)
     return archive.pack_record(TensorRecord(tensor.key, tensor.shape, dtype, start + tensor.offset))
 
 
-def _placed(
-    entries: Sequence[keyed.Entry], tensors: Sequence[StoredTensor], start: int
-) -> tuple[PlannedVariable, ...]:
-    """The values of tensors whose offsets count from a byte."""
-    pairs = zip(entries, tensors, strict=True)
-    return tuple(entry.placed(start + tensor.offset) for entry, tensor in pairs)
-
-
-def _packed_metadata(checked: CheckedInput) -> list[bytes]:
+def _pack_metadata(checked: CheckedInput) -> list[bytes]:
     records = []
     for name, value in checked.attrs.items():
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
         is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (is_int64 or type(plain) is float):
-            found = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
-            checked.dropping("attrs", found, "write version=300")
+            what = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
+            checked.dropping("attrs", what, "write version=300")
             continue
         _check_key(checked, name)
         records.append(archive.pack_metadata(name, plain))
     return records
 
 
-def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) -> keyed.Entry:
+def _build_entry(
+    checked: CheckedInput, key: str, variable: Variable, keys: set[str]
+) -> keyed.Entry:
     _check_key(checked, key)
     if not 1 <= variable.ndim <= archive.MAX_RANK_OF_VERSION_1 or not variable.size:
         raise ValueError(
@@ -97,7 +93,7 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
             f"tensors of 1 to {archive.MAX_RANK_OF_VERSION_1} dimensions that are not empty; "
             "reshape it, or write version=300"
         )
-    if variable.dims != default_dims(key, variable.ndim, keys):
+    if variable.dims != get_default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.dropping("dims", names, "write version=300")
     if checked.user_attrs(variable):
@@ -108,62 +104,62 @@ def _entry(checked: CheckedInput, key: str, variable: Variable, keys: set[str]) 
 
 
 def _check_key(checked: CheckedInput, key: Any) -> None:
-    most = archive.MAX_KEY_BYTES
-    if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= most:
+    limit = archive.MAX_KEY_BYTES
+    if not isinstance(key, str) or "\0" in key or not 1 <= len(key.encode()) <= limit:
         raise ValueError(
             f"{checked.path}: {key!r} cannot be a key of {checked.format}, which is a str of 1 to "
-            f"{most} bytes without NUL; rename it, or write version=300"
+            f"{limit} bytes without NUL; rename it, or write version=300"
         )
 
 
 MAX_SNAPSHOT_DIMENSIONS = 16
-"""Limit of magnetron on the dimensions of a tensor that it loads."""
+"""Limit of magnetron on the rank of a tensor."""
 
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
     entries, embedded = keyed.collect_entries(checked, LITTLE_ENDIAN, empty=False)
-    for each in entries:
-        if each.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
+    for entry in entries:
+        if entry.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
             raise ValueError(
-                f"{checked.path}: {each.key!r} has {each.variable.ndim} dimensions, and magnetron "
-                f"loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
+                f"{checked.path}: {entry.key!r} has {entry.variable.ndim} dimensions, and "
+                f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    tensors = keyed.consecutive(entries, document.ALIGNMENT)
-    data_bytes = max((each.stop for each in tensors), default=0)
+    tensors = keyed.place_tensors(entries, document.ALIGNMENT)
+    data_bytes = max((tensor.stop for tensor in tensors), default=0)
     if not data_bytes:
         raise ValueError(
-            f"{checked.path}: magnetron cannot load a snapshot without a single element; "
+            f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
-    metadata = _snapshot_metadata(checked, entries, embedded)
+    metadata = _build_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
-    begin = document.Header.struct.size
-    start = round_up(begin + len(content), document.ALIGNMENT)
-    header = document.Header(0, begin, len(content), start, data_bytes)
+    head_bytes = document.Header.struct.size
+    start = round_up(head_bytes + len(content), document.ALIGNMENT)
+    header = document.Header(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, _placed(entries, tensors, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(entries, tensors, start))
 
 
-def _snapshot_metadata(
+def _build_metadata(
     checked: CheckedInput, entries: Sequence[keyed.Entry], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
-    """The attributes of the Dataset, and what is embedded."""
-    attrs = keyed.dataset_attributes(checked)
+    """Return the attributes of the Dataset with the embedded metadata."""
+    attrs = keyed.encode_dataset_attrs(checked)
     metadata: dict[str, Any] = strip_dtypes(attrs)
     embedded = replace(
-        keyed.embedded_variables(checked, entries, coordinates),
+        keyed.embed_variables(checked, entries, coordinates),
         tagged_attrs=f'"{DTYPE_TAG}"' in dumps(metadata),
-        # Those of which the metadata hold a number without its dtype.
+        # JSON stores these numbers without their dtypes.
         numpy_attrs={n: v for n, v in attrs.items() if dumps(strip_dtypes(v)) != dumps(v)},
     )
     if not embedded.is_empty:
-        encode_metadata(checked, embedded)  # for its limit
+        encode_metadata(checked, embedded)  # checks the size
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata
 
 
 def plan(checked: CheckedInput, version: int = 300) -> FilePlan:
-    """Plan a MAG file of a version."""
+    """Plan a MAG file."""
     return plan_archive(checked) if version == 1 else plan_snapshot(checked)

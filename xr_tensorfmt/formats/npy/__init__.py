@@ -1,4 +1,4 @@
-"""Arrays as numpy saves them: one in a file, or several in a zip."""
+"""NumPy files: one array, or several arrays in a zip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NpyFormat(Format):
-    """The array of `numpy.save`."""
+    """Files written by `numpy.save`."""
 
     name = "npy"
     title = "NumPy .npy"
@@ -29,14 +29,14 @@ class NpyFormat(Format):
         return read_npy(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file; there are no keywords."""
+        """Plan a file. The format has no keywords."""
         from xr_tensorfmt.formats.npy.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)
 
 
 class NpzFormat(Format):
-    """The arrays of `numpy.savez`, which compresses nothing."""
+    """Files written by `numpy.savez`, which does not compress."""
 
     name = "npz"
     title = "NumPy .npz"
@@ -45,7 +45,7 @@ class NpzFormat(Format):
     open_options = frozenset({"verify"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the name of the first member, as many programs write zips."""
+        """Check the name of the first member. Many formats are zips."""
         name, _ = first_member(reader)
         if name.endswith(SUFFIX.encode()):
             return Match.CERTAIN
@@ -58,8 +58,8 @@ class NpzFormat(Format):
 
         return read_npz(reader, options)
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
-        """Check the CRC-32 of every member."""
-        from xr_tensorfmt.formats.npy.read import check_npz  # noqa: PLC0415
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check the CRC-32 of all members."""
+        from xr_tensorfmt.formats._shared.zip_members import check_checksums  # noqa: PLC0415
 
-        return check_npz(reader.source, container.parsed)
+        return check_checksums(reader.source, container.parsed.members)

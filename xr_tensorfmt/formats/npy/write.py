@@ -1,4 +1,4 @@
-"""Writing of one array as `numpy.save` writes it."""
+"""Plan a file like those of `numpy.save`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def plan(checked: CheckedInput) -> FilePlan:
     fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy.write_array_header_1_0(header, fields)
     layout = Dense(shape, element, header.tell())
-    placed = PlannedVariable(variable, layout, conversion)
-    return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (placed,))
+    planned = PlannedVariable(variable, layout, conversion)
+    return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (planned,))
 
 
 def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    """To a number; strings and times are stored as they are."""
+    """Return the conversion of a variable. Strings and times keep their dtypes."""
     dtype = variable.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
         return Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)

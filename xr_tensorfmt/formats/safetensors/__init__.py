@@ -1,4 +1,4 @@
-"""safetensors, the weights of models: one file, or several and an index."""
+"""safetensors files. A model is one file, or several files and an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SafetensorsFormat(Format):
-    """safetensors: many tensors under keys, and metadata of strings."""
+    """safetensors files. A file has tensors under keys, and metadata."""
 
     name = "safetensors"
     title = "safetensors"
@@ -20,7 +20,7 @@ class SafetensorsFormat(Format):
     open_options = frozenset({"verify"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Look at the name and at the first bytes, as there is no magic number."""
+        """Check the suffix and the first bytes. The format has no magic number."""
         match = super().match(reader)
         return Match.CERTAIN if match and b"{" in reader.head[:9] else match
 
@@ -31,7 +31,7 @@ class SafetensorsFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file; there are no keywords."""
+        """Plan a file. The format has no keywords."""
         from xr_tensorfmt.formats.safetensors.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

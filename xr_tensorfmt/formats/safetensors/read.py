@@ -1,4 +1,4 @@
-"""Reading of safetensors: the header of a file, or an index and the headers of its files."""
+"""Read the header of a safetensors file, or an index and the headers of its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xr_tensorfmt.contract import (
     open_sibling,
     shorten,
 )
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count, keyed_container
+from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is_count
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -30,7 +30,7 @@ from xr_tensorfmt.formats.safetensors.spec import (
     METADATA,
 )
 
-_FACTS = {"format": "safetensors"}
+_FILE_INFO = {"format": "safetensors"}
 _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 
 
@@ -40,13 +40,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if path.casefold().endswith(INDEX):
         return _read_index(reader, options)
     header = Header.read(reader)
-    container = keyed_container(path, options, header.tensors, _FACTS, header.metadata)
+    container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
     return replace(container, ends=(header.end,))
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the header of a file says; the tensors are in its order."""
+    """Parsed header of a file."""
 
     tensors: Sequence[StoredTensor]
     metadata: Mapping[str, str]
@@ -54,15 +54,15 @@ class Header:
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Header:
-        """Read it, and refuse what the format does not allow."""
+        """Read and check a header."""
         length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
         document = Document.read(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
         entries = dict(document.content)
         metadata = entries.pop(METADATA, {})
         values = metadata.values() if isinstance(metadata, dict) else [None]
-        if not all(isinstance(each, str) for each in values):
-            found = shorten(repr(metadata))
-            raise document.error(METADATA, found, "an object whose values are strings")
+        if not all(isinstance(value, str) for value in values):
+            actual = shorten(repr(metadata))
+            raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
         tensors = [_unpack(document, *item, start) for item in entries.items()]
         document.check_repeated(document.content, metadata, *entries.values())
@@ -70,10 +70,10 @@ class Header:
 
 
 def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTensor:
-    """A tensor, whose offsets count from the end of the header."""
+    """Parse the entry of a tensor. Its offsets are relative to `start`."""
 
-    def error(field: str, found: object, expected: str) -> TensorFormatError:
-        return document.error(f"{field} of {key!r}", shorten(repr(found)), expected)
+    def error(field: str, actual: object, expected: str) -> TensorFormatError:
+        return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
@@ -81,11 +81,11 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
         expected = "an object with dtype, shape and two data_offsets"
         raise error("the entry", entry, expected) from None
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise error("the dtype", dtype, f"one of {', '.join(DTYPES)}, as numpy has no others")
+        raise error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
     if not is_count(first) or not is_count(stop):
         raise error("the data_offsets", [first, stop], "two numbers of bytes")
     element = ELEMENTS[DTYPES[dtype]]
-    stored = StoredTensor.described(document, key, shape, element, start + first)
+    stored = StoredTensor.from_document(document, key, shape, element, start + first)
     if stored.stop != start + stop:
         expected = f"{stored.nbytes} bytes between them, for {dtype} of shape {shape}"
         raise error("the data_offsets", [first, stop], expected)
@@ -93,20 +93,19 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
 
 
 def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
-    """Refuse data with holes between them, that overlap or are truncated; return their end."""
+    """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
     position, size = start, reader.source.size
     for tensor in sorted(tensors, key=attrgetter("offset", "stop")):
         if tensor.offset != position:
-            found, expected = f"data from byte {tensor.offset} on", f"byte {position}"
-            hint = "data can neither overlap nor have holes between them; the header is damaged"
+            actual, expected = f"data from byte {tensor.offset} on", f"byte {position}"
+            hint = "data cannot overlap or have gaps; the header is corrupt"
             field = f"the data_offsets of {tensor.key!r}"
-            raise reader.error(field, found, expected, hint, tensor.offset)
+            raise reader.error(field, actual, expected, hint, tensor.offset)
         position = tensor.stop
     if position > size:
-        found, expected = f"a file of {size} bytes", f"{position}, where the last tensor ends"
-        raise reader.error(
-            "the data", found, expected, "the file is incomplete; fetch it again", size
-        )
+        actual, expected = f"a file of {size} bytes", f"{position} bytes for all tensors"
+        hint = "the file is truncated; fetch it again"
+        raise reader.error("the data", actual, expected, hint, size)
     return End(reader.source, position, "the data")
 
 
@@ -116,48 +115,46 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     files = index.get_object("weight_map")
     index.check_repeated(index.content, files)
     metadata = index.get_object("metadata") if "metadata" in index.content else {}
-    headers = _opened(reader.source, index, files)
-    left = {(file, each.key): each for file in headers for each in headers[file].tensors}
+    headers = _open_files(reader.source, index, files)
+    remaining = {(file, tensor.key): tensor for file in headers for tensor in headers[file].tensors}
     tensors = []
     for key, file in files.items():
-        if (file, key) not in left:
+        if (file, key) not in remaining:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
-        tensors.append(left.pop((file, key)))
-    metadata = {**_common(list(headers.values())), **metadata}
-    findings = [_left_out(path, *each) for each in left]
-    container = keyed_container(path, options, tensors, _FACTS, metadata, findings)
+        tensors.append(remaining.pop((file, key)))
+    metadata = {**_merge_metadata(list(headers.values())), **metadata}
+    findings = [_report_omitted(path, file, key) for file, key in remaining]
+    container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
     return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
-def _opened(source: Source, index: Document, files: Mapping[str, Any]) -> dict[str, Header]:
-    """Open all files and read their headers, at once where that takes requests."""
-    for each in files.values():
-        if not is_file_name(each):
-            raise index.error("weight_map", shorten(repr(each)), "names of files beside the index")
+def _open_files(source: Source, index: Document, files: Mapping[str, Any]) -> dict[str, Header]:
+    """Read the headers of all files. Remote files are read concurrently."""
+    for file in files.values():
+        if not is_file_name(file):
+            actual, expected = shorten(repr(file)), "names of files in the directory of the index"
+            raise index.error("weight_map", actual, expected)
     names = list(dict.fromkeys(files.values()))
     headers: dict[str, Header] = {}
 
     def open_one(number: int) -> None:
-        beside, head = open_sibling(source, names[number], f"it is named by {source.name}")
-        header = Header.read(HeaderReader(beside, head))
-        tensors = [replace(each, source=beside) for each in header.tensors]
+        sibling, head = open_sibling(source, names[number], f"it is named by {source.name}")
+        header = Header.read(HeaderReader(sibling, head))
+        tensors = [replace(tensor, source=sibling) for tensor in header.tensors]
         headers[names[number]] = replace(header, tensors=tensors)
 
     source.run(open_one, range(len(names)))
     return {file: headers[file] for file in names}
 
 
-def _common(headers: Sequence[Header]) -> dict[str, str]:
-    """The metadata that all files agree in."""
+def _merge_metadata(headers: Sequence[Header]) -> dict[str, str]:
+    """Return the metadata that are equal in all files."""
     common = dict(headers[0].metadata) if headers else {}
-    for each in headers[1:]:
-        common = {key: value for key, value in common.items() if each.metadata.get(key) == value}
+    for header in headers[1:]:
+        common = {key: value for key, value in common.items() if header.metadata.get(key) == value}
     return common
 
 
-def _left_out(path: str, file: str, key: str) -> Finding:
-    message = (
-        f"{file} has it and the index does not name it, so that it is left out; open {file} "
-        "itself to read it"
-    )
+def _report_omitted(path: str, file: str, key: str) -> Finding:
+    message = f"it is in {file} but not in the index, and is omitted; open {file} to read it"
     return Finding(path, None, f"the tensor {shorten(repr(key))}", message, "warning")

@@ -8,7 +8,7 @@ INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""
 
 LENGTH_BYTES = 8
-"""Bytes of the length of the header; the header is padded to a multiple of as many."""
+"""Size of the length of the header. The header is padded to a multiple of it."""
 
 MAX_HEADER_BYTES = 100_000_000
 """Limit of the format on the length of the header."""
@@ -21,7 +21,7 @@ DTYPES = (
     | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
     | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
 )
-"""The dtypes by their names in a header."""
+"""dtypes by their names in a header."""
 
 ELEMENTS = build_elements(DTYPES.values())
-"""How the elements of each dtype are stored."""
+"""Elements by dtype."""

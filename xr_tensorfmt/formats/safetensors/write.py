@@ -1,4 +1,4 @@
-"""Writing of safetensors, in the order of data of the package itself."""
+"""Plan a safetensors file, with data in the order of the package safetensors."""
 
 from __future__ import annotations
 
@@ -30,50 +30,51 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def plan(checked: CheckedInput) -> FilePlan:
-    """Plan a file, in which the widest elements are first, so that all data are aligned."""
+    """Plan a file. The widest elements are first, so all data are aligned."""
     if checked.path.casefold().endswith(INDEX):
         raise ValueError(
-            f"{checked.path}: one file is written, and not the index of several; give a name that "
-            "ends with .safetensors"
+            f"{checked.path}: an index of several files cannot be written; use a name that ends "
+            "with .safetensors"
         )
     entries, others = keyed.collect_entries(checked, ELEMENTS, empty=True)
-    for each in entries:
-        if each.key == METADATA:
+    for entry in entries:
+        if entry.key == METADATA:
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
-        checked.check_rank(each.key, each.variable)
-    metadata = _metadata(checked, entries, others)
-    ordered = sorted(entries, key=lambda each: (-each.conversion.element.stored.itemsize, each.key))
-    tensors = keyed.consecutive(ordered)
-    by_key = {each.key: each for each in tensors}
-    header = _header([by_key[each.key] for each in entries], metadata)
+        checked.check_rank(entry.key, entry.variable)
+    metadata = _build_metadata(checked, entries, others)
+    ordered = sorted(
+        entries, key=lambda entry: (-entry.conversion.element.stored.itemsize, entry.key)
+    )
+    tensors = keyed.place_tensors(ordered)
+    by_key = {tensor.key: tensor for tensor in tensors}
+    header = _pack_header([by_key[entry.key] for entry in entries], metadata)
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    pairs = zip(ordered, tensors, strict=True)
-    placed = tuple(each.placed(len(header) + tensor.offset) for each, tensor in pairs)
-    size = len(header) + sum(each.nbytes for each in tensors)
-    return FilePlan(size, (Piece(0, header),), placed)
+    size = len(header) + sum(tensor.nbytes for tensor in tensors)
+    planned = keyed.plan_variables(ordered, tensors, len(header))
+    return FilePlan(size, (Piece(0, header),), planned)
 
 
-def _metadata(
+def _build_metadata(
     checked: CheckedInput, entries: Sequence[keyed.Entry], others: keyed.Coordinates
 ) -> dict[str, str]:
-    """Attributes that are strings, and what is embedded."""
-    attrs = keyed.dataset_attributes(checked)
+    """Return the attributes that are strings, with the embedded metadata."""
+    attrs = keyed.encode_dataset_attrs(checked)
     metadata = {name: value for name, value in attrs.items() if isinstance(value, str)}
-    more = {name: value for name, value in attrs.items() if name not in metadata}
-    embedded = replace(keyed.embedded_variables(checked, entries, others), attrs=more)
+    other_attrs = {name: value for name, value in attrs.items() if name not in metadata}
+    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
     if not embedded.is_empty:
         metadata[EMBEDDED_KEY] = encode_metadata(checked, embedded).decode()
     return metadata
 
 
-def _header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> bytes:
-    """The header of tensors whose offsets count from its end."""
+def _pack_header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> bytes:
+    """Encode the header. Offsets of tensors are relative to its end."""
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
-    for each in tensors:
-        content[each.key] = {
-            "dtype": _NAMES[each.element.name],
-            "shape": each.shape,
-            "data_offsets": [each.offset, each.stop],
+    for tensor in tensors:
+        content[tensor.key] = {
+            "dtype": _NAMES[tensor.element.name],
+            "shape": tensor.shape,
+            "data_offsets": [tensor.offset, tensor.stop],
         }
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
