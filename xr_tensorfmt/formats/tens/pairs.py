@@ -36,6 +36,8 @@ BLOCK = 1 << 16
 """Pairs per block of the index."""
 
 _BLOCKS_AT_ONCE = 16
+# Two binary searches cost about as much as a scan of this many pairs.
+_PAIRS_PER_SEARCH = 16
 
 
 def pair_dtype(element: Element, components: int) -> np.dtype[Any]:
@@ -69,6 +71,21 @@ def is_repeated(index: NDArray[Any]) -> NDArray[np.bool_]:
     repeated = np.zeros(index.size, dtype=bool)
     repeated[order[1:]] = index[order[1:]] == index[order[:-1]]
     return repeated
+
+
+def _search_runs(index: NDArray[np.uint64], runs: Runs) -> Integers:
+    """Return the positions in an ascending column that may have indices of some runs."""
+    stops = runs.starts + runs.length
+    first = np.searchsorted(stops, index[0], side="right")
+    last = np.searchsorted(runs.starts, index[-1], side="right")
+    starts, stops = runs.starts[first:last], stops[first:last]
+    if starts.size * _PAIRS_PER_SEARCH > index.size:
+        starts, stops = starts[:1], stops[-1:]
+    # The keys must be uint64. Otherwise numpy converts the whole column.
+    lower = np.searchsorted(index, starts.astype(np.uint64))
+    counts = np.searchsorted(index, stops.astype(np.uint64)) - lower
+    before = np.cumsum(counts) - counts
+    return np.repeat(lower - before, counts) + np.arange(counts.sum())
 
 
 class _FilledValues:
@@ -233,17 +250,15 @@ class Pairs(Layout):
         candidates = runs if operation == self.group[0] else everything
         for start, stop in index.find_ranges(candidates):
             pairs = self.read_pairs(source, start, min(stop, self.count))
-            first = 0
+            numbers = np.arange(pairs.size)
             if index.ascending:
-                # The keys must be uint64. Otherwise numpy converts the whole column.
-                bounds = np.array(candidates.bounds, np.uint64)
-                first, last = np.searchsorted(pairs["index"], bounds)
-                pairs = pairs[first:last]
-            indices = operation.map_indices(pairs["index"].astype(np.int64), self.lengths[::-1])
-            positions = runs.locate(indices)
+                numbers = _search_runs(pairs["index"], candidates)
+            indices = pairs["index"][numbers].astype(np.int64)
+            positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
             inside = np.flatnonzero(positions >= 0)
-            values = self.element.adopt(pairs["value"][inside].view(self.element.stored))
-            yield start + first + inside, positions[inside], values.reshape(-1, self.components)
+            numbers, positions = numbers[inside], positions[inside]
+            values = self.element.adopt(pairs["value"][numbers].view(self.element.stored))
+            yield start + numbers, positions, values.reshape(-1, self.components)
 
     def index_error(self, source: Source, number: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
