@@ -193,7 +193,7 @@ class TestNesting:
 
     @pytest.mark.parametrize("name", UNUSED_NESTING)
     def test_in_embedded_metadata_is_not_used(self, name: str) -> None:
-        with pytest.warns(TensorFormatWarning, match="not used .*nested deeper than 40 levels"):
+        with pytest.warns(TensorFormatWarning, match="are ignored .*nested deeper than 40 levels"):
             found = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
         assert "deep" not in found.attrs
 
