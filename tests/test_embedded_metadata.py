@@ -535,7 +535,7 @@ def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
-        ValueError, match=r"attributes and coordinates take .* bytes, and MAG keeps"
+        ValueError, match=r"attributes and coordinates take .* bytes, and MAG allows"
     ):
         written(dataset, tmp_path)
 
