@@ -316,7 +316,7 @@ def test_what_was_of_version_0_9_is_written_so_again(change, name, tmp_path) -> 
         (
             lambda ds: ds,
             {"encoding": {"tensor": {"dtype": "float32"}}},
-            f"'tensor' is float32, and {OLDER} holds only float64, complex128; choose a dtype with enc",
+            f"'tensor' is float32, and {OLDER} holds only float64, complex128; choose a dtype",
         ),
     ],
 )
