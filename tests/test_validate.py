@@ -123,7 +123,7 @@ def test_the_number_of_findings_is_limited() -> None:
     found = validate(bytes(content))
     assert len(found) == MAX_FINDINGS + 1
     assert found[-1].severity == "warning"
-    assert "these are the first" in found[-1].message
+    assert "only the first" in found[-1].message
 
 
 class Raw(Format):
