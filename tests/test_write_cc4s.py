@@ -695,7 +695,7 @@ class TestRegions:
     def test_values_yet_to_be_read_from_the_elements_are_refused(self, tmp_path: Path) -> None:
         to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
         lazy = opened(tmp_path / "CoulombVertex.yaml")
-        with pytest.raises(ValueError, match="still to be read"):
+        with pytest.raises(ValueError, match="reads from"):
             to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
 
     @pytest.mark.parametrize("name", ["vasp/EigenEnergies", "blocks/Blocks"])
