@@ -13,7 +13,7 @@ _LABELS = ("repository", "source", "source code", "github", "code")
 
 
 def repository() -> str | None:
-    """The address of the public repository, or None where the metadata have none."""
+    """Return the address of the public repository, or None if the metadata have none."""
     for entry in metadata("xr-tensorfmt").get_all("Project-URL") or []:
         label, _, url = entry.partition(", ")
         if label.lower() in _LABELS:
@@ -22,17 +22,14 @@ def repository() -> str | None:
 
 
 def install_box() -> str:
-    """Markdown: the commands, and what to know before them."""
+    """Return the install commands as Markdown."""
     url = repository()
     if url is not None:
         name = url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
         clone, note = f"git clone {url}\ncd {name}\n", ""
     else:
         clone = ""
-        note = (
-            "\n\nRun this in a copy of the source, with Python 3.11 or later. The metadata of the "
-            "project name neither a release on PyPI nor a public repository yet."
-        )
+        note = "\n\nRun this in a copy of the source, with Python 3.11 or later."
     return f'```sh\n{clone}pip install ".[remote]"\n```{note}'
 
 
