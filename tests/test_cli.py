@@ -58,7 +58,7 @@ def test_the_module_is_the_command() -> None:
     ("arguments", "words"),
     [
         (["info"], "Missing argument"),
-        (["info", "a", "--storage-option", "anon"], "not of the form KEY=VALUE"),
+        (["info", "a", "--storage-option", "anon"], "must have the form KEY=VALUE"),
         (["convert", "a", "b", "--drop", "values"], "not one of 'name', 'dims', 'coords', 'attrs'"),
         (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
         (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
@@ -368,7 +368,7 @@ def test_a_file_is_not_converted_onto_itself_by_any_name() -> None:
     Path("link.mag").symlink_to("a.mag")
     for same in ("a.mag", "./a.mag", "link.mag", f"file://{Path.cwd()}/a.mag"):
         message = failed("convert", "a.mag", same, "--overwrite")
-        assert "a.mag is the input a.mag; write to another place" in message.replace("link", "a")
+        assert "a.mag is the input a.mag; choose another target" in message.replace("link", "a")
     assert Path("a.mag").read_bytes() == content
 
 
@@ -411,7 +411,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--name", "v"], "--name and --dims are for a sole variable"),
+        (["--name", "v"], "--name and --dims are for a single variable"),
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
         (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
@@ -525,4 +525,4 @@ def test_pairs_stay_pairs() -> None:
 def test_zarr_and_netcdf_are_told_from_bad_files() -> None:
     save()
     done("convert", "a.mag", "b.nc")
-    assert "only convert and diff take zarr and netCDF" in failed("info", "b.nc")
+    assert "only convert and diff support zarr and netCDF" in failed("info", "b.nc")

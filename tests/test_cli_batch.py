@@ -183,9 +183,9 @@ def test_urls_become_files_of_their_names() -> None:
     ("arguments", "words"),
     [
         (["a.bin", "b.bin", "missing", "--to", "mag"], "end OUT with '/' to make it, as in"),
-        (["a.bin", "b.bin", "c.mag"], "2 files are converted into a directory"),
-        (["a.bin", "b.bin", "c.zarr/", "--to", "zarr"], "2 files are converted into a directory"),
-        (["a.bin", "out/"], "name the format by --to"),
+        (["a.bin", "b.bin", "c.mag"], "2 files need a directory as OUT"),
+        (["a.bin", "b.bin", "c.zarr/", "--to", "zarr"], "2 files need a directory as OUT"),
+        (["a.bin", "out/"], "pass the format as --to"),
         (["a.bin", "in/a.tens", "out/", "--to", "mag"], "would both become a.mag"),
         (["a.bin"], "Missing argument"),
     ],

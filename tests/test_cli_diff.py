@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from tests.commands import dataset, done, failed, load_any, run, save, vertex
-from xr_tensorfmt.cli.diff import blocks, compare, compare_values
+from xr_tensorfmt.cli.diff import compare, compare_values, iterate_blocks
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -152,7 +152,7 @@ def test_a_rounded_integer_is_a_difference_between_files() -> None:
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     variable = xr.Variable(("x", "y"), np.zeros((3000, 5000)))
     seen = np.zeros(variable.shape, int)
-    parts = list(blocks(variable))
+    parts = list(iterate_blocks(variable))
     for part in parts:
         seen[part] += 1
     assert (seen == 1).all()

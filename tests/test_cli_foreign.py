@@ -175,7 +175,7 @@ def test_a_store_is_not_written_over_one_that_contains_the_input() -> None:
     done("convert", save("a.mag"), "s.zarr")
     Path("a.mag").rename("s.zarr/in.mag")
     message = failed("convert", "s.zarr/in.mag", "s.zarr", "--overwrite")
-    assert "s.zarr contains the input s.zarr/in.mag; write to another place" in message
+    assert "s.zarr contains the input s.zarr/in.mag; choose another target" in message
     assert Path("s.zarr", "in.mag").exists()
 
 
@@ -184,7 +184,7 @@ def test_a_store_is_not_written_over_one_that_contains_the_input() -> None:
 def test_nothing_is_written_into_the_store_that_is_read(target: str, to: str) -> None:
     done("convert", save(), "s.zarr")
     message = failed("convert", "s.zarr", target, "--to", to, "--overwrite")
-    assert f"{target} lies in the input s.zarr; write to another place" in message
+    assert f"{target} is inside the input s.zarr; choose another target" in message
     xr.testing.assert_identical(load_any("s.zarr"), dataset())
 
 

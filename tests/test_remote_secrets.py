@@ -363,7 +363,7 @@ def test_secrets_of_any_form_are_left_out(secret: Any) -> None:
 def test_an_option_that_is_none_is_not_repeated() -> None:
     answer = CliRunner().invoke(main, ["info", "--storage-option", f"secret:{SECRET}", "a"])
     assert answer.exit_code == 2
-    assert "not of the form KEY=VALUE" in answer.output
+    assert "must have the form KEY=VALUE" in answer.output
     assert_silent(answer.output)
 
 

@@ -1,4 +1,4 @@
-"""``xr-tensorfmt clean``: remove unfinished files of processes that have ended."""
+"""``xr-tensorfmt clean``: remove temporary files of processes that ended."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from xr_tensorfmt.writing.unfinished import UnfinishedFile, unfinished_in
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def _duration(value: str) -> float:
-    found = re.fullmatch(r"(\d+)([smhd])", value)
-    if found is None:
+def _parse_duration(value: str) -> float:
+    match = re.fullmatch(r"(\d+)([smhd])", value)
+    if match is None:
         raise click.BadParameter(f"{value!r} is not a duration such as 36h or 7d")
-    return int(found[1]) * _SECONDS[found[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 @click.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
-@click.option("--recursive", "-r", is_flag=True, help="Directories below as well.")
-@click.option("--dry-run", "-n", is_flag=True, help="Only say what would be removed.")
+@click.option("--recursive", "-r", is_flag=True, help="Include subdirectories.")
+@click.option("--dry-run", "-n", is_flag=True, help="List files without removing them.")
 @click.option(
     "--older-than",
     metavar="AGE",
-    type=_duration,
-    help="Also files of other hosts and of clusters that were last written to before this time, "
-    "such as 36h or 7d.",
+    type=_parse_duration,
+    help="Also remove files of other hosts and of clusters that are older, such as 36h or 7d.",
 )
 def clean(
     directories: tuple[str, ...], recursive: bool, dry_run: bool, older_than: float | None
 ) -> None:
-    """Remove unfinished files (.NAME.….part) of processes that have ended.
+    """Remove temporary files (.NAME.….part) of processes that ended.
 
-    Files of processes that are running, or that cannot be looked up from here, are kept and listed.
+    Files of running processes, and of processes on other hosts, are kept and listed.
     """
     removed, size, failed = 0, 0, False
     for directory in _with_subdirectories(directories) if recursive else directories:
@@ -68,7 +67,7 @@ def clean(
 
 
 def _with_subdirectories(directories: Iterable[str]) -> Iterator[str]:
-    """Yield directories and those below them; links are not followed."""
+    """Yield directories and their subdirectories, without following links."""
     for directory in directories:
         yield from sorted(root for root, *_ in os.walk(directory)) or [directory]
 
@@ -76,14 +75,14 @@ def _with_subdirectories(directories: Iterable[str]) -> Iterator[str]:
 def _unfinished_files(directory: str) -> list[UnfinishedFile]:
     if is_url(directory):
         raise ValueError(
-            f"{redact(directory)} is a URL; give a local directory, and let a lifecycle rule of "
-            "the bucket abort incomplete multipart uploads"
+            f"{redact(directory)} is a URL; pass a local directory, and use a lifecycle rule of "
+            "the bucket to abort incomplete multipart uploads"
         )
     return sorted(unfinished_in(directory), key=attrgetter("path"))
 
 
 def _reason_to_keep(file: UnfinishedFile, older_than: float | None) -> str:
-    """Return why a file is kept; empty if its process has ended or the file is old enough."""
+    """Return the reason to keep a file, or an empty string."""
     reason = file.reason_to_keep
     if not reason or file.is_being_written:
         return reason

@@ -1,4 +1,4 @@
-"""``xr-tensorfmt convert``: between all formats, and from and to zarr and netCDF."""
+"""``xr-tensorfmt convert``: convert between all formats, zarr and netCDF."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ import xarray as xr
 
 import xr_tensorfmt
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.files import Opened, encoding_by_group, flat, opened, part_of, write_store
-from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, input_of, one_line
+from xr_tensorfmt.cli.files import (
+    Opened,
+    flatten,
+    open_input,
+    select_variable,
+    split_encoding,
+    write_store,
+)
+from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, one_line, open_argument
 from xr_tensorfmt.cli.options import (
     NETCDF,
     STORES,
@@ -47,11 +54,11 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
 @format_option("--from", "from_", more=STORES, help="Format of IN")
-@format_option("--to", more=STORES, help="Format of OUT; by default its suffix decides")
-@click.option("--overwrite", is_flag=True, help="Replace OUT if it exists (mode='w' in messages).")
-@click.option("--variable", "-v", help="Only this variable; most formats hold one.")
+@format_option("--to", more=STORES, help="Format of OUT; the default depends on its suffix")
+@click.option("--overwrite", is_flag=True, help="Overwrite OUT (mode='w' in messages).")
+@click.option("--variable", "-v", help="Only this variable.")
 @group_options
-@click.option("--name", help="A name for the sole variable.")
+@click.option("--name", help="Rename the only variable.")
 @dims_option
 @click.option(
     "--dtype",
@@ -59,16 +66,16 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     metavar="[NAME=]DTYPE",
     multiple=True,
     type=key_dtype,
-    help="What variables are stored as, rounded if necessary (encoding= in messages). NAME can be "
-    "a pattern such as 'layers.*'. A pattern, or no NAME, changes the variables of the kind of "
-    "DTYPE alone: float16 those of floating-point numbers. Repeatable.",
+    help="Data type in OUT, with rounding (encoding= in messages). NAME can be a pattern such as "
+    "'layers.*'. A pattern, or no NAME, applies to variables of the same kind, such as "
+    "floating-point variables for float16. Repeatable.",
 )
 @click.option(
     "--drop",
     type=click.Choice(get_args(Part)),
     multiple=True,
-    help="What may be left out where OUT has no place for it, an error otherwise. Of zarr and "
-    "netCDF, attrs leaves out all attributes. Repeatable.",
+    help="Omit parts that OUT does not support, instead of an error. For zarr and netCDF, attrs "
+    "omits all attributes. Repeatable.",
 )
 @click.option(
     "--option",
@@ -82,54 +89,54 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 @click.option(
     "--tree",
     is_flag=True,
-    help="Write zarr or netCDF with a group for each part of a name, as xarray.open_datatree has.",
+    help="Write zarr or netCDF with groups from parts of names, as in xarray.open_datatree.",
 )
 @sparse_option
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")
 def convert(
-    sources: tuple[str, ...], target: str, to: str | None, storage_options: Pairs, **wanted: Any
+    sources: tuple[str, ...], target: str, to: str | None, storage_options: Pairs, **options: Any
 ) -> None:
-    """Convert files to another format, to zarr or netCDF, or from these.
+    """Convert files between tensor formats, zarr and netCDF.
 
-    IN may be - for standard input. Several files are converted into the directory OUT, under
-    their names with the suffix of the format that --to names.
+    IN may be - for standard input. If OUT is a directory, files keep their names, with the suffix
+    of the format --to.
     """
     failed = False
-    targets = _targets(sources, target, to, storage_options)
+    targets = _find_targets(sources, target, to, storage_options)
     for source, path in zip(sources, targets, strict=True):
         try:
-            _convert_file(source, path, to=to, storage_options=storage_options, **wanted)
+            _convert_file(source, path, to=to, storage_options=storage_options, **options)
         except click.ClickException as error:
             failed = True
             error.show()
     raise SystemExit(int(failed))
 
 
-def _targets(
+def _find_targets(
     sources: Sequence[str], target: str, to: str | None, storage_options: Pairs
 ) -> list[str]:
-    """What each file becomes: OUT, or in a directory its own name with the suffix of the format."""
+    """Return the target of every file: OUT, or a file in the directory OUT."""
     is_store, has_slash = store_format(target) is not None, target.endswith(("/", os.sep))
     if len(sources) == 1 and (is_store or not has_slash):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
         raise click.UsageError(
-            f"{len(sources)} files are converted into a directory; give one, or end OUT with "
-            f"'/' to make it, as in '{target.rstrip('/')}/'"
+            f"{len(sources)} files need a directory as OUT; pass one, or append '/' to create it, "
+            f"as in '{target.rstrip('/')}/'"
         )
     if to is None:
-        raise click.UsageError("OUT is a directory, which has no suffix; name the format by --to")
+        raise click.UsageError("OUT is a directory, which has no suffix; pass the format as --to")
     suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.find_format(to).suffixes[0]
     origins: dict[str, str] = {}
     for source in sources:
-        of_url = options_for(source, storage_options)
-        path = "stdin" if source == STDIN else locate(source, of_url, None).path
+        url_options = options_for(source, storage_options)
+        path = "stdin" if source == STDIN else locate(source, url_options, None).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
             raise click.UsageError(
-                f"{origins[name]} and {source} would both become {name}; convert one of them alone"
+                f"{origins[name]} and {source} would both become {name}; convert them separately"
             )
         origins[name] = source
     if not is_url(target):
@@ -147,16 +154,16 @@ def _convert_file(
     overwrite: bool,
     options: Pairs,
     quiet: bool,
-    **wanted: Any,
+    **reading: Any,
 ) -> None:
     """Convert one file, with a progress bar if stderr is a terminal."""
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # it imports dask, which takes its time
 
     with errors_in_one_line(target):
         to = to or target_format(target)
-    with errors_in_one_line(source), input_of(source) as content:
-        wanted |= {"drop": drop, "storage_options": storage_options}
-        data, encoding = _chosen(source, content, to, **wanted)
+    with errors_in_one_line(source), open_argument(source) as content:
+        reading |= {"drop": drop, "storage_options": storage_options}
+        data, encoding = _open_selected(source, content, to, **reading)
         with errors_in_one_line(target, source):
             location = _locate(target, storage_options)
             _check_target(source, target, location, storage_options, overwrite=overwrite)
@@ -178,7 +185,7 @@ def _convert_file(
                     write_store(data, target, location, to, **writing)
 
 
-def _chosen(
+def _open_selected(
     source: str,
     content: str | BinaryIO,
     to: str,
@@ -192,22 +199,22 @@ def _chosen(
     drop: tuple[Part, ...],
     **reading: Any,
 ) -> tuple[Opened, dict[Any, Any]]:
-    """What is written, and its encoding; stores have groups unless a variable is chosen."""
-    data = opened(source, content, from_, separator=separator, chunks={}, **reading)
+    """Return the data to write and their encoding, for a store with groups if possible."""
+    data = open_input(source, content, from_, separator=separator, chunks={}, **reading)
     keeps_groups = to in STORES and not (variable or name or dims)
-    ds = flat(source, data, separator, ("attrs",) if keeps_groups else drop)
-    ds = part_of(ds, variable, dims, name)
+    ds = flatten(source, data, separator, ("attrs",) if keeps_groups else drop)
+    ds = select_variable(ds, variable, dims, name)
     encoding: dict[Any, Any] = {}
     for key, dtype in dtypes:
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
     encoding = resolve_encoding(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
-        return data, encoding_by_group(data, separator, encoding)
+        return data, split_encoding(data, separator, encoding)
     return ds, encoding
 
 
 def _locate(file: str, storage_options: Pairs) -> Location:
-    """A file in its file system, without links."""
+    """Locate a file, with resolved links."""
     location = locate(file, options_for(file, storage_options), None)
     return (
         replace(location, path=os.path.realpath(location.path)) if location.is_local else location
@@ -217,13 +224,13 @@ def _locate(file: str, storage_options: Pairs) -> Location:
 def _check_target(
     source: str, target: str, location: Location, storage_options: Pairs, *, overwrite: bool
 ) -> None:
-    """Refuse to write over the input, into it, over what it lies in, or over other files."""
+    """Raise an error if the target is, contains or is inside the input, or exists."""
     origin = _locate(source, storage_options)
-    read, written = (f"{each.path.rstrip('/')}/" for each in (origin, location))
-    is_within, contains = written.startswith(read), read.startswith(written)
-    if type(origin.fs) is type(location.fs) and (is_within or contains):
-        relation = "is" if read == written else "lies in" if is_within else "contains"
-        raise ValueError(f"{target} {relation} the input {source}; write to another place")
+    read, written = f"{origin.path.rstrip('/')}/", f"{location.path.rstrip('/')}/"
+    is_inside, contains = written.startswith(read), read.startswith(written)
+    if type(origin.fs) is type(location.fs) and (is_inside or contains):
+        relation = "is" if read == written else "is inside" if is_inside else "contains"
+        raise ValueError(f"{target} {relation} the input {source}; choose another target")
     location.fs.invalidate_cache()
     if not overwrite and exists(location.fs, location.path):
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
@@ -232,18 +239,18 @@ def _check_target(
 def _write_tensors(
     data: Opened, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
 ) -> None:
-    """Write a tensor file; pairs of index and value stay pairs where the format has them."""
+    """Write a tensor file. Pairs of index and value stay pairs if the format supports them."""
     options = dict(pairs)
     _check_options(options, to)
-    facts = [each.encoding.get("tensorfmt", {}) for each in data.data_vars.values()]
-    if not options and all(each.get("storage") == "pairs" for each in facts):
+    encodings = [variable.encoding.get("tensorfmt", {}) for variable in data.data_vars.values()]
+    if not options and all(encoding.get("storage") == "pairs" for encoding in encodings):
         options = {"sparse": True} if "sparse" in formats.find_format(to).write_options else {}
     mode: Literal["w", "x"] = "w" if overwrite else "x"
     xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
 
 
 def _check_options(options: Iterable[str], to: str) -> None:
-    """Refuse keys of --option that are not options of the format."""
+    """Raise an error if a key of --option is not an option of the format."""
     writer = formats.find_format(to)
     for key in options:
         if key not in writer.write_options:
@@ -257,11 +264,10 @@ def _check_options(options: Iterable[str], to: str) -> None:
 
 @contextmanager
 def sigterm_raises_exit(directory: str) -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that a file that is being written is removed as by Ctrl-C.
+    """Let SIGTERM raise SystemExit, so that temporary files are removed like after Ctrl-C.
 
-    Libraries that write may ignore or replace an exception that is raised in one of their
-    callbacks. So the process ends after 5 seconds in any case, and what it left in `directory` is
-    removed. A handler that is there, or that ignores the signal, stays.
+    Libraries may ignore exceptions in callbacks. So the process ends after 5 seconds in any case,
+    and its temporary files in `directory` are removed. Existing handlers are not replaced.
     """
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

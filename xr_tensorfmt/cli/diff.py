@@ -1,4 +1,4 @@
-"""``xr-tensorfmt diff``: what differs between two files."""
+"""``xr-tensorfmt diff``: compare two files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.info import dtype_name, plain
+from xr_tensorfmt.cli.info import dtype_name, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
 from xr_tensorfmt.cli.options import group_options, source_options, verify_option
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def diff(first: str, second: str, as_json: bool, separator: str, **options: Any) -> None:
     """Compare the variables of two files: names, dtypes, shapes and all values.
 
-    The formats may differ, and zarr and netCDF are read as well. Names of dimensions and attributes
-    are not compared. The exit code is 0 if nothing differs, 1 if something does, 2 for an error.
+    The formats may differ, including zarr and netCDF. Dimension names and attributes are not
+    compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
     try:
         both = [_open(file, separator, **options) for file in (first, second)]
@@ -53,18 +53,22 @@ def diff(first: str, second: str, as_json: bool, separator: str, **options: Any)
 
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
-    """Open a file as one Dataset, whatever its groups."""
-    from xr_tensorfmt.cli.files import flat, opened  # noqa: PLC0415  # xarray takes its time
+    """Open a file as one Dataset, with flattened groups."""
+    from xr_tensorfmt.cli.files import flatten, open_input  # noqa: PLC0415  # imports xarray
 
     with errors_in_one_line(file):
-        return flat(file, opened(file, file, separator=separator, **options), separator, ["attrs"])
+        data = open_input(file, file, separator=separator, **options)
+        return flatten(file, data, separator, ["attrs"])
 
 
 def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
-    """Compare all variables, of which two chunks at a time are in memory, for JSON."""
+    """Compare all variables chunk by chunk, and return a document for JSON."""
     common = [name for name in first.variables if name in second.variables]
-    found = {str(name): _difference(first[name].variable, second[name].variable) for name in common}
-    different = {name: each for name, each in found.items() if each}
+    differences = {
+        str(name): _compare_variables(first[name].variable, second[name].variable)
+        for name in common
+    }
+    different = {name: difference for name, difference in differences.items() if difference}
     only_first = [str(name) for name in first.variables if name not in second.variables]
     only_second = [str(name) for name in second.variables if name not in first.variables]
     return {
@@ -72,62 +76,61 @@ def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
         "only_first": only_first,
         "only_second": only_second,
         "variables": different,
-        "equal_variables": len(found) - len(different),
+        "equal_variables": len(differences) - len(different),
     }
 
 
 def _lines(document: Mapping[str, Any], first: str, second: str) -> Iterator[str]:
-    """A line for each difference, and a summary."""
-    alone = [(name, first) for name in document["only_first"]]
-    alone += [(name, second) for name in document["only_second"]]
-    for name, file in alone:
+    """Yield a line per difference, and a summary."""
+    unmatched = [(name, first) for name in document["only_first"]]
+    unmatched += [(name, second) for name in document["only_second"]]
+    for name, file in unmatched:
         yield f"{shorten(name)}: only in {file}"
     for name, difference in document["variables"].items():
-        for each in _sentences(difference):
-            yield f"{shorten(name)}: {each}"
+        for sentence in _describe_difference(difference):
+            yield f"{shorten(name)}: {sentence}"
     yield (
         f"{shorten(first)} and {shorten(second)}: variables: {document['equal_variables']} equal, "
-        f"{len(document['variables'])} different, {len(alone)} in one file alone"
+        f"{len(document['variables'])} different, {len(unmatched)} in one file alone"
     )
 
 
-def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What differs."""
+def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
     for what in ("dtypes", "shapes"):
-        one, other = facts[what]
+        one, other = difference[what]
         if one != other:
             yield f"the {what} are {one} and {other}"
-    if facts["different_values"]:
-        total, largest, index = prod(facts["shapes"][0]), facts["largest"], facts["index"]
-        most = "" if largest is None else f"by up to {float(largest):.6g}, "
-        pair = " and ".join(shorten(repr(value), 40) for value in facts["values"])
-        place = f" at {index}" if index else ""
-        yield f"{facts['different_values']} of {total} values differ, {most}{pair}{place}"
+    if difference["different_values"]:
+        total, largest = prod(difference["shapes"][0]), difference["largest"]
+        distance = "" if largest is None else f"by up to {float(largest):.6g}, "
+        pair = " and ".join(shorten(repr(value), 40) for value in difference["values"])
+        index = f" at {difference['index']}" if difference["index"] else ""
+        yield f"{difference['different_values']} of {total} values differ, {distance}{pair}{index}"
 
 
-def _difference(first: Variable, second: Variable) -> dict[str, Any]:
-    """How a variable differs between two files; empty where it does not."""
+def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
+    """Return the difference of two variables, or an empty dict."""
     dtypes, shapes = (_stored_dtype(first), _stored_dtype(second)), (first.shape, second.shape)
-    facts: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
+    difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
-        return facts
-    found = _different_values(first, second)
-    if found is None and dtypes[0] == dtypes[1]:
+        return difference
+    values = _compare_blocks(first, second)
+    if values is None and dtypes[0] == dtypes[1]:
         return {}
-    return facts | ({"different_values": 0} if found is None else plain(asdict(found)))
+    return difference | ({"different_values": 0} if values is None else to_plain(asdict(values)))
 
 
 def _stored_dtype(variable: Variable) -> str:
-    """The dtype of a variable in its file, whatever the byte order is there."""
+    """Return the dtype of a variable in its file, without the byte order."""
     stored = variable.encoding.get("dtype")
     return dtype_name(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
 
 
 @dataclass(frozen=True)
-class Different:
-    """Values that differ: how many, the largest difference, and the two values at its index.
+class ValueDifference:
+    """The number of different values, the largest difference, its index and the two values.
 
-    The difference is NaN where one value is, and None where values are no numbers.
+    The difference is NaN if one value is NaN, and None if values are not numbers.
     """
 
     different_values: int
@@ -137,27 +140,28 @@ class Different:
 
     @property
     def rank(self) -> float:
-        """How large the difference is; a NaN beside a number is the largest."""
+        """Sort key: the difference, or infinity for NaN."""
         is_number = self.largest is not None and self.largest == self.largest
         return float(self.largest if is_number else "inf")
 
 
-def _different_values(first: Variable, second: Variable) -> Different | None:
-    """Compare two variables of one shape."""
-    found = []
-    for block in blocks(first):
-        different = compare_values(first[block].values, second[block].values)
-        if different is not None:
-            place = zip(block, different.index, strict=True)
-            found.append(replace(different, index=tuple(part.start + i for part, i in place)))
-    if not found:
+def _compare_blocks(first: Variable, second: Variable) -> ValueDifference | None:
+    """Compare two variables of the same shape, block by block."""
+    differences = []
+    for block in iterate_blocks(first):
+        difference = compare_values(first[block].values, second[block].values)
+        if difference is not None:
+            index = zip(block, difference.index, strict=True)
+            index_in_variable = tuple(part.start + i for part, i in index)
+            differences.append(replace(difference, index=index_in_variable))
+    if not differences:
         return None
-    count = sum(each.different_values for each in found)
-    return replace(max(found, key=attrgetter("rank")), different_values=count)
+    count = sum(difference.different_values for difference in differences)
+    return replace(max(differences, key=attrgetter("rank")), different_values=count)
 
 
-def blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
-    """Blocks of a variable that are read at once."""
+def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
+    """Yield blocks of a variable, to be read one by one."""
     default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
     chunks = variable.encoding.get("preferred_chunks") or {}
     if set(chunks) != set(variable.dims):
@@ -168,8 +172,8 @@ def blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
         yield tuple(slice(a, a + step) for a, step in zip(start, steps, strict=True))
 
 
-def compare_values(first: Array, second: Array) -> Different | None:
-    """Compare two arrays of one shape; None where they are equal, and NaN equals NaN."""
+def compare_values(first: Array, second: Array) -> ValueDifference | None:
+    """Compare two arrays of the same shape. Return None if they are equal. NaN equals NaN."""
     same = _equal(first, second)
     if not same.all():
         same |= (first != first) & (second != second)
@@ -179,15 +183,15 @@ def compare_values(first: Array, second: Array) -> Different | None:
     if is_numeric(first.dtype) and is_numeric(second.dtype):
         distances = _distances(first, second)
         distances[same] = 0
-        flat = int(np.argmax(distances))  # which takes the first NaN for the largest
+        flat = int(np.argmax(distances))  # the first NaN, if there is one
         largest = distances.flat[flat].item()
     index = tuple(map(int, np.unravel_index(flat, same.shape)))
     count = same.size - int(np.count_nonzero(same))
-    return Different(count, largest, index, (first[index], second[index]))
+    return ValueDifference(count, largest, index, (first[index], second[index]))
 
 
 def _equal(first: Array, second: Array) -> Array:
-    """Compare elements exactly: numpy rounds 64-bit integers to float64 beside floats."""
+    """Compare elements exactly. numpy would round 64-bit integers to compare them with floats."""
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
@@ -197,7 +201,7 @@ def _equal(first: Array, second: Array) -> Array:
 
 
 def _as_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Convert floats or complex numbers to integers, and return which are such integers."""
+    """Convert floats or complex numbers to integers, and return a mask of exact ones."""
     limits, real = np.iinfo(dtype), values.real.astype(np.float64)
     is_integer = (real >= float(limits.min)) & (real < 2.0 ** (limits.max.bit_length()))
     is_integer &= (np.floor(real) == real) & (values.imag == 0)
@@ -205,7 +209,7 @@ def _as_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def _distances(first: Array, second: Array) -> Array:
-    """The differences without their signs, exact for integers."""
+    """Return the absolute differences, exact for integers."""
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
@@ -215,7 +219,7 @@ def _distances(first: Array, second: Array) -> Array:
         return np.where(is_integer, _distances(first, integers), rounded)
     with np.errstate(all="ignore"):
         if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
-            # Modulo 2**64 the difference of the larger and the smaller one is exact.
+            # The difference of the larger and the smaller value is exact modulo 2**64.
             high, low = (f(first, second).astype(np.uint64) for f in (np.maximum, np.minimum))
             return np.asarray(high - low)
         is_complex = "c" in (first.dtype.kind, second.dtype.kind)

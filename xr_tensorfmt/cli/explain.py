@@ -1,4 +1,4 @@
-"""``xr-tensorfmt explain``: what a read would fetch."""
+"""``xr-tensorfmt explain``: show the byte ranges and requests of a read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import xr_tensorfmt
 from xr_tensorfmt.cli.messages import (
     errors_in_one_line,
-    input_of,
+    open_argument,
     print_json,
     print_lines,
     shown,
@@ -27,7 +27,7 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 
-def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
+def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     """Parse a value of the form ``DIM=INDEX``."""
     dim, index = key_value(pair)
     if re.fullmatch(r"-?\d+", index):
@@ -36,7 +36,7 @@ def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
         return dim, [int(part) for part in index.split(",")]
     if re.fullmatch(r"(-?\d+)?(:(-?\d+)?){1,2}", index):
         return dim, slice(*(int(part) if part else None for part in index.split(":")))
-    raise click.BadParameter(f"{index!r} is none of 3, 0:10, 0:10:2 and 1,5,7")
+    raise click.BadParameter(f"{index!r} is not an index such as 3, 0:10, 0:10:2 or 1,5,7")
 
 
 @click.command()
@@ -47,11 +47,11 @@ def _selected(pair: str) -> tuple[str, int | slice | list[int]]:
     "selection",
     metavar="DIM=INDEX",
     multiple=True,
-    type=_selected,
-    help="What would be read: DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
+    type=_parse_selection,
+    help="Select DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object, with each range and request.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object with ranges and requests.")
 @dims_option
 @sparse_option
 @source_options
@@ -65,16 +65,16 @@ def explain(
     storage_options: Pairs,
     **options: Any,
 ) -> None:
-    """Say what reading a file, or a part of it, would fetch: chunks, ranges, requests, bytes.
+    """Show what reading a file, or a part of it, would fetch: chunks, ranges, requests, bytes.
 
-    No values are read.
+    Values are not read.
     """
-    with errors_in_one_line(file), input_of(file) as content:
-        from xr_tensorfmt.cli.files import open_tensors, part_of  # noqa: PLC0415
+    with errors_in_one_line(file), open_argument(file) as content:
+        from xr_tensorfmt.cli.files import open_tensors, select_variable  # noqa: PLC0415
 
         storage = options_for(file, storage_options)
         ds = open_tensors(content, chunks={}, storage_options=storage, **options)
-        ds = part_of(ds, variable, dims)
+        ds = select_variable(ds, variable, dims)
         for dim, _ in selection:
             if dim not in ds.dims:
                 names = shorten(", ".join(map(repr, ds.dims))) or "none"

@@ -1,4 +1,4 @@
-"""Files that commands open and write by xarray: tensor files, zarr stores and netCDF."""
+"""Opening and writing tensor files, zarr stores and netCDF for commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Opened = xr.Dataset | xr.DataTree
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
 
-def opened(
+def open_input(
     file: str,
     content: str | BinaryIO,
     format: str | None,
@@ -33,29 +33,30 @@ def opened(
     tree: bool = False,
     **options: Any,
 ) -> Opened:
-    """Open a file of any format; a tree where one is asked for, or where a store has groups.
+    """Open a file of any format. Return a tree if requested, or if a store has groups.
 
-    `options` are those of the engine alone.
+    `options` are keywords of the engine.
     """
-    of_url = options_for(file, storage_options)
+    url_options = options_for(file, storage_options)
     store = format or store_format(file)
     if store in STORES:
         if content is not file:
             raise ValueError(f"{store} is not read from standard input; pass a path")
-        return _open_store(file, store, get_group_path(group, separator), of_url)
-    options |= {"format": format, "group": group, "separator": separator, "storage_options": of_url}
+        return _open_store(file, store, get_group_path(group, separator), url_options)
+    options |= {"format": format, "group": group, "separator": separator}
+    options["storage_options"] = url_options
     if tree:
         return xr.open_datatree(content, engine="tensorfmt", **options)
     return open_tensors(content, **options)
 
 
 def open_tensors(content: str | BinaryIO, **options: Any) -> xr.Dataset:
-    """Open a tensor file; `options` are those of the engine."""
+    """Open a tensor file with keywords of the engine."""
     return xr.open_dataset(content, engine="tensorfmt", **options)
 
 
-def flat(file: str, data: Opened, separator: str, drop: Collection[str]) -> xr.Dataset:
-    """A Dataset, in which names of groups are a part of the names of variables."""
+def flatten(file: str, data: Opened, separator: str, drop: Collection[str]) -> xr.Dataset:
+    """Convert a tree to a Dataset, with group names in the names of variables."""
     return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
@@ -65,7 +66,7 @@ def _open_store(
     """Open zarr in chunks, or netCDF without."""
     options: dict[str, Any] = {"engine": ZARR, "chunks": {}, "storage_options": storage_options}
     if format != ZARR:
-        # For netCDF-4 h5netcdf where it is installed, as it reads complex numbers.
+        # h5netcdf, if it is installed, reads complex numbers in netCDF-4.
         h5netcdf = xr.backends.list_engines().get("h5netcdf")
         is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
         options = {"engine": "h5netcdf" if is_hdf5 else None}
@@ -73,13 +74,13 @@ def _open_store(
     return tree if any(node.data_vars for node in tree.descendants) else tree.to_dataset()
 
 
-def part_of(
+def select_variable(
     ds: xr.Dataset,
     variable: str | None = None,
     dims: Sequence[str] | None = None,
     name: str | None = None,
 ) -> xr.Dataset:
-    """One variable of a Dataset, under other names."""
+    """Select and rename a variable of a Dataset."""
     listed = shorten(", ".join(map(repr, ds.data_vars))) or "none"
     if variable is not None:
         if variable not in ds:
@@ -90,8 +91,8 @@ def part_of(
         return ds
     if len(ds.data_vars) != 1:
         raise ValueError(
-            f"--name and --dims are for a sole variable, and there are {listed}; "
-            "choose one by --variable"
+            f"--name and --dims are for a single variable, but there are {listed}; "
+            "choose one with --variable"
         )
     (only,) = ds.data_vars.values()
     old = (*map(str, only.dims), str(only.name))
@@ -99,15 +100,15 @@ def part_of(
     return ds.rename({a: b for a, b in zip(old, new, strict=True) if a != b})
 
 
-def encoding_by_group(
+def split_encoding(
     tree: xr.DataTree, separator: str, encoding: Mapping[Any, Any]
 ) -> dict[str, dict[Any, Any]]:
-    """The encoding of a tree; in `encoding` variables have the names of a tensor file."""
-    by_group: dict[str, dict[Any, Any]] = defaultdict(dict)
+    """Split an encoding with the keys of a tensor file by the groups of a tree."""
+    groups: dict[str, dict[Any, Any]] = defaultdict(dict)
     for path, name, key in iterate_keys(tree, separator):
         if key in encoding:
-            by_group[path][name] = encoding[key]
-    return by_group
+            groups[path][name] = encoding[key]
+    return groups
 
 
 def write_store(
@@ -123,43 +124,44 @@ def write_store(
 ) -> None:
     """Write zarr in place, or a netCDF file that appears when it is complete."""
 
-    def plain(ds: xr.Dataset) -> xr.Dataset:
+    def strip(ds: xr.Dataset) -> xr.Dataset:
         return ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
 
-    data = plain(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(plain)
+    data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
     if format == ZARR:
         _check_replaceable(target, location)
         mode: Literal["w", "w-"] = "w" if overwrite else "w-"
         options: dict[str, Any] = {
             "storage_options": storage_options,
-            "write_empty_chunks": True,  # else -0.0, which equals the fill value, becomes 0.0
+            "write_empty_chunks": True,  # otherwise -0.0, equal to the fill value, becomes 0.0
         }
-        where = location.path if location.is_local else target
-        data.to_zarr(where, mode=mode, encoding=encoding, **options)
+        store = location.path if location.is_local else target
+        data.to_zarr(store, mode=mode, encoding=encoding, **options)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:
-        raise ValueError("netCDF is only written to local paths; write zarr there")
+        raise ValueError("netCDF can only be written to local paths; write zarr instead")
 
 
 def _check_replaceable(target: str, location: Location) -> None:
-    """Refuse to replace by zarr what is no zarr store, or one that is write-protected."""
+    """Raise an error if an existing target is not a zarr store, or is write-protected."""
     if not exists(location.fs, location.path):
         return
-    found = [name for name in _ZARR_METADATA if exists(location.fs, f"{location.path}/{name}")]
-    if not found:
+    metadata = [name for name in _ZARR_METADATA if exists(location.fs, f"{location.path}/{name}")]
+    if not metadata:
         raise ValueError(
-            f"{target} exists and is not a zarr store, so that it is not replaced by one; write to "
-            "another place"
+            f"{target} exists and is not a zarr store, so it is not replaced; choose another target"
         )
-    for name in ("", *found) if location.is_local else ():
+    for name in ("", *metadata) if location.is_local else ():
         check_writable(os.path.join(location.path, name))
 
 
 def _write_netcdf(data: Opened, path: str, encoding: Mapping[Any, Any], *, replace: bool) -> None:
-    """Write a file of another name, which is renamed when it is complete."""
+    """Write a temporary file, and rename it when it is complete."""
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
-    is_complex = any(each.dtype.kind == "c" for ds in groups for each in ds.variables.values())
+    is_complex = any(
+        variable.dtype.kind == "c" for ds in groups for variable in ds.variables.values()
+    )
     file = build_atomic_file(path, 0, replace=replace).begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)

@@ -1,4 +1,4 @@
-"""``xr-tensorfmt info``: what a file is and what it holds, from its header."""
+"""``xr-tensorfmt info``: describe the header of a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from xr_tensorfmt import formats
-from xr_tensorfmt.cli.messages import described
+from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
     group_options,
@@ -48,65 +48,67 @@ def info(
     storage_options: Pairs,
     verify: bool,
 ) -> None:
-    """Say what files are: format, dimensions, variables, attributes, offsets."""
+    """Describe files: format, dimensions, variables, attributes, offsets."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         if format is None and store_format(file):
             raise ValueError(
-                f"{file}: only convert and diff take zarr and netCDF; use ncdump -h, or xarray"
+                f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
         source, head = find_source(content, storage_options=options_for(file, storage_options))
         reader = HeaderReader(source, head)
         chosen = formats.choose(reader, format)
-        # The options of the check also open tensors that nobody could load as a whole.
+        # The options of the check also open tensors that exceed memory.
         options = replace(chosen.check_options, verify=verify, text_errors="strict")
         container = formats.read(reader, chosen, options)
-        below = select_group(container, group, separator)
-        container = replace(container, tensors=below.tensors, coordinates=below.coordinates)
+        selected = select_group(container, group, separator)
+        container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         return _document(source, container, chosen.name)
 
-    documents = described(files, describe, _lines, as_json=as_json, apart=True)
+    documents = describe_files(files, describe, _lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
 def _document(source: Source, container: Container, format: str) -> dict[str, Any]:
-    """What JSON can represent of a header."""
-    # Facts about the file are those of its only variable where there is one.
+    """Convert a header to values that JSON supports."""
+    # If the file has no encoding, use the encoding of its variable.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
-    facts: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
-    own = not container.siblings
-    variables = {each.name: _described(each, own) for each in container.tensors}
-    coordinates = {each.name: _described(each, own) for each in container.coordinates}
+    encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
+    single = not container.siblings
+    variables = {tensor.name: _describe_tensor(tensor, single) for tensor in container.tensors}
+    coordinates = {
+        tensor.name: _describe_tensor(tensor, single) for tensor in container.coordinates
+    }
     return {
         "path": source.name,
         "size": source.size,
         "format": format,
-        "version": plain(facts.get("version")),
-        "container": facts.get("container"),
+        "version": to_plain(encoding.get("version")),
+        "container": encoding.get("container"),
         "dims": {
             dim: length
-            for each in (variables | coordinates).values()
-            for dim, length in zip(each["dims"], each["shape"], strict=True)
+            for variable in (variables | coordinates).values()
+            for dim, length in zip(variable["dims"], variable["shape"], strict=True)
         },
         "variables": variables,
         "coordinates": coordinates,
         "totals": {
             "tensors": len(variables),
-            "parameters": sum(prod(each["shape"]) for each in variables.values()),
-            "size": sum(each["size"] for each in variables.values()),
+            "parameters": sum(prod(variable["shape"]) for variable in variables.values()),
+            "size": sum(variable["size"] for variable in variables.values()),
         },
-        "attrs": plain(container.attrs),
-        "facts": plain(container.encoding.get("tensorfmt", {})),
+        "attrs": to_plain(container.attrs),
+        "facts": to_plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
         "files": [sibling.name for sibling in container.siblings],
         "warnings": [finding.sentence for finding in container.findings],
     }
 
 
-def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
-    """What JSON can represent of a tensor."""
-    layout, facts = tensor.layout, tensor.encoding.get("tensorfmt", {})
-    offset = facts.get("offset") if in_this_file else None
+def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
+    """Convert the description of a tensor to values that JSON supports."""
+    layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
+    offset = encoding.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     return {
         "dims": list(tensor.dims),
@@ -118,13 +120,13 @@ def _described(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
         "chunks": count_chunks(layout.shape, chunk),
-        "attrs": plain(tensor.attrs),
-        "facts": plain(facts),
+        "attrs": to_plain(tensor.attrs),
+        "facts": to_plain(encoding),
     }
 
 
 def dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
-    """The name of a dtype, with the byte order where it is big-endian."""
+    """Return the name of a dtype, with the byte order if it is big-endian."""
     if isinstance(dtype, StoredDtype):
         return dtype.name
     if dtype.kind in "OUT":
@@ -132,25 +134,25 @@ def dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
     return f"{dtype.name}, big-endian" if dtype.str.startswith(">") else dtype.name
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can represent it, for reading and not for getting it back."""
+def to_plain(value: Any) -> Any:
+    """Convert a value to JSON for display, with loss."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return to_plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     is_number = isinstance(value, float) and isfinite(value)
     return value if is_number or isinstance(value, bool | int | str | None) else str(value)
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """A description, for a terminal."""
+    """Yield the lines of a description."""
     title = formats.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
-    kind = " ".join(str(word) for word in words if word is not None)
+    description = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
-    yield f"{document['path']}: {kind}, {format_size(document['size'])}{embedded}"
+    yield f"{document['path']}: {description}, {format_size(document['size'])}{embedded}"
     totals = document["totals"]
     counts = f"{totals['tensors']} tensors, {totals['parameters']:,} parameters"
     total = f"  {counts}, {format_size(totals['size'])}"
@@ -167,29 +169,29 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each variable, in columns, and below it its attributes."""
-    rows = [_cells(name, facts) for name, facts in variables.items()]
+    """Yield one row per variable, followed by its attributes."""
+    rows = [_cells(name, variable) for name, variable in variables.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row, facts in zip(rows, variables.values(), strict=True):
+    for row, variable in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
-        yield from _attributes(facts["attrs"], "      ")
+        yield from _attributes(variable["attrs"], "      ")
 
 
-def _cells(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    stored = facts["stored"].removeprefix(f"{facts['dtype']}, ")
+def _cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
+    dtype, stored = variable["dtype"], variable["stored"].removeprefix(f"{variable['dtype']}, ")
     dims = (
         str(length) if dim.startswith(f"{name}_dim_") else f"{dim}: {length}"
-        for dim, length in zip(facts["dims"], facts["shape"], strict=True)
+        for dim, length in zip(variable["dims"], variable["shape"], strict=True)
     )
-    place = "" if facts["offset"] is None else f"at byte {facts['offset']}"
-    chunk = " x ".join(map(str, facts["chunk"]))
+    offset = "" if variable["offset"] is None else f"at byte {variable['offset']}"
+    chunk = " x ".join(map(str, variable["chunk"]))
     return (
         shorten(name, _MAX_CHARACTERS),
         f"({', '.join(dims)})",
-        facts["dtype"] + (f" ({stored})" if stored != facts["dtype"] else ""),
-        format_size(facts["size"]),
-        f"{place}{', on a page' if facts['on_page'] else ''}",
-        f"{facts['chunks']} chunks of {chunk}" if facts["chunks"] > 1 else "",
+        dtype + (f" ({stored})" if stored != dtype else ""),
+        format_size(variable["size"]),
+        f"{offset}{', on a page' if variable['on_page'] else ''}",
+        f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 else "",
     )
 
 

@@ -1,7 +1,4 @@
-"""What the command prints about files: without tracebacks, secrets or control codes.
-
-Standard input is one of the files.
-"""
+"""Output of the command, without tracebacks, secrets and control codes."""
 
 from __future__ import annotations
 
@@ -29,16 +26,13 @@ _SHOWN = "<stdin>"
 
 
 def shown(file: str) -> str:
-    """The name of a file in what the command prints."""
+    """Return the name of a file for output."""
     return one_line(_SHOWN if file == STDIN else file)
 
 
 @contextmanager
-def input_of(file: str) -> Iterator[str | BinaryIO]:
-    """What to open for an argument: itself, or a copy of standard input.
-
-    The copy is a temporary file without a name, which goes away with the process.
-    """
+def open_argument(file: str) -> Iterator[str | BinaryIO]:
+    """Return an argument, or a copy of standard input in an anonymous temporary file."""
     if file != STDIN:
         yield file
         return
@@ -54,32 +48,32 @@ def input_of(file: str) -> Iterator[str | BinaryIO]:
 
 
 def printable(string: str) -> str:
-    """A string of unknown origin, with characters that could control a terminal escaped."""
+    """Escape characters of an untrusted string that could control a terminal."""
     if string.isprintable():
         return string
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in string)
 
 
 def one_line(message: str) -> str:
-    """A message without line breaks and control characters, and without secrets in its URLs."""
+    """Remove line breaks, control characters and secrets in URLs from a message."""
     return printable(redact(" ".join(message.split())))
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines in which control characters are escaped."""
+    """Print lines with escaped control characters."""
     for line in lines:
         click.echo(printable(line))
 
 
 def print_json(document: Any) -> None:
-    """Print what JSON can represent, and findings."""
+    """Print a document with findings as JSON."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=asdict)
     # UTF-8 cannot encode lone surrogates. Their escapes are valid JSON.
     click.echo(text.encode(errors="backslashreplace").decode())
 
 
-def _sentence(error: BaseException, file: str, origin: str) -> str:
-    """What an error says, on one line that names the file, and perhaps the one it is made from."""
+def _format_error(error: BaseException, file: str, origin: str) -> str:
+    """Format an error as one line that names the file and its origin."""
     message = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename:
         message = f"{error.filename}: {error.strerror}"
@@ -94,9 +88,9 @@ def _sentence(error: BaseException, file: str, origin: str) -> str:
 
 @contextmanager
 def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
-    """Turn errors about a file into those of the command: one line, and exit code 1.
+    """Convert errors about a file to errors of the command: one line, and exit code 1.
 
-    Warnings about files are a line each as well, and no other warnings are shown.
+    Warnings about files are also one line. Other warnings are not shown.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -107,14 +101,14 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
         except click.ClickException:
             raise
         except Exception as error:
-            raise click.ClickException(_sentence(error, file, origin)) from error
+            raise click.ClickException(_format_error(error, file, origin)) from error
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     click.echo(f"Warning: {one_line(str(message))}", err=True)
 
 
-def described(
+def describe_files(
     files: Iterable[str],
     describe: Callable[[str, str | BinaryIO], dict[str, Any]],
     lines: Callable[[dict[str, Any]], Iterable[str]],
@@ -122,11 +116,11 @@ def described(
     as_json: bool,
     apart: bool = False,
 ) -> list[dict[str, Any]]:
-    """Print what each file is found to be; one that fails does not keep the others back."""
+    """Print the description of every file, or its error, and return all documents."""
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
-            with errors_in_one_line(file), input_of(file) as content:
+            with errors_in_one_line(file), open_argument(file) as content:
                 document = {"path": shown(file)} | describe(file, content)
         except click.ClickException as error:
             document = {"path": shown(file), "error": error.message}

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the syntax of their values."""
+"""Common options of commands, and the syntax of their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xr_tensorfmt.sources import is_url
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Pairs = tuple[tuple[str, Any], ...]
-"""The values of an option of the form ``KEY=VALUE``, which may be repeated."""
+"""The values of a repeatable option ``KEY=VALUE``."""
 
 STORES = ZARR, NETCDF = "zarr", "netcdf"
 
@@ -24,12 +24,12 @@ _SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf
 
 
 def store_format(file: str) -> str | None:
-    """Whether a name has a suffix of zarr or of netCDF."""
+    """Return "zarr" or "netcdf" if a name has such a suffix."""
     return _SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
 
 
 def target_format(file: str) -> str:
-    """Return the name of the format or store that the suffix of a new file names."""
+    """Return the name of the format or store for the suffix of a new file."""
     if store := store_format(file):
         return store
     writers = [choice for choice in formats.all_formats() if choice.can_write]
@@ -40,13 +40,13 @@ def target_format(file: str) -> str:
         names = ", ".join((*(choice.name for choice in writers), *STORES))
         hint = did_you_mean(os.path.splitext(file)[1], suffixes)
         raise ValueError(
-            f"{file}: the suffix names no format that can be written{hint}; choose one by --to "
+            f"{file}: the suffix has no writable format{hint}; choose a format with --to "
             f"({names}), or use a suffix ({', '.join(suffixes)})"
         ) from None
 
 
 def format_name(name: str) -> str:
-    """The name of a registered format, or of one that xarray itself reads and writes."""
+    """Check the name of a format or store."""
     names = (*(choice.name for choice in formats.all_formats()), *STORES)
     if name not in names:
         hint = did_you_mean(name, names)
@@ -57,7 +57,7 @@ def format_name(name: str) -> str:
 def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
-    """An option whose value is the name of a format."""
+    """Create an option for the name of a format."""
     names = (*(choice.name for choice in formats.BUILT_IN), *more)
     return click.option(
         *flags,
@@ -72,13 +72,13 @@ def key_value(pair: str) -> tuple[str, str]:
     """Parse a value of the form ``KEY=VALUE``."""
     key, equals, value = pair.partition("=")
     if not (equals and key):
-        # The pair itself may be secret, and is known to who gave it.
-        raise click.BadParameter("it is not of the form KEY=VALUE")
+        # The pair may be secret.
+        raise click.BadParameter("the value must have the form KEY=VALUE")
     return key, value
 
 
 def key_json(pair: str) -> tuple[str, Any]:
-    """Parse a value of the form ``KEY=VALUE`` in which the value may be JSON or any string."""
+    """Parse ``KEY=VALUE``. The value may be JSON or any string."""
     key, value = key_value(pair)
     try:
         return key, json.loads(value)
@@ -108,14 +108,14 @@ dims_option = click.option(
     "--dims",
     type=lambda names: names.split(","),
     metavar="A,B,C",
-    help="Names for the dimensions of a sole variable.",
+    help="Dimension names of the only variable.",
 )
 
 sparse_option = click.option(
     "--sparse",
     type=click.Choice(("auto", "dense", "stored")),
     default="auto",
-    help="Of a sparse file: all elements, or only those that are stored.",
+    help="Read all elements of a sparse file, or only the stored ones.",
 )
 
 verify_option = click.option(
@@ -124,31 +124,31 @@ verify_option = click.option(
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Continue in spite of a wrong checksum, or of bytes after the end.",
+    help="Ignore wrong checksums and trailing bytes.",
 )
 
 
 def source_options(function: Function) -> Function:
-    """Add the options that say what format a file has and how to reach it."""
+    """Add options for the format and storage of a file."""
     from_option = format_option(
         "--from",
         "format",
-        help="Format of the files; by default their content decides, or else their suffix",
+        help="Format of the files; the default depends on their content or suffix",
     )
     return from_option(storage_option(function))
 
 
 def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
-    """The storage options if a file is a URL; a path needs none."""
+    """Return the storage options if a file is a URL."""
     return (dict(storage_options) or None) if is_url(file) else None
 
 
 def group_options(function: Function) -> Function:
-    """Add the options that choose a part of a file by its names."""
+    """Add options that select a group of variables."""
     group = click.option(
-        "--group", help="Only the variables below it, such as layers.0 or /layers/0."
+        "--group", help="Only the variables of a group, such as layers.0 or /layers/0."
     )
     separator = click.option(
-        "--separator", default=".", show_default=True, help="Separator of the parts of names."
+        "--separator", default=".", show_default=True, help="Separator of name parts."
     )
     return group(separator(function))

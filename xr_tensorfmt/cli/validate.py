@@ -1,4 +1,4 @@
-"""``xr-tensorfmt validate``: every check that a reader can make."""
+"""``xr-tensorfmt validate``: check whole files."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.messages import described, one_line
+from xr_tensorfmt.cli.messages import describe_files, one_line
 from xr_tensorfmt.cli.options import Pairs, options_for, source_options
-from xr_tensorfmt.validation import validate as findings_of
+from xr_tensorfmt.validation import validate as find_faults
 
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings as well.")
-@click.option("--all", "every", is_flag=True, help="More than one finding of a kind, up to 20.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
+@click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
 @source_options
 def validate(
     files: tuple[str, ...],
     strict: bool,
-    every: bool,
+    show_all: bool,
     as_json: bool,
     format: str | None,
     storage_options: Pairs,
 ) -> None:
-    """Check files: header, checksums, padding, and every value."""
+    """Check files: header, checksums, padding and values."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         options = options_for(file, storage_options)
-        found = findings_of(content, all=every, format=format, storage_options=options)
-        return {"findings": found}
+        findings = find_faults(content, all=show_all, format=format, storage_options=options)
+        return {"findings": findings}
 
-    documents = described(files, describe, _lines, as_json=as_json)
-    findings = [finding for each in documents for finding in each.get("findings", ())]
-    failed = any("error" in each for each in documents)
+    documents = describe_files(files, describe, _lines, as_json=as_json)
+    findings = [finding for document in documents for finding in document.get("findings", ())]
+    failed = any("error" in document for document in documents)
     failed |= any(strict or finding.severity == "error" for finding in findings)
     raise SystemExit(int(failed))
 

@@ -1,6 +1,6 @@
-"""Files as virtual Zarr: a parser for VirtualiZarr, and references for Kerchunk.
+"""Virtual Zarr: a parser for VirtualiZarr, and Kerchunk references.
 
-What is read by Zarr alone needs this package no more, once the references are made.
+Zarr reads the references without this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a tensor of a file to an array of Zarr that refers to its bytes."""
+"""Zarr arrays that refer to the bytes of a tensor."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.views import Transposed
 
 LARGEST = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
-"""Bytes of the largest data type that Zarr has specified, by the kind of numpy's dtypes."""
+"""Size of the largest data type in Zarr's specification, by the kind of the numpy dtype."""
 
 
 class NotVirtualError(ValueError):
-    """Why the bytes of a tensor are no array of Zarr."""
+    """Zarr cannot represent a tensor. The message contains the reason."""
 
 
-def manifest_array(tensor: Tensor, url: str, target: int, leading_dim: str | None) -> ManifestArray:
-    """The array of a tensor, in chunks of `target` bytes along the axis slowest in the file.
+def build_manifest_array(
+    tensor: Tensor, url: str, target: int, leading_dim: str | None
+) -> ManifestArray:
+    """Build the array of a tensor, in chunks of about `target` bytes.
 
-    A `leading_dim` of length 1 comes first. NotVirtualError says why Zarr cannot read the values
-    as they are stored.
+    A `leading_dim` of length 1 is added as the first dimension. Raise NotVirtualError if Zarr
+    cannot read the stored values.
     """
-    attrs = json_attrs(tensor.attrs)
+    attrs = attrs_to_json(tensor.attrs)
     dense, axes = _row_major(tensor.layout)
     dtype, more = _data_type(dense.element)
     if more.keys() & attrs.keys():
-        raise NotVirtualError("it has an attribute 'dtype', which xarray needs for bools in Zarr")
+        raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
     chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
     if chunk is None:
         raise NotVirtualError(
-            f"Zarr needs chunks of one length, and in the order of the file its lengths "
-            f"{dense.lengths} have no divisors that make chunks of about {target} bytes; "
+            f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "
+            f"divisors for chunks of about {target} bytes; "
             f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
         )
     grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
@@ -73,21 +75,19 @@ def manifest_array(tensor: Tensor, url: str, target: int, leading_dim: str | Non
 
 
 def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
-    """The array in file order, and for each axis of the layout the one that it is there."""
+    """Return the array in file order, and its axis for every axis of the layout."""
     dense, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
         dense, axes = layout.inner, layout.axes
     if not isinstance(dense, Dense):
-        raise NotVirtualError(
-            f"its values are stored in the layout {type(dense).__name__}, not as one array"
-        )
+        raise NotVirtualError(f"its layout {type(dense).__name__} is not a single array")
     return dense, axes
 
 
 def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
-    """The dtype of the bytes, and attributes by which xarray decodes them."""
+    """Return the dtype of the bytes, and the attributes with which xarray decodes them."""
     if isinstance(element, Boolean):
-        # Any byte but 0 is True here, while Zarr takes the byte for numpy's bool as it is.
+        # All nonzero bytes are True. Zarr's bool would use the bytes as numpy bools.
         return element.stored, {"dtype": "bool"}
     stored = element.stored
     if isinstance(element, Plain) and stored.itemsize <= LARGEST.get(stored.kind, 0):
@@ -96,10 +96,10 @@ def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
 
 
 def _codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """The transpose codec where it is needed; VirtualiZarr adds the byte order by itself.
+    """Return the transpose codec if it is needed. VirtualiZarr adds the byte order.
 
-    VirtualiZarr's own writer for Kerchunk makes missing values of the integers that equal the fill
-    value, and floating-point numbers of all others. It refuses arrays with this codec.
+    Arrays of integers always have this codec: VirtualiZarr's Kerchunk writer refuses such arrays,
+    and would otherwise convert integers to floats and treat the fill value as missing.
     """
     order = tuple(axes.index(axis) for axis in range(len(axes)))
     if order == tuple(range(len(axes))) and dtype.kind in "fc":
@@ -108,30 +108,30 @@ def _codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]
 
 
 def check_not_decoded(tensor: Tensor) -> None:
-    """Refuse attributes that describe decoded values, and that xarray would decode again."""
-    stand_in = Variable(tensor.dims, np.zeros((1,) * len(tensor.dims), tensor.layout.dtype))
-    stand_in.attrs = dict(tensor.attrs)
+    """Raise an error if xarray would decode already decoded values because of an attribute."""
+    dummy = Variable(tensor.dims, np.zeros((1,) * len(tensor.dims), tensor.layout.dtype))
+    dummy.attrs = dict(tensor.attrs)
     try:
-        kept = conventions.decode_cf_variable(tensor.name, stand_in).attrs
+        remaining = conventions.decode_cf_variable(tensor.name, dummy).attrs
     except (ValueError, TypeError, OverflowError):
-        kept = {}
+        remaining = {}
     for name in tensor.attrs:
-        if name not in kept:
+        if name not in remaining:
             raise NotVirtualError(
-                f"it has the attribute {name!r}, by which xarray would change values from Zarr"
+                f"it has the attribute {name!r}, with which xarray would decode values from Zarr"
             )
 
 
-def json_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them."""
+def attrs_to_json(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert attributes to JSON."""
     try:
-        encoded: dict[str, Any] = json.loads(json.dumps(dict(attrs), default=_plain))
+        encoded: dict[str, Any] = json.loads(json.dumps(dict(attrs), default=_to_list))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotVirtualError(f"Zarr cannot hold an attribute: {error}") from None
+        raise NotVirtualError(f"Zarr does not support an attribute: {error}") from None
     return encoded
 
 
-def _plain(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUS":
         return value.tolist()
     raise TypeError(f"{value!r} is of type {type(value).__name__}")

@@ -1,4 +1,4 @@
-"""References for Kerchunk, in which zeros stay zeros."""
+"""Kerchunk references without a fill value."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from zarr.codecs import BytesCodec, TransposeCodec
 def to_kerchunk(
     virtual: Dataset, path: str | os.PathLike[str] | None = None
 ) -> dict[str, Any] | None:
-    """Write a virtual Dataset as references of Kerchunk, in JSON.
+    """Write a virtual Dataset as Kerchunk references in JSON.
 
-    VirtualiZarr's own ``ds.vz.to_kerchunk`` says that the fill value is zero, which xarray takes
-    for missing values, and it cannot write column-major arrays. Here there is no fill value, and
-    an array has the order of its file.
+    ``ds.vz.to_kerchunk`` of VirtualiZarr sets the fill value 0, which xarray treats as missing, and
+    does not support column-major arrays. This function sets no fill value, and keeps the order of
+    the file.
 
     Parameters
     ----------
     virtual : Dataset
-        What `virtualizarr.open_virtual_dataset` returned, or several of them combined.
+        The result of `virtualizarr.open_virtual_dataset`, or several results combined.
     path : str or PathLike, optional
-        The file, or a URL that fsspec knows.
+        The file, or a URL that fsspec supports.
 
     Returns
     -------
     dict or None
-        The references, where there is no path.
+        The references if `path` is None.
 
     Raises
     ------
@@ -60,37 +60,37 @@ def to_kerchunk(
         array = variable.data
         if isinstance(array, ManifestArray) and _is_raw(array):
             if _has_all_chunks(array):
-                orders[f"{name}"] = _order(f"{name}", array)
-            plain = _untransposed(array)
-            writable[name] = Variable(variable.dims, plain, variable.attrs, variable.encoding)
+                orders[f"{name}"] = _find_order(f"{name}", array)
+            raw = _remove_transpose(array)
+            writable[name] = Variable(variable.dims, raw, variable.attrs, variable.encoding)
         elif not isinstance(array, ManifestArray) and variable.dtype.kind in "OT":
             writable[name] = variable.astype(object).astype(str)  # numpy needs both steps
-    found = virtual.assign(writable).vz.to_kerchunk(format="dict")
-    references: dict[str, Any] = found["refs"]
+    document = virtual.assign(writable).vz.to_kerchunk(format="dict")
+    references: dict[str, Any] = document["refs"]
     for name, order in orders.items():
         metadata = json.loads(references[f"{name}/.zarray"]) | {"order": order, "fill_value": None}
         references[f"{name}/.zarray"] = json.dumps(metadata)
     for scalar in [key for key in references if key.endswith("/")]:
         references[f"{scalar}0"] = references.pop(scalar)  # VirtualiZarr omits the zero
     if path is None:
-        return dict(found)
+        return dict(document)
     with fsspec.open(os.fspath(path), "w") as file:
-        json.dump(found, file)
+        json.dump(document, file)
     return None
 
 
 def _is_raw(array: ManifestArray) -> bool:
-    """Whether the bytes of the chunks are the values."""
+    """Return whether the chunks contain uncompressed values."""
     return all(isinstance(codec, TransposeCodec | BytesCodec) for codec in array.metadata.codecs)
 
 
 def _has_all_chunks(array: ManifestArray) -> bool:
-    """Whether no value is the fill value because its chunk is missing."""
+    """Return whether all chunks exist."""
     return sum(1 for _ in array.manifest.iter_nonempty_paths()) == len(array.manifest)
 
 
-def _order(name: str, array: ManifestArray) -> Literal["C", "F"]:
-    """In which order a chunk has its axes; those of length 1 may be anywhere."""
+def _find_order(name: str, array: ManifestArray) -> Literal["C", "F"]:
+    """Return the order of the axes of a chunk, ignoring axes of length 1."""
     axes = list(range(array.ndim))
     for codec in array.metadata.codecs:
         if isinstance(codec, TransposeCodec):
@@ -101,13 +101,13 @@ def _order(name: str, array: ManifestArray) -> Literal["C", "F"]:
     if long == sorted(long, reverse=True):
         return "F"
     raise ValueError(
-        f"{name!r} is stored with its axes in the order {tuple(axes)}, and references of Kerchunk "
-        "are row-major or column-major; write it to Icechunk"
+        f"{name!r} has its axes in the order {tuple(axes)}, but Kerchunk references are row-major "
+        "or column-major; write it to Icechunk"
     )
 
 
-def _untransposed(array: ManifestArray) -> ManifestArray:
-    """The array without the codec that VirtualiZarr's writer refuses."""
+def _remove_transpose(array: ManifestArray) -> ManifestArray:
+    """Remove the transpose codec, which VirtualiZarr's writer refuses."""
     metadata: dict[str, Any] = array.metadata.to_dict()
-    metadata["codecs"] = [each for each in metadata["codecs"] if each["name"] != "transpose"]
+    metadata["codecs"] = [codec for codec in metadata["codecs"] if codec["name"] != "transpose"]
     return ManifestArray(type(array.metadata).from_dict(metadata), array.manifest)

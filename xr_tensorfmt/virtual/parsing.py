@@ -23,9 +23,9 @@ from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.virtual.arrays import (
     NotVirtualError,
+    attrs_to_json,
+    build_manifest_array,
     check_not_decoded,
-    json_attrs,
-    manifest_array,
 )
 from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
 
@@ -34,28 +34,26 @@ _MAX_REASONS = 5
 
 @dataclass(frozen=True)
 class TensorFormatParser:
-    """A parser of VirtualiZarr for the files of all formats.
+    """A VirtualiZarr parser for the files of all formats.
 
     Dense tensors of numbers, bools and times become arrays that refer to the bytes of the file.
-    Coordinates that the header has are loaded. Nothing else is read.
+    Coordinates in the header are loaded.
 
     Parameters
     ----------
     group : str, optional
-        As in `TensorFormatBackend.open_dataset`: only the variables of this branch.
+        Only the variables of a group, as in `TensorFormatBackend.open_dataset`.
     skip_variables : iterable of str, optional
-        Variables to leave out, such as those that cannot be virtual.
+        Variables to drop, such as variables that cannot be virtual.
     separator : str
-        Separator of the parts of a name, for `group` and `nested`.
+        Separator of name parts, for `group` and `nested`.
     nested : bool
-        Whether the parts of names become groups, for `virtualizarr.open_virtual_datatree`.
+        Whether parts of names become groups, for `virtualizarr.open_virtual_datatree`.
     leading_dim : str, optional
-        A dimension of length 1 that each variable gets first, along which files can be
-        concatenated. VirtualiZarr itself adds none to column-major arrays.
+        A new first dimension of length 1 for all variables, to concatenate files.
     chunk_bytes : int or str
-        About how many bytes a chunk has, such as ``"8MiB"``. Its length always divides that of
-        the axis that is slowest in the file: it is the largest divisor below, if that is not far
-        below.
+        Approximate size of chunks in bytes, such as ``"8MiB"``. Chunks have equal sizes, so the
+        length of a chunk is a divisor of the length of an axis.
     format, name, dims, verify
         As in `TensorFormatBackend.open_dataset`.
 
@@ -92,19 +90,19 @@ class TensorFormatParser:
         url : str
             The file.
         registry : ObjectStoreRegistry
-            The store in which it is.
+            The store of the file.
 
         Returns
         -------
         ManifestStore
-            A store of Zarr that refers to the file.
+            A Zarr store that refers to the file.
 
         Raises
         ------
         TensorFormatError
-            The file is damaged or of no known format.
+            The file is corrupt, or its format is unknown.
         ValueError
-            A variable cannot be virtual; the message says why. Or a keyword does not fit the file.
+            A variable cannot be virtual, or a keyword does not apply to the file.
         OSError
             The file cannot be read.
         """
@@ -118,7 +116,7 @@ class TensorFormatParser:
             dims=self.dims,
             verify=self.verify,
         )
-        source = StoredObject.at(url, registry)
+        source = StoredObject.from_url(url, registry)
         container = parse_file(source, b"", request)
         part = groups.select_group(container, request.group, request.separator)
         parts = {"/": part}
@@ -128,13 +126,13 @@ class TensorFormatParser:
         return VirtualStore(nodes, registry)
 
     def _node(self, source: StoredObject, dropped: frozenset[str], container: Container) -> Node:
-        """A group of Zarr; ValueError where a variable cannot be virtual."""
+        """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
         target = parse_chunk_bytes(self.chunk_bytes)
-        own = zip(container.tensors, repeat(self.leading_dim))
-        for tensor, leading_dim in chain(own, zip(container.coordinates, repeat(None))):
+        variables = zip(container.tensors, repeat(self.leading_dim))
+        for tensor, leading_dim in chain(variables, zip(container.coordinates, repeat(None))):
             if tensor.name in dropped:
                 continue
             try:
@@ -156,9 +154,9 @@ class TensorFormatParser:
                 "its name cannot be that of an array in Zarr; separator='/' makes groups of a path"
             )
         if self.leading_dim in (*tensor.dims, tensor.name):
-            raise NotVirtualError(f"leading_dim={self.leading_dim!r} is a name of its own")
+            raise NotVirtualError(f"leading_dim={self.leading_dim!r} is one of its names")
         if not isinstance(tensor.source, StoredObject | None):
-            raise NotVirtualError("its values are not in the file, but were computed from it")
+            raise NotVirtualError("its values are not in the file, but computed from it")
         if is_decoded and tensor.attrs:
             check_not_decoded(tensor)
 
@@ -166,20 +164,20 @@ class TensorFormatParser:
 def _array(source: Source, tensor: Tensor, target: int, leading_dim: str | None) -> ManifestArray:
     file = tensor.source or source
     assert isinstance(file, StoredObject), "checked by _check"
-    return manifest_array(tensor, file.url, target, leading_dim)
+    return build_manifest_array(tensor, file.url, target, leading_dim)
 
 
 def _in_memory(source: Source, tensor: Tensor) -> Variable:
     values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
-    # Zarr has no specified data type for the fixed-length str of numpy.
+    # Zarr specifies no data type for numpy's fixed-length str.
     values = values.astype(object) if values.dtype.kind == "U" else values
-    return Variable(tensor.dims, values, json_attrs(tensor.attrs))
+    return Variable(tensor.dims, values, attrs_to_json(tensor.attrs))
 
 
 def _attrs(source: Source, container: Container, names: Collection[str]) -> dict[str, Any]:
-    """Attributes of a group; those of xarray say which variables are coordinates."""
+    """Return the attributes of a group, including xarray's list of coordinates."""
     try:
-        attrs = json_attrs(container.attrs)
+        attrs = attrs_to_json(container.attrs)
     except NotVirtualError as reason:
         raise ValueError(f"{source.name}: the file cannot be virtual: {reason}") from None
     coordinates = [
@@ -190,19 +188,19 @@ def _attrs(source: Source, container: Container, names: Collection[str]) -> dict
     if coordinates:
         if "coordinates" in attrs or any(" " in name for name in coordinates):
             raise ValueError(
-                f"{source.name}: xarray lists the coordinates {coordinates} in an attribute "
-                "'coordinates' of Zarr, which the file has itself, or one of them has a space in "
-                "its name; leave them out by skip_variables="
+                f"{source.name}: the coordinates {coordinates} cannot be listed in the attribute "
+                "'coordinates' of Zarr, because the file has this attribute or a name contains a "
+                "space; drop them with skip_variables="
             )
         attrs["coordinates"] = " ".join(coordinates)
     return attrs
 
 
 def _refusal(source: Source, refused: dict[str, str]) -> ValueError:
-    reasons = [f"{name!r}, as {reason}" for name, reason in refused.items()]
+    reasons = [f"{name!r}, because {reason}" for name, reason in refused.items()]
     more = f"; and {len(reasons) - _MAX_REASONS} more" * (len(reasons) > _MAX_REASONS)
     return ValueError(
         f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MAX_REASONS])}{more}; "
-        f"leave them out by skip_variables={shorten(list(refused))}, or open the file itself with "
+        f"drop them with skip_variables={shorten(list(refused))}, or open the file with "
         "engine='tensorfmt'"
     )

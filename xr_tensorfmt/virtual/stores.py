@@ -1,4 +1,4 @@
-"""Where the parser reads files, and the store of references that it gives to VirtualiZarr."""
+"""The source of the parser, and the store of references that it returns."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class StoredObject(Source):
     read_ahead = 1 << 20
 
     @classmethod
-    def at(cls, url: str, registry: ObjectStoreRegistry[Any]) -> StoredObject:
-        """The object of a URL; FileNotFoundError where there is none."""
-        # VirtualiZarr quotes local paths, and neither it nor its registry removes that again.
+    def from_url(cls, url: str, registry: ObjectStoreRegistry[Any]) -> StoredObject:
+        """Find the object of a URL. Raise FileNotFoundError if it does not exist."""
+        # VirtualiZarr quotes local paths, but does not unquote them.
         url = unquote(url) if url.startswith("file:") else url
         store, path = registry.resolve(url)
         try:
@@ -52,7 +52,7 @@ class StoredObject(Source):
 
     @contextmanager
     def opened(self) -> Iterator[Fill]:
-        """Give access to the object by one request at a time."""
+        """Open the object for sequential requests."""
         store, path = self.registry.resolve(self.url)
 
         def fill(start: int, buffer: memoryview) -> int:
@@ -63,15 +63,15 @@ class StoredObject(Source):
         yield fill
 
     def sibling(self, path: str) -> tuple[StoredObject, bytes]:
-        """Another object in the same directory."""
+        """Open another object in the same directory."""
         directory = self.url.rpartition("/")[0]
         name = path if self.url.startswith("file:") else quote(path)
-        return StoredObject.at(f"{directory}/{name}", self.registry), b""
+        return StoredObject.from_url(f"{directory}/{name}", self.registry), b""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A group: arrays that refer to a file, arrays that are in no file, and attributes."""
+    """A group: arrays that refer to a file, variables in memory, and attributes."""
 
     arrays: Mapping[str, ManifestArray]
     in_memory: Dataset
@@ -79,7 +79,7 @@ class Node:
 
 
 class VirtualStore(ManifestStore):
-    """A `ManifestStore` of groups by path, the root first, in which some arrays are in memory."""
+    """A `ManifestStore` of groups by path, with some variables in memory."""
 
     def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
         super().__init__(_group("/", nodes), registry=registry)
@@ -89,7 +89,7 @@ class VirtualStore(ManifestStore):
                 node.in_memory.to_zarr(
                     self._in_memory, group=path, mode="a", zarr_format=3, consolidated=False
                 )
-        self._held = tuple(
+        self._memory_keys = tuple(
             f"{path}/{name}/".lstrip("/")
             for path, node in nodes.items()
             for name in node.in_memory.variables
@@ -98,18 +98,18 @@ class VirtualStore(ManifestStore):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Metadata and chunks, by their keys."""
-        if key.startswith(self._held):
+        """Return metadata and chunks by key."""
+        if key.startswith(self._memory_keys):
             return await self._in_memory.get(key, prototype, byte_range)
         return await super().get(key, prototype, byte_range)
 
     async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
-        """The names in a group."""
+        """Yield the names in a group."""
         async for name in super().list_dir(prefix):
             yield name
         node = self._nodes.get(f"/{prefix.strip('/')}")
-        for held in node.in_memory.variables if node else ():
-            yield str(held)
+        for variable in node.in_memory.variables if node else ():
+            yield str(variable)
 
     def to_virtual_dataset(
         self,
@@ -117,14 +117,14 @@ class VirtualStore(ManifestStore):
         loadable_variables: Iterable[str] | None = None,
         decode_times: bool | None = None,
     ) -> Dataset:
-        """The Dataset of the root; what is in memory is loaded, as nothing can refer to it."""
+        """Return the Dataset of the root. Variables in memory are loaded."""
         node = self._nodes["/"]
-        held = [str(name) for name in node.in_memory.variables]
+        loaded = [str(name) for name in node.in_memory.variables]
         if loadable_variables is None:
             dims = {name: array.metadata.dimension_names for name, array in node.arrays.items()}
             loadable_variables = [name for name in dims if dims[name] == (name,)]
-        virtual = super().to_virtual_dataset(group, [*loadable_variables, *held], decode_times)
-        for name in held:
+        virtual = super().to_virtual_dataset(group, [*loadable_variables, *loaded], decode_times)
+        for name in loaded:
             virtual[name].load()
         return virtual
 
@@ -135,22 +135,22 @@ class VirtualStore(ManifestStore):
         loadable_variables: Iterable[str] | None = None,
         decode_times: bool | None = None,
     ) -> DataTree:
-        """The tree of all groups, or of those below one."""
-        above = f"/{group.strip('/')}".rstrip("/")
+        """Return the tree of all groups, or of one group."""
+        root = f"/{group.strip('/')}".rstrip("/")
         return DataTree.from_dict(
             {
-                path.removeprefix(above) or "/": VirtualStore(
+                path.removeprefix(root) or "/": VirtualStore(
                     {"/": node}, self._stores
                 ).to_virtual_dataset("", loadable_variables, decode_times)
                 for path, node in self._nodes.items()
-                if f"{path.rstrip('/')}/".startswith(f"{above}/")
+                if f"{path.rstrip('/')}/".startswith(f"{root}/")
             }
         )
 
 
 def _group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
-    """The group of a path, with those below it."""
-    children = [each for each in nodes if each != path and dirname(each) == path]
-    groups = {basename(each): _group(each, nodes) for each in children}
+    """Build the group of a path, with its subgroups."""
+    children = [child for child in nodes if child != path and dirname(child) == path]
+    groups = {basename(child): _group(child, nodes) for child in children}
     node = nodes[path]
     return ManifestGroup(arrays=node.arrays, groups=groups, attributes=dict(node.attrs))
