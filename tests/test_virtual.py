@@ -516,14 +516,10 @@ def test_attributes_that_zarr_cannot_hold_are_refused(tmp_path: Path) -> None:
         virtual(path)
     numbers = xr.Dataset({"a": ("x", np.arange(3, dtype="i4"))})
     numbers.assign_attrs(z=1 - 2j).tensorfmt.to_file(path)
-    with pytest.raises(
-        ValueError, match=r"cannot be virtual: Zarr does not support .*1-2j"
-    ):
+    with pytest.raises(ValueError, match=r"cannot be virtual: Zarr does not support .*1-2j"):
         virtual(path)
     numbers.a.assign_attrs(z=1 - 2j).to_dataset().tensorfmt.to_file(path)
-    with pytest.raises(
-        ValueError, match="virtual: 'a', because Zarr does not support"
-    ):
+    with pytest.raises(ValueError, match="virtual: 'a', because Zarr does not support"):
         virtual(path)
     named = numbers.assign_attrs(coordinates="mine").assign_coords(w=("x", np.arange(3.0)))
     named.tensorfmt.to_file(path)

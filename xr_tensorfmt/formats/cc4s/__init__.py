@@ -40,7 +40,7 @@ class Cc4sFormat(Format):
 
         return convert_attrs(container) if options.apply_unit else container
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Compare the YAML file with the elements and with the rules of cc4s."""
         from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
 

@@ -271,10 +271,10 @@ def _dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
 
 def _shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
-    known = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
+    sources = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
     lengths = [
         dimension.length
-        for dimensions in known.values()
+        for dimensions in sources.values()
         for dimension in dimensions
         if dimension.type == STATE
     ]

@@ -415,15 +415,16 @@ def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, 
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
     count, is_text = prod(lengths), header.elements == TEXT
-    least = count * header.element.stored.itemsize
+    min_size = count * header.element.stored.itemsize
     if is_text:
-        least = count * _MIN_TEXT - 1 if count else 0
-    if source.size < least:
+        min_size = count * _MIN_TEXT - 1 if count else 0
+    if source.size < min_size:
         raise TensorFormatError(
             source.name,
             "the elements",
             f"{source.size} bytes",
-            f"{least} for {header.scalar_type} of shape {header.lengths} as in {part.fields.path}",
+            f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            f"as in {part.fields.path}",
             "the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
@@ -431,7 +432,7 @@ def _stored(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, 
         end = End(source, source.size, "the elements")
         return Text(lengths, header.element.dtype.kind == "c", source.size), end
     # Programs do not truncate the file, so bytes of a larger tensor may follow.
-    return Dense(lengths, header.element, 0), End(source, least, "the elements", "warning")
+    return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
 
 
 def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:

@@ -316,11 +316,11 @@ def _is_property(variable: Variable) -> bool:
     """Return whether a coordinate has integers that number values, or are values."""
     if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
         return False
-    most, least = variable.values.max(initial=-1), variable.values.min(initial=0)
-    values = variable.attrs.get("values", range(int(most) + 1))
-    if least < 0 or most >= MAX_BYTES or not isinstance(values, list | range):
+    largest, smallest = variable.values.max(initial=-1), variable.values.min(initial=0)
+    values = variable.attrs.get("values", range(int(largest) + 1))
+    if smallest < 0 or largest >= MAX_BYTES or not isinstance(values, list | range):
         return False
-    return len(values) > most and (isinstance(values, range) or _is_lossless(values))
+    return len(values) > largest and (isinstance(values, range) or _is_lossless(values))
 
 
 def _is_lossless(values: list[Any]) -> bool:

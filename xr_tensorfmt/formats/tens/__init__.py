@@ -69,8 +69,8 @@ class TensFormat(Format):
         """Options to open all elements of a file of pairs."""
         return OpenOptions(sparse="dense", verify=False)
 
-    def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check reserved bytes, chunks, pairs and symmetries."""
         from xr_tensorfmt.formats.tens.check import check  # noqa: PLC0415
 
-        return check(reader, container, most)
+        return check(reader, container, limit)

@@ -191,16 +191,16 @@ class Header:
 
     def check_fits(self, reader: HeaderReader) -> None:
         """Compare the counts with the size of the file before memory is allocated."""
-        left = reader.source.size - self.stop
-        least = self.blocks * (len(self.mapped) + self.block_bytes)
+        available = reader.source.size - self.stop
+        min_bytes = self.blocks * (len(self.mapped) + self.block_bytes)
         if not self.mapped and self.blocks > 1:
             field = "the number of cells of a scalar"
             raise reader.error(field, self.blocks, "0 or 1", _CORRUPT, self.stop)
-        if least > left:
+        if min_bytes > available:
             raise reader.error(
                 f"the cells of {self.type}",
-                f"{left} bytes left in the file",
-                f"at least {least} for {self.blocks} blocks of {self.cells} cells",
+                f"{available} bytes left in the file",
+                f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
                 "the file is incomplete or its header is corrupt; fetch the file again",
                 self.stop,
             )
