@@ -59,8 +59,8 @@ NOT_WRITTEN = {
     "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
     "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose a dtype with enc"),
     "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, and MAG holds only"),
-    "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without a single element"),
-    "nothing": (xr.Dataset(), ValueError, "without a single element; add a variable that has som"),
+    "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without elements"),
+    "nothing": (xr.Dataset(), ValueError, "without elements; add a variable that has som"),
     "17 dimensions": (
         of(np.ones((1,) * 17, "i1"), *map(str, range(17))),
         ValueError,
@@ -206,7 +206,7 @@ WRONG = {
     "a text to drop": ({"drop": "attributes"}, ValueError, "must be a list with any of"),
     "unknown to drop": ({"drop": ["attributes"]}, ValueError, "'name', 'dims', 'coords', 'attrs'"),
     "no text to drop": ({"drop": [[]]}, ValueError, "must be a list with any of"),
-    "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \(replace\) nor 'x'"),
+    "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \(overwrite\) nor 'x'"),
     "version": ({"version": 2}, ValueError, "version=2 is not one of 300, 1"),
     "unknown keyword": ({"zlib": 1}, TypeError, "'zlib' is not a keyword for MAG files"),
 }  # fmt: skip
@@ -417,7 +417,7 @@ def test_dimensions_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_keywords_that_there_are_not(tmp_path: Path) -> None:
     with pytest.raises(
-        TypeError, match=r"'sprase' is not a keyword for MAG files; they take .* own, version"
+        TypeError, match=r"'sprase' is not a keyword for MAG files; they accept .* and version"
     ):
         to_file(dataset(), tmp_path / "a.mag", sprase=True)
     with pytest.raises(

@@ -64,7 +64,7 @@ def test_the_module_is_the_command() -> None:
         (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", ""], "'' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", "=f4"], "'=f4' is neither DTYPE nor NAME=DTYPE"),
-        (["explain", "a", "--select", "x=1.5"], "none of 3, 0:10, 0:10:2 and 1,5,7"),
+        (["explain", "a", "--select", "x=1.5"], "is not an index such as 3, 0:10"),
     ],
 )
 def test_wrong_options_are_refused_with_exit_code_2(arguments: list[str], words: str) -> None:
@@ -195,7 +195,7 @@ def test_a_wrong_checksum_can_be_ignored() -> None:
     content = bytearray(mf.archive({"w": mf.put(np.ones(3, "f4"))}))
     content[8] ^= 1
     Path("a.mag").write_bytes(content)
-    assert "verify=False tries to read the rest" in failed("info", "a.mag")
+    assert "pass verify=False to read it anyway" in failed("info", "a.mag")
     assert "MAG archive 1" in done("info", "--no-verify", "a.mag")
 
 
@@ -294,7 +294,12 @@ def test_formats_may_be_given_where_suffixes_name_none() -> None:
     done("convert", "b", "c", "--from", "zarr", "--to", "mag")
     xr.testing.assert_identical(load_any("c"), dataset())
     message = failed("convert", "a.mag", "d.foo")
-    for words in ("d.foo: the suffix names no format", "--to (tens, ", "netcdf)", ".zarr, .nc,"):
+    for words in (
+        "d.foo: the suffix has no writable format",
+        "--to (tens, ",
+        "netcdf)",
+        ".zarr, .nc,",
+    ):
         assert words in message
     assert "format=" not in message
 
@@ -415,8 +420,8 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
         (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
-        (["--dtype", "complex64"], "changes nothing, matches no complex variable such a"),
-        (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} changes nothing, as"),
+        (["--dtype", "complex64"], "matches no complex variable"),
+        (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} matches no variable"),
         (["--dtype", "csv"], "'w' is csv, and MAG holds only float32"),
         (["--dtype", "z=float16"], "encoding= names 'z'"),
         (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),

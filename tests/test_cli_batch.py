@@ -182,7 +182,7 @@ def test_urls_become_files_of_their_names() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["a.bin", "b.bin", "missing", "--to", "mag"], "end OUT with '/' to make it, as in"),
+        (["a.bin", "b.bin", "missing", "--to", "mag"], "append '/' to create it, as in"),
         (["a.bin", "b.bin", "c.mag"], "2 files need a directory as OUT"),
         (["a.bin", "b.bin", "c.zarr/", "--to", "zarr"], "2 files need a directory as OUT"),
         (["a.bin", "out/"], "pass the format as --to"),

@@ -87,6 +87,8 @@ def test_elements_of_cc4s_may_be_longer_as_programs_do_not_truncate_them(tmp_pat
     path = tmp_path / "Any.yaml"
     to_cc4s(xr.DataArray(VALUES, dims=("State", "State_2"), name="Any"), path)
     expected = open_loaded(path)
+    # Other programs write no checksum.
+    path.write_text(path.read_text().partition("#")[0])
     with (tmp_path / "Any.elements").open("ab") as file:
         file.write(bytes(8))
     for verify in (True, False):

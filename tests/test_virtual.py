@@ -454,13 +454,13 @@ def _slash(directory: Path) -> Path:
 
 
 REFUSED = {
-    _bits: "stored in the layout Bits, is not a single array",
-    _triangle: "stored in the layout Packed",
-    _identity: "stored in the layout Diagonal",
-    _scaled: "stored in the layout Scaled",
-    _blocks: "stored in the layout",
-    _pairs: "stored in the layout Pairs",
-    _text: "stored in the layout Text",
+    _bits: "its layout Bits is not a single array",
+    _triangle: "its layout Packed",
+    _identity: "its layout Diagonal",
+    _scaled: "its layout Scaled",
+    _blocks: "its layout",
+    _pairs: "its layout Pairs",
+    _text: "its layout Text",
     _json: "values are not in the file, but computed from it",
     _bfloat16: "no specified data type for bfloat16",
     _str: "no specified data type for str",
@@ -512,7 +512,7 @@ def test_attributes_that_zarr_cannot_hold_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     mask = xr.Dataset({"mask": ("x", np.ones(3, bool), {"dtype": "an attribute"})})
     mask.tensorfmt.to_file(path)
-    with pytest.raises(ValueError, match="attribute 'dtype', which xarray needs for bools"):
+    with pytest.raises(ValueError, match="attribute 'dtype', which xarray reserves for bools"):
         virtual(path)
     numbers = xr.Dataset({"a": ("x", np.arange(3, dtype="i4"))})
     numbers.assign_attrs(z=1 - 2j).tensorfmt.to_file(path)
@@ -670,7 +670,7 @@ def test_a_file_that_is_missing_or_damaged_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.tens"):
         virtual(tmp_path / "nowhere.tens")
     path = _put(tmp_path / "a.tens", tensfiles.version_1_0(np.ones(3))[:-1])
-    with pytest.raises(TensorFormatError, match="the file is incomplete"):
+    with pytest.raises(TensorFormatError, match="the file is truncated"):
         virtual(path)
     content = magfiles.archive({"name": magfiles.put(np.arange(3, dtype="i4"))})
     with pytest.raises(TensorFormatError, match="checksum"):

@@ -101,7 +101,7 @@ def test_every_real_file_comes_back(conformance: Path, tmp_path: Path) -> None:
         except ValueError:
             continue  # what is damaged is refused, as other tests prove
         if not any(each.size for each in before.values()):
-            with pytest.raises(ValueError, match="without a single element"):
+            with pytest.raises(ValueError, match="without elements"):
                 to_mag(before, tmp_path / path.name)
             continue
         if any(each.ndim > 16 for each in before.values()):

@@ -682,7 +682,7 @@ def metadata_length(path: Path) -> int:
 @pytest.mark.parametrize(
     ("kind", "region", "message"),
     [
-        ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write all of th"),
+        ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write the whole"),
         (
             "SYMMETRIC",
             {"row": slice(0, 8)},
@@ -712,7 +712,7 @@ def test_parts_that_have_no_bytes_of_their_own_are_refused(
 def test_a_part_of_bits_begins_and_ends_with_a_byte(tmp_path: Path) -> None:
     data = array(bits(4, 70))
     to_pycauset(data, tmp_path / "t")
-    with pytest.raises(ValueError, match="8 elements of 'col' in a byte; begin and end at a mult"):
+    with pytest.raises(ValueError, match="8 elements of 'col' in a byte; start and stop at a mult"):
         to_pycauset(data[:, 4:12], tmp_path / "t", region={"col": slice(4, 12)})
 
 

@@ -197,5 +197,5 @@ def test_an_empty_separator_is_refused(tmp_path: Path) -> None:
 
 def test_a_dataset_takes_no_separator(tmp_path: Path) -> None:
     for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
-        with pytest.raises(ValueError, match="separator='/' is for a DataTree; leave it out"):
+        with pytest.raises(ValueError, match="separator='/' is only for a DataTree; omit it"):
             write(tmp_path / "a.mag", separator="/")

@@ -41,11 +41,10 @@ class WriteOptions(TypedDict, total=False):
 def _normalize_option(format: Format, name: str, value: Any) -> Any:
     """Return the value of a keyword of a format. Numbers and their strings are equal."""
     if name not in format.write_options:
-        supported = " and ".join(sorted(format.write_options)) or "none"
+        keywords = " and ".join(["the keywords of to_file", *sorted(format.write_options)])
         hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
         raise TypeError(
-            f"{name!r}{hint} is not a keyword for {format.title} files; they accept the keywords "
-            f"of to_file and {supported}"
+            f"{name!r}{hint} is not a keyword for {format.title} files; they accept {keywords}"
         )
     allowed = format.write_options[name]
     for choice in allowed:

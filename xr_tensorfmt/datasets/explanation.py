@@ -134,7 +134,7 @@ class Explanation:
         Returns
         -------
         dict
-            The totals, and ``pieces``, a list of the results of `ChunkRead.to_dict`.
+            The totals, and ``pieces``, a list of dicts with the fields of every read.
         """
         return {
             "requests": self.requests,

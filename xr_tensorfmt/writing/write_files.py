@@ -30,7 +30,7 @@ class Content:
 
     name: str
     pieces: Sequence[Piece]
-    variables: Sequence[PlannedVariable]
+    compared: Sequence[PlannedVariable]
     compare: Compare | None
     describe: Callable[[Mapping[str, Source]], Sequence[Piece]] | None
 
@@ -52,7 +52,7 @@ def write_files(
         Content(
             os.path.basename(location.path),
             plan.pieces,
-            plan.variables,
+            plan.variables if plan.compare is not None else (),
             plan.compare,
             plan.describe_siblings,
         )
@@ -100,7 +100,7 @@ def _finish(
     complete: dict[str, Source] = {}
     for content, file in zip(contents, files, strict=True):
         if content.compare is not None:
-            compare_variables(file, content.variables, content.compare)
+            compare_variables(file, content.compared, content.compare)
         described = content.describe(complete) if content.describe is not None else ()
         file.complete((*content.pieces, *described))
         complete[content.name] = open_source(file.path)
