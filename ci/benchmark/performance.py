@@ -149,7 +149,7 @@ def _rows(report: Report) -> Iterator[str]:
         ours = rows[each.ours]
         limit = next(row for row in rows.values() if row.role == "limit")
         other = (
-            "none does this"
+            "none"
             if each.peer is None
             else (f"{_time(rows[each.peer].milliseconds)} ({each.peer_name})")
         )
@@ -169,23 +169,22 @@ CAPTIONS = {
     "sum": (
         "Bar chart: seconds to sum a tensor of 2 GiB",
         """\
-A tensor of 2 GiB of float64 is opened with `chunks={}` and summed by two threads. All formats store
-it without compression, in chunks of their best size. The limit is numpy over the mapped file, in
-two threads as well.""",
+The job opens a tensor of 2 GiB of float64 with `chunks={}` and sums it with two threads. The
+formats store it without compression, in chunks of the size that is fastest for them. The baseline
+is numpy over the mapped file, with two threads.""",
     ),
     "open": (
         "Bar chart: seconds to open a model of 1,000 tensors",
         """\
-A model of 1,000 tensors is opened as a Dataset, of which no value is read. The limit is what xarray
-itself takes to make a Dataset of as many variables.""",
+The job opens a model of 1,000 tensors as a lazy Dataset. The baseline is the time that xarray needs
+to create a Dataset of 1,000 variables.""",
     ),
     "remote": (
         "Bar chart: seconds to sum a tensor of 512 MiB in S3",
         """\
-A tensor of 512 MiB is opened and summed from a store that speaks S3, and answers 20 ms after each
-request, with 100 MB/s for each connection. The chunks of zarr are of 8 MiB, those of xr_tensorfmt
-of 31 MiB, which is its default. The limit is arithmetic: one round trip, and all bytes over 16
-connections.""",
+The job opens and sums a tensor of 512 MiB in an emulated S3 store with 20 ms of latency and
+100 MB/s per connection. zarr uses chunks of 8 MiB, and xr_tensorfmt its default of 31 MiB. The
+baseline is calculated: one round trip, and the transfer over 16 connections.""",
     ),
 }
 
@@ -194,21 +193,23 @@ _PAGE = """\
 
 # Benchmarks
 
-What xr_tensorfmt costs, beside the packages that do the same with their own formats, and beside the
-limit: the least that any program could take on that machine. Shorter bars are better.
+The time of xr_tensorfmt compared with packages that do the same job with their formats, and with a
+baseline: a minimal program, or a calculated time. The charts label the baseline "limit".
+Shorter bars are better.
 
 {charts}
 
 ## Ten jobs
 
-Of the other packages, the fastest that does the whole job is shown, also where it is faster than
-xr_tensorfmt.
+The third column shows the fastest other package that does the whole job.
 
-| job | xr_tensorfmt | the fastest other | limit |
+| job | xr_tensorfmt | fastest other | baseline |
 | --- | --- | --- | --- |
 {rows}
 
-All times were measured in one run, with the files in the page cache, on: {machine}. Medians of
-interleaved rounds; your machine will have other times, but similar ratios. `sh ci/bench` repeats
-all of it. `ci/benchmark/measurements.md` in the source has every table, with the memory used.
+The times are medians of interleaved rounds in one run, with the files in the page cache. Machine
+and versions: {machine}.
+
+`sh ci/bench` repeats the measurements. `ci/benchmark/measurements.md` in the source contains all
+tables, with the memory used.
 """
