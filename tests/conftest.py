@@ -22,7 +22,35 @@ pytest.register_assert_rewrite(
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("project")
 
+# Markers of whole modules. `sh ci/test quick` leaves these tests out.
+MODULES = {
+    "cluster": {"test_remote_clusters", "test_write_clusters"},
+    "store": {
+        "test_clouds", "test_object_stores", "test_remote", "test_remote_caches",
+        "test_remote_faults", "test_remote_secrets", "test_remote_troubles", "test_virtual",
+        "test_write_remote",
+    },
+    "docs": {
+        "test_benchmark_pages", "test_cc4s_tutorial", "test_docstrings", "test_prose",
+        "test_readme", "test_site",
+    },
+    "slow": {"test_fuzz"},
+}  # fmt: skip
+STORE_FIXTURES = {"http", "s3"}
+
 CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        for marker, modules in MODULES.items():
+            if item.path.stem in modules:
+                item.add_marker(marker)
+        if STORE_FIXTURES & set(item.fixturenames):
+            item.add_marker("store")
+        if hasattr(item.obj, "hypothesis"):
+            item.add_marker("property")
 
 
 @pytest.fixture
