@@ -30,7 +30,7 @@ def install_box() -> str:
     else:
         clone = ""
         note = "\n\nRun this in a copy of the source, with Python 3.11 or later."
-    return f'```sh\n{clone}pip install ".[remote]"\n```{note}'
+    return f'```sh\n{clone}pip install ".[s3,http]"\n```{note}'
 
 
 def local_inventory(project: str) -> str:

@@ -34,7 +34,10 @@ MODULES = {
         "test_benchmark_pages", "test_cc4s_tutorial", "test_docstrings", "test_prose",
         "test_readme", "test_site",
     },
-    "slow": {"test_fuzz"},
+    "slow": {
+        "test_cli_batch", "test_dask", "test_extras", "test_fuzz", "test_private_names",
+        "test_requests", "test_third_party", "test_unfinished", "test_write_killed",
+    },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
 

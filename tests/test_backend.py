@@ -258,6 +258,7 @@ def test_opening_leaves_the_garbage_collector_alone(path: Path, monkeypatch) -> 
     xr.open_dataset(path, engine="tensorfmt")
 
 
+@pytest.mark.slow
 def test_a_script_may_have_the_name_of_the_command(path: Path, tmp_path: Path) -> None:
     script = tmp_path / "xr-tensorfmt-demo.py"
     script.write_text(
@@ -390,6 +391,7 @@ def test_dir_shows_exactly_the_public_names() -> None:
     assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
 
 
+@pytest.mark.slow
 def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
     code = (
         "import rlcompleter, xr_tensorfmt\n"

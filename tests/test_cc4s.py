@@ -748,6 +748,7 @@ class TestChunks:
         with pytest.raises(ValueError, match=r"a\.elements.*open it again"):
             lazy.load()
 
+    @pytest.mark.cluster
     def test_workers_of_a_cluster_read_the_elements(self, tmp_path: Path) -> None:
         cf.save(tmp_path, "a", cf.numbers((64, 64, 8)), ["A", "B", "C"], unit=2)
         script = """
@@ -771,6 +772,7 @@ def put_all(store: HttpStore | S3Store | MemoryStore, folder: Path, prefix: str)
     }
 
 
+@pytest.mark.store
 class TestStores:
     @pytest.fixture(params=["http", "s3", "memory"])
     def store(self, request: pytest.FixtureRequest) -> Any:

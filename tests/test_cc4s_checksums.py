@@ -248,6 +248,7 @@ class TestRegions:
             to_cc4s(tensor(2), path, region={})
         xr.testing.assert_equal(load(path), tensor(1))
 
+    @pytest.mark.slow
     def test_processes_write_regions_at_the_same_time(self, tmp_path: Path) -> None:
         script = """
 from concurrent.futures import ProcessPoolExecutor

@@ -443,6 +443,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
 def test_large_counts_take_neither_time_nor_memory(
     tmp_path: Path, change: Callable[[str], str]
@@ -555,6 +556,7 @@ def mutated(content: bytes, dice: random.Random) -> bytes:
 MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/CoulombIntegrals"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATED)
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, name: str) -> None:

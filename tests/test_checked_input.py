@@ -390,6 +390,7 @@ def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
         to_file(dataset(), b"a.mag")
 
 
+@pytest.mark.slow
 def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> None:
     code = (
         "import sys, xr_tensorfmt; "

@@ -43,12 +43,14 @@ def test_each_command_has_the_help_of_its_function() -> None:
     assert "No such command 'inf'" in failed("inf", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
 def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) -> None:
     code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
     run_python("-c", code)
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     said = run_python("-m", "xr_tensorfmt", "--version").stdout
     assert said.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"

@@ -26,6 +26,7 @@ def dataset(**attrs: Any) -> xr.Dataset:
     return xr.Dataset({"layers.0.w": ("n", np.ones(3, "f4"), attrs)}, attrs=attrs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_values_are_plain_and_are_written_again(tmp_path: Path, name: str) -> None:
     to_file(dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
@@ -47,6 +48,7 @@ def test_netcdf_has_them_whole(tmp_path: Path, name: str) -> None:
         assert ds.attrs["tokenizer"] == LONG[name]
 
 
+@pytest.mark.slow
 def test_the_display_of_xarray_is_not_changed(tmp_path: Path) -> None:
     to_file(dataset(tokenizer=LONG["str"]), tmp_path / "a.mag")
     run_python(

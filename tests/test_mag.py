@@ -407,6 +407,7 @@ class TestTheHeaderAlone:
         assert rows * columns * 2 % 4096 == 0
         assert 16 << 20 <= rows * columns * 4 <= 32 << 20
 
+    @pytest.mark.slow
     def test_a_dataset_of_many_pickles_and_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
         path.write_bytes(mf.document({f"layer.{i}": put(WEIGHTS[0]) for i in range(3000)}))

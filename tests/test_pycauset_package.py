@@ -178,6 +178,7 @@ CLASSES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     written: dict[str, tuple[np.ndarray, str]] = {}
@@ -218,6 +219,7 @@ def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None
         np.testing.assert_array_equal(found[name][1], expected, err_msg=name, strict=True)
 
 
+@pytest.mark.slow
 def test_what_was_saved_is_written_again_and_loads(directory: Path, tmp_path: Path) -> None:
     files = sorted(directory.glob("[a-z]*.pycauset"))
     before = loaded(directory)

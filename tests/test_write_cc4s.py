@@ -643,6 +643,7 @@ class TestLater:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), integrals())
         assert len(files_of(tmp_path)) == 4
 
+    @pytest.mark.cluster
     def test_workers_of_a_cluster_write_the_elements(self, tmp_path: Path) -> None:
         script = """
 import dask.array as da

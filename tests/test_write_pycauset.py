@@ -394,6 +394,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.cluster
 def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)

@@ -345,6 +345,7 @@ def write_rows(path: str, first: int) -> None:
         to_mag(xr.Dataset({"a": (("x", "y"), values)}), path, region={"x": slice(row, row + 1)})
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((24, 1000), "f4"))}), path)

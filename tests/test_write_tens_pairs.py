@@ -190,6 +190,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.cluster
 def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
     assert run_script(CLUSTER, tmp_path / "t", directory=tmp_path) == "written\n"
 
@@ -497,6 +498,7 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
     xr.testing.assert_identical(opened(tmp_path / "t"), ds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
     values = np.random.default_rng(0).random((2400, 2400))

@@ -19,6 +19,14 @@ from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, check_timeout
 from xr_tensorfmt.sources.store_errors import call_store, redact
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
+EXTRAS = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
+    **dict.fromkeys(("http", "https"), "http"),
+}
+"""Extras of the package that install the file system of a URL scheme."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -131,7 +139,7 @@ def _locate(
             # botocore opens ten connections by default.
             config = {"max_pool_connections": MAX_REQUESTS, **config}
             options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
-        find_file_system = partial(url_to_fs, file, **options)
+        find_file_system = partial(_find_file_system, file, **options)
         url, kept = file, (ImportError, TypeError, ValueError)
         fs, path = call_store(
             find_file_system, url=redact(url), path=url, options=options, kept=kept
@@ -148,6 +156,20 @@ def _locate(
             "use it; create it without asynchronous=True"
         )
     return Location(url, fs, path, timeout)
+
+
+def _find_file_system(url: str, **options: Any) -> tuple[AbstractFileSystem, str]:
+    """Return the file system and the path of a URL; name the extra if a package is missing."""
+    try:
+        return url_to_fs(url, **options)
+    except ImportError as error:
+        extra = EXTRAS.get(url.rpartition("://")[0].rpartition("::")[2])
+        if extra is None:
+            raise
+        raise ImportError(
+            f"{redact(url)}: a package for this URL is not installed ({error}); "
+            f"run: pip install 'xr-tensorfmt[{extra}]'"
+        ) from error
 
 
 def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:
