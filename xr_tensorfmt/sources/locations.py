@@ -161,7 +161,7 @@ def _locate(
 def _find_file_system(url: str, **options: Any) -> tuple[AbstractFileSystem, str]:
     """Return the file system and the path of a URL; name the extra if a package is missing."""
     try:
-        return url_to_fs(url, **options)
+        fs, path = url_to_fs(url, **options)
     except ImportError as error:
         extra = EXTRAS.get(url.rpartition("://")[0].rpartition("::")[2])
         if extra is None:
@@ -170,6 +170,7 @@ def _find_file_system(url: str, **options: Any) -> tuple[AbstractFileSystem, str
             f"{redact(url)}: a package for this URL is not installed ({error}); "
             f"run: pip install 'xr-tensorfmt[{extra}]'"
         ) from error
+    return fs, path
 
 
 def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:
