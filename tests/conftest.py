@@ -20,7 +20,8 @@ pytest.register_assert_rewrite(
 
 # Timings never decide a test, and the same examples are tried on every machine.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile("project")
+settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
 
 # Markers of whole modules. `sh ci/test quick` leaves these tests out.
 MODULES = {
