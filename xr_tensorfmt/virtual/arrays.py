@@ -85,7 +85,7 @@ def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
 
 
 def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
-    """Return the dtype of the bytes, and the attributes with which xarray decodes them."""
+    """Return the dtype of the bytes, and the attributes that make xarray decode them."""
     if isinstance(element, Boolean):
         # All nonzero bytes are True. Zarr's bool would use the bytes as numpy bools.
         return element.stored, {"dtype": "bool"}
@@ -118,7 +118,7 @@ def check_not_decoded(tensor: Tensor) -> None:
     for name in tensor.attrs:
         if name not in remaining:
             raise NotVirtualError(
-                f"it has the attribute {name!r}, with which xarray would decode values from Zarr"
+                f"it has the attribute {name!r}, and xarray would decode the values again"
             )
 
 

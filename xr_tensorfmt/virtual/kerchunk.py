@@ -18,8 +18,8 @@ def to_kerchunk(
     """Write a virtual Dataset as Kerchunk references in JSON.
 
     ``ds.vz.to_kerchunk`` of VirtualiZarr sets the fill value 0, which xarray treats as missing, and
-    does not support column-major arrays. This function sets no fill value, and keeps the order of
-    the file.
+    does not support column-major arrays. For uncompressed arrays without missing chunks, this
+    function sets no fill value and keeps the order of the file.
 
     Parameters
     ----------

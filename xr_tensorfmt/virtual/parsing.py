@@ -151,7 +151,7 @@ class TensorFormatParser:
     def _check(self, tensor: Tensor, *, is_decoded: bool) -> None:
         if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
             raise NotVirtualError(
-                "its name cannot be that of an array in Zarr; separator='/' makes groups of a path"
+                "its name is invalid in Zarr; separator='/' converts a path to groups"
             )
         if self.leading_dim in (*tensor.dims, tensor.name):
             raise NotVirtualError(f"leading_dim={self.leading_dim!r} is one of its names")
