@@ -93,8 +93,8 @@ FAULTS = (
 def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
     """A fault where the header of a file of Vespa says more blocks than there are bytes."""
     function = ("vespa", "formats.vespa.spec", "Header.check_fits")
-    new = f"if least > left: {statement}\n    if least > left:"
-    return Fault(name, *function, "if least > left:", new)
+    new = f"if min_bytes > available: {statement}\n    if min_bytes > available:"
+    return Fault(name, *function, "if min_bytes > available:", new)
 
 
 BREAKS = (
