@@ -839,6 +839,21 @@ class TestStores:
         assert len(http.log.gets) == 1
 
 
+@pytest.mark.parametrize("error", [TimeoutError, PermissionError])
+def test_properties_that_cannot_be_read_are_an_error(tmp_path: Path, monkeypatch, error) -> None:
+    path = cf.save(tmp_path, "EigenEnergies", np.arange(3.0), ["State"])
+    open_sibling = reading.open_sibling
+
+    def fail(source, file, reason):
+        if file == "State.yaml":
+            raise error("no answer")
+        return open_sibling(source, file, reason)
+
+    monkeypatch.setattr(reading, "open_sibling", fail)
+    with pytest.raises(error, match="no answer"):
+        opened(path)
+
+
 def test_a_file_in_memory_has_no_neighbours() -> None:
     content = cf.yaml((3,)).encode()
     with pytest.raises(ValueError, match="has no directory with its sibling files"):

@@ -299,8 +299,10 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
         file = files[number]
         try:
             opened[file] = open_sibling(source, file, f"it has the elements of {path}")
-        except OSError:
-            if number < len(parts):
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            # Without permission to list a bucket, a store also denies access to missing objects.
+            is_missing = not isinstance(error, PermissionError) or source.high_latency
+            if number < len(parts) or not is_missing:
                 raise
 
     source.run(open_one, range(len(files)))
