@@ -25,8 +25,8 @@ def selections(draw: st.DrawFn) -> Selection:
 
 
 def flat_indices(selection: Selection) -> np.ndarray:
-    whole = np.arange(int(np.prod(selection.extent))).reshape(selection.extent)
-    if not selection.extent:
+    whole = np.arange(int(np.prod(selection.tensor_shape))).reshape(selection.tensor_shape)
+    if not selection.tensor_shape:
         return whole.ravel()
     return whole[np.ix_(*map(entry_indices, selection.entries))].ravel()
 
@@ -55,13 +55,13 @@ def test_batches_are_the_selection_in_order_with_few_runs_each(
 def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, selection.size - 1))
     index = selection.full_index(position)
-    expected = np.unravel_index(flat_indices(selection)[position], selection.extent)
+    expected = np.unravel_index(flat_indices(selection)[position], selection.tensor_shape)
     assert index == tuple(map(int, expected))
 
 
 @given(selections())
 def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
-    everything = np.arange(-1, int(np.prod(selection.extent)) + 2)
+    everything = np.arange(-1, int(np.prod(selection.tensor_shape)) + 2)
     wanted = {int(index): position for position, index in enumerate(flat_indices(selection))}
     expected = [wanted.get(int(index), -1) for index in everything]
     assert selection.runs().locate(everything).tolist() == expected

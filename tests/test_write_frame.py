@@ -146,10 +146,10 @@ ELEMENTS = (
 )
 def test_what_is_encoded_is_read(element: Element, selection: Selection, order, batch: int) -> None:
     rng = np.random.default_rng(0)
-    layout = Dense(selection.extent, element, 7)
+    layout = Dense(selection.tensor_shape, element, 7)
     values = element.decode(bits(rng, selection.shape, element.stored))
     held = {"C": values, "F": np.array(values, order="F"), "R": values.T.copy().T}[order]
-    size = int(np.prod(selection.extent)) * element.stored.itemsize
+    size = int(np.prod(selection.tensor_shape)) * element.stored.itemsize
     content = bytearray(b"\xa5" * (7 + size))
     touched = 0
     with pytest.MonkeyPatch.context() as patch:
@@ -166,9 +166,9 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
     if selection.size:
         found = layout.read(Memory(bytes(content)), selection)
         np.testing.assert_array_equal(found, values)
-    others = np.ones(selection.extent, bool)
+    others = np.ones(selection.tensor_shape, bool)
     others[tuple(selection.entries)] = False
-    raw = np.frombuffer(content, element.stored, offset=7).reshape(selection.extent)
+    raw = np.frombuffer(content, element.stored, offset=7).reshape(selection.tensor_shape)
     assert (np.frombuffer(raw[others].tobytes(), "u1") == 0xA5).all()
 
 

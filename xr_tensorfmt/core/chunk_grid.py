@@ -24,7 +24,22 @@ MAX_CHUNKS = 1 << 20
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
-    """Return the shape of chunks of about `target` bytes that are contiguous in the file."""
+    """Return the shape of chunks that are contiguous in a row-major array.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    item : int
+        Size of an element in bytes.
+    target : int
+        Approximate size of a chunk in bytes.
+
+    Returns
+    -------
+    tuple of int
+        Shape of the chunks.
+    """
     return _divide(shape, item, target, _count_rows) or ()
 
 

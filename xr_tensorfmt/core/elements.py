@@ -120,7 +120,19 @@ class Element(ABC):
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """An element has no value. The layout adds the path and offset."""
+    """An element has no value. The layout adds the path and offset.
+
+    Parameters
+    ----------
+    position : int
+        Flat position of the element in the array.
+    actual : object
+        The stored bytes or number.
+    expected : str
+        Description of a valid element.
+    hint : str
+        What the user can do.
+    """
 
     position: int
     actual: Any

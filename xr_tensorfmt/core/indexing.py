@@ -31,7 +31,7 @@ _REVERSE = slice(None, None, -1)
 _EMPTY = slice(0, 0, 1)
 
 Spread = tuple[tuple[int, ...], ...]
-"""The axes of the broadcast result that correspond to every axis."""
+"""For each axis of the tensor, the axes of the result that its values fill."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class OuterPlan:
     their order.
     """
 
-    extent: tuple[int, ...]
+    tensor_shape: tuple[int, ...]
     picks: tuple[AxisPick, ...]
     spread: Spread | None = None
     shape: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class OuterPlan:
     @property
     def selection(self) -> Selection:
         """Selection to read."""
-        return Selection(self.extent, tuple(axis.entry for axis in self.picks))
+        return Selection(self.tensor_shape, tuple(axis.entry for axis in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -153,7 +153,7 @@ _MAX_POINTS = 1 << 21
 class PointPlan:
     """A key with points along several axes, and an outer product along the other axes."""
 
-    extent: tuple[int, ...]
+    tensor_shape: tuple[int, ...]
     points: dict[int, Integers]
     picks: dict[int, AxisPick]
     spread: Spread
@@ -190,15 +190,15 @@ class PointPlan:
 
     def _plans(self) -> tuple[list[OuterPlan], Integers]:
         """Return a plan per distinct point, and the index of the plan of every point."""
-        lengths = [self.extent[axis] for axis in self.points]
+        lengths = [self.tensor_shape[axis] for axis in self.points]
         flat = np.ravel_multi_index(tuple(self.points.values()), lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
         plans = []
         for point in zip(*np.unravel_index(unique, lengths), strict=True):
             indices = zip(self.points, point, strict=True)
-            fixed = {axis: plan_axis(index, self.extent[axis]) for axis, index in indices}
-            picks = tuple((fixed | self.picks)[axis] for axis in range(len(self.extent)))
-            plans.append(OuterPlan(self.extent, picks))
+            fixed = {axis: plan_axis(index, self.tensor_shape[axis]) for axis, index in indices}
+            picks = tuple((fixed | self.picks)[axis] for axis in range(len(self.tensor_shape)))
+            plans.append(OuterPlan(self.tensor_shape, picks))
         return plans, inverse
 
     def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
@@ -228,48 +228,52 @@ class PointPlan:
         mesh = np.ix_(np.arange(batch.stop - batch.start), *lines)
         outer = dict(zip(self.picks, mesh[1:], strict=True))
         points = {axis: line[batch][mesh[0]] for axis, line in self.points.items()}
-        together = np.broadcast_arrays(*((points | outer)[a] for a in range(len(self.extent))))
+        together = np.broadcast_arrays(
+            *((points | outer)[a] for a in range(len(self.tensor_shape)))
+        )
         return tuple(array.ravel() for array in together)
 
 
 def plan_vectorized(
-    key: Sequence[slice | Integers], extent: tuple[int, ...]
+    key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]
 ) -> OuterPlan | PointPlan:
     """Plan a key of integer arrays that broadcast against each other.
 
     Sliced axes follow the broadcast axes, as in ``xarray.core.indexing.VectorizedIndexer``.
     """
-    arrays = list(map(normalize_indices, _without_slices(key, extent), extent))
+    arrays = list(map(normalize_indices, _without_slices(key, tensor_shape), tensor_shape))
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        empty = (AxisPick(_EMPTY, KEEP),) * len(extent)
-        return OuterPlan(extent, empty, (tuple(range(len(shape))),), shape)
+        empty = (AxisPick(_EMPTY, KEEP),) * len(tensor_shape)
+        return OuterPlan(tensor_shape, empty, (tuple(range(len(shape))),), shape)
     varying = list(map(_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)
     together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
-        axis: plan_axis(_line(arrays[axis], varying[axis]), extent[axis])
-        for axis in range(len(extent))
+        axis: plan_axis(_line(arrays[axis], varying[axis]), tensor_shape[axis])
+        for axis in range(len(tensor_shape))
         if axis not in together
     }
     spread = tuple(
         varying[axis] for axis, pick in picks.items() if not isinstance(pick.post_indexer, int)
     )
     if not together:
-        return OuterPlan(extent, tuple(picks.values()), spread, shape)
+        return OuterPlan(tensor_shape, tuple(picks.values()), spread, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
     points = {axis: _line(np.broadcast_to(arrays[axis], shape), joint) for axis in together}
-    return PointPlan(extent, points, picks, (joint, *spread), shape)
+    return PointPlan(tensor_shape, points, picks, (joint, *spread), shape)
 
 
-def _without_slices(key: Sequence[slice | Integers], extent: tuple[int, ...]) -> list[Integers]:
+def _without_slices(
+    key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]
+) -> list[Integers]:
     """Replace slices by index arrays, with their axes after the axes of the other arrays."""
     rank = max((entry.ndim for entry in key if not isinstance(entry, slice)), default=0)
     sliced = [axis for axis, entry in enumerate(key) if isinstance(entry, slice)]
     arrays: list[Integers] = []
     for axis, entry in enumerate(key):
         if isinstance(entry, slice):
-            indices = np.arange(*entry.indices(extent[axis]), dtype=np.int64)
+            indices = np.arange(*entry.indices(tensor_shape[axis]), dtype=np.int64)
             shape = [1] * (rank + len(sliced))
             shape[rank + sliced.index(axis)] = indices.size
             arrays.append(indices.reshape(shape))
@@ -287,7 +291,7 @@ def _varying_axes(array: Integers) -> tuple[int, ...]:
 
 
 def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
-    """Return the values of an array along some axes, flatten_tree, or a scalar without axes."""
+    """Return the values of an array along some axes, flattened, or a scalar without axes."""
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first
 

@@ -27,7 +27,10 @@ WHOLE = 0
 
 
 class UnrepresentableValueError(ValueError):
-    """A layout cannot represent a value. Another layout may."""
+    """A layout cannot represent a value. Another layout may.
+
+    If `WritableLayout.encode` raises it, `DeferredPlans` continue with the next plan.
+    """
 
 
 class Layout(ABC):
@@ -71,7 +74,7 @@ class Layout(ABC):
         source : Source
             The file.
         selection : Selection
-            The elements. `extent` must be the shape of this layout.
+            The elements. `tensor_shape` must be the shape of this layout.
 
         Returns
         -------
@@ -119,8 +122,8 @@ class Layout(ABC):
         return extents.bounds[1] if len(extents) else 0
 
     @property
-    def unchecked(self) -> Layout | None:
-        """The layout that `validate` has to read, or None if `Format.check` reads all values."""
+    def layout_to_validate(self) -> Layout | None:
+        """The part that `validate` must read, or None if `Format.check` reads all values."""
         return self
 
 
@@ -147,6 +150,8 @@ class WritableLayout(Layout):
         ------
         ValueError
             A value cannot be stored.
+        UnrepresentableValueError
+            Another layout may store the value.
         """
 
     def stored_element(self) -> Element:

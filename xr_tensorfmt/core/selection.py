@@ -34,20 +34,20 @@ class Selection:
 
     Parameters
     ----------
-    extent : tuple of int
+    tensor_shape : tuple of int
         Lengths of the axes of the whole tensor.
     entries : tuple of slice or ndarray
         A slice or a strictly ascending integer array per axis. Slices have a positive step, and
         ``stop`` is the last index plus 1. Empty slices are ``slice(0, 0, 1)``.
     """
 
-    extent: tuple[int, ...]
+    tensor_shape: tuple[int, ...]
     entries: tuple[Entry, ...]
 
     @classmethod
-    def everything(cls, extent: Sequence[int]) -> Selection:
+    def everything(cls, tensor_shape: Sequence[int]) -> Selection:
         """Select all elements of a tensor."""
-        return cls(tuple(extent), tuple(slice(0, length, 1) for length in extent))
+        return cls(tuple(tensor_shape), tuple(slice(0, length, 1) for length in tensor_shape))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -67,7 +67,8 @@ class Selection:
     def permuted(self, axes: Sequence[int]) -> Selection:
         """Return the selection of the same elements after ``transpose(axes)``."""
         return Selection(
-            tuple(self.extent[axis] for axis in axes), tuple(self.entries[axis] for axis in axes)
+            tuple(self.tensor_shape[axis] for axis in axes),
+            tuple(self.entries[axis] for axis in axes),
         )
 
     def full_index(self, position: int) -> tuple[int, ...]:
@@ -80,7 +81,7 @@ class Selection:
 
     def runs(self) -> Runs:
         """Return runs of consecutive elements, as ranges of the flat index in C order."""
-        strides = row_major_strides(self.extent)
+        strides = row_major_strides(self.tensor_shape)
         inner = self._first_whole_axis
         starts = np.zeros(1, dtype=np.int64)
         for entry, stride in zip(self.entries[inner:], strides[inner:], strict=True):
@@ -97,7 +98,7 @@ class Selection:
     @property
     def span(self) -> int:
         """Number of elements of the whole tensor from the first to the last selected one."""
-        strides = row_major_strides(self.extent)
+        strides = row_major_strides(self.tensor_shape)
         bounds = map(_get_bounds, self.entries)
         return 1 + sum((last - first) * s for (first, last), s in zip(bounds, strides, strict=True))
 
@@ -112,13 +113,13 @@ class Selection:
         for first in range(0, self.shape[axis], step):
             part = entry_part(self.entries[axis], first, step)
             entries = (*self.entries[:axis], part, *self.entries[axis + 1 :])
-            yield from Selection(self.extent, entries).batches(runs=runs, span=span)
+            yield from Selection(self.tensor_shape, entries).batches(runs=runs, span=span)
 
     @property
     def _first_whole_axis(self) -> int:
         """The first axis along which runs extend. They contain all faster axes."""
-        axis = len(self.extent)
-        while axis and self.shape[axis - 1] == self.extent[axis - 1]:
+        axis = len(self.tensor_shape)
+        while axis and self.shape[axis - 1] == self.tensor_shape[axis - 1]:
             axis -= 1
         entry = self.entries[axis - 1] if axis else None
         return axis - 1 if isinstance(entry, slice) and _is_consecutive(entry) else axis

@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 @dataclass(frozen=True, eq=False)
 class MergedRange:
-    """The bytes ``[start, stop)`` that contain neighbouring ranges, fetched by one request."""
+    """The bytes ``[start, stop)`` of one fetch, and the requested ranges in them."""
 
     start: int
     stop: int
@@ -173,7 +173,7 @@ class Source(ABC):
             read(number)
 
     def merged_ranges(self, extents: Extents) -> Iterable[MergedRange]:
-        """Return the ranges that `read` fetches by one merged, in file order."""
+        """Return the fetches of `read`, in file order."""
         return merge_ranges(extents, gap=_GAP, limit=_SCRATCH)
 
     def transferred_bytes(self, merged: MergedRange) -> int:

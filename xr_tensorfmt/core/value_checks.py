@@ -33,7 +33,7 @@ def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Itera
     Stop after `limit` findings per variable.
     """
     for tensor in tensors:
-        layout = tensor.layout.unchecked
+        layout = tensor.layout.layout_to_validate
         if layout is None:
             continue
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):

@@ -68,9 +68,9 @@ class View(Layout):
         return self.inner.prefers_points
 
     @property
-    def unchecked(self) -> Layout | None:
+    def layout_to_validate(self) -> Layout | None:
         """The layout that `validate` has to read."""
-        return self.inner.unchecked
+        return self.inner.layout_to_validate
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class InMemory(Layout):
         """dtype of the values."""
         return self.values.dtype
 
-    unchecked = None
+    layout_to_validate = None
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""

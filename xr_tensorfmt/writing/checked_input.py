@@ -246,13 +246,13 @@ class CheckedInput:
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
         if name != OpenOptions.name:
-            self.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+            self.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
         if variable.dims != dims:
-            self.dropping("dims", f"the dims {variable.dims}", f"rename them to {dims}")
+            self.require_drop("dims", f"the dims {variable.dims}", f"rename them to {dims}")
         for coordinate in self.coordinates:
-            self.dropping("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
+            self.require_drop("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
         for attribute in (*self.attrs, *self.user_attrs(variable)):
-            self.dropping("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
+            self.require_drop("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
     def unmodified(self, name: str, variable: Variable) -> Tensor | None:
@@ -284,7 +284,7 @@ class CheckedInput:
             if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
         }
 
-    def dropping(self, part: Part, what: str, hint: str) -> None:
+    def require_drop(self, part: Part, what: str, hint: str) -> None:
         """Raise an error about an unsupported part of the input, unless it may be dropped.
 
         Parameters

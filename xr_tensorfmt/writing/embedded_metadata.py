@@ -48,7 +48,7 @@ def embed_coordinates(
         what = f"the coordinate {name!r}"
         if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
             large = f"{what} of {variable.size} labels, too many for a header"
-            checked.dropping("coords", large, f"call drop_vars({name!r})")
+            checked.require_drop("coords", large, f"call drop_vars({name!r})")
             continue
         try:
             values = array_to_json(_get_values(variable, what), what)

@@ -27,7 +27,7 @@ from xr_tensorfmt.writing.write_target import WriteTarget
 
 File = TypeVar("File", bound=WriteTarget)
 
-Use = Callable[[BlockGrid, int, Any, WriteTarget], None]
+BlockAction = Callable[[BlockGrid, int, Any, WriteTarget], None]
 """A function that writes a block to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
@@ -43,7 +43,9 @@ def compare_variables(
     """
     # The default of dask in a thread of its pool is more threads than CPUs.
     workers = dask.config.get("num_workers", None) or CPU_COUNT
-    tasks = plan_tasks([(file, build_block_grids(variables))], use=partial(_compare_block, compare))
+    tasks = plan_tasks(
+        [(file, build_block_grids(variables))], action=partial(_compare_block, compare)
+    )
     tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
 
 
@@ -57,7 +59,7 @@ def plan_tasks(
     files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
     finish: Callable[[Sequence[File]], object] | None = None,
     *,
-    use: Use = BlockGrid.write,
+    action: BlockAction = BlockGrid.write,
 ) -> Delayed:
     """Plan tasks that begin files, write all blocks, and finish the files together.
 
@@ -70,7 +72,7 @@ def plan_tasks(
     begun = [f"begin-{token}-{number}" for number in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file
-        for task in _tasks(grids, key, use, chunked, graph):
+        for task in _tasks(grids, key, action, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
     last = f"finish-{token}"
@@ -85,14 +87,14 @@ def plan_tasks(
 def _tasks(
     grids: Iterable[GriddedVariable],
     begun: str,
-    use: Use,
+    action: BlockAction,
     chunked: list[Any],
     graph: dict[Any, Any],
 ) -> Iterator[Any]:
     """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
     for in_memory, group in groupby(grids, key=lambda grid: grid[0].chunks is None):
         if in_memory:
-            yield from ((write_in_memory, use, batch, begun) for batch in _batches(group))
+            yield from ((write_in_memory, action, batch, begun) for batch in _batches(group))
             continue
         for variable, blocks in group:
             # Send a large layout to each worker once, as a separate node.
@@ -103,22 +105,24 @@ def _tasks(
                 # A plain key would fail for a persisted array on a cluster: distributed removes
                 # its tasks from the graph.
                 source = TaskRef((variable.data.name, *blocks.index(block)))
-                yield write_block, use, grid, block, source, begun
+                yield write_block, action, grid, block, source, begun
 
 
 def write_block(
-    use: Use, blocks: BlockGrid, number: int, values: Array, file: WriteTarget
+    action: BlockAction, blocks: BlockGrid, number: int, values: Array, file: WriteTarget
 ) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
-    use(blocks, number, values, file)
+    action(blocks, number, values, file)
     return frozenset({file.path})
 
 
-def write_in_memory(use: Use, batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
+def write_in_memory(
+    action: BlockAction, batch: Sequence[MemoryBlock], file: WriteTarget
+) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
     for part, blocks, number in batch:
         # Index a lazy variable, because the variable itself would cache the values.
-        use(blocks, number, part[...].values, file)
+        action(blocks, number, part[...].values, file)
     return frozenset({file.path})
 
 

@@ -87,7 +87,7 @@ def _save_planned(
 def _changed_siblings(
     plan: FilePlan, location: Location, *, replace: bool
 ) -> Iterator[tuple[FilePlan, Location]]:
-    """Yield the sibling files to write, without existing files of equal content."""
+    """Yield the sibling files to write. Skip existing files that `is_kept` accepts."""
     for sibling in plan.siblings:
         target = location.sibling(sibling.name)
         if sibling.is_kept is None or not sibling.is_kept(_read_small_file(target)):

@@ -292,7 +292,7 @@ class IndexOfStored(Layout):
         """int64."""
         return np.dtype(np.int64)
 
-    unchecked = None  # no byte is stored
+    layout_to_validate = None  # no byte is stored
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""

@@ -40,7 +40,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     """Plan an archive of version 1."""
     checked = replace(checked, format="a MAG archive of version 1")
     for name in checked.coordinates:
-        checked.dropping("coords", f"the coordinate {name!r}", "write version=300")
+        checked.require_drop("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
     entries = [
         _build_entry(checked, name, variable, keys) for name, variable in checked.variables.items()
@@ -76,7 +76,7 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
         is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (is_int64 or type(plain) is float):
             what = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
-            checked.dropping("attrs", what, "write version=300")
+            checked.require_drop("attrs", what, "write version=300")
             continue
         _check_key(checked, name)
         records.append(archive.pack_metadata(name, plain))
@@ -95,10 +95,10 @@ def _build_entry(
         )
     if variable.dims != get_default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
-        checked.dropping("dims", names, "write version=300")
+        checked.require_drop("dims", names, "write version=300")
     if checked.user_attrs(variable):
         attrs = f"attributes of variables such as those of {key!r}"
-        checked.dropping("attrs", attrs, "write version=300")
+        checked.require_drop("attrs", attrs, "write version=300")
     conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)
     return keyed.Entry(key, variable, conversion)
 

@@ -213,7 +213,7 @@ class Diagonal(PartlyStored):
         return filled
 
     @property
-    def unchecked(self) -> Layout | None:
+    def layout_to_validate(self) -> Layout | None:
         """The diagonal, if it is stored."""
         return self.values
 
@@ -279,7 +279,9 @@ class Mirrored(Packed):
         columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
         if not columns.size:
             return
-        part = Selection(selection.extent, (selection.entries[0], entry_from_indices(columns)))
+        part = Selection(
+            selection.tensor_shape, (selection.entries[0], entry_from_indices(columns))
+        )
         image = self.sign * super().read(source, part.permuted((1, 0))).T
         values = values[:, : columns.size]
         wrong = (image != values) & ((image == image) | (values == values))
@@ -316,7 +318,7 @@ class BlockMatrix(Layout):
         return np.result_type(*{block.layout.dtype for block in self.blocks})
 
     # The check of the format reads the stored elements of the blocks.
-    unchecked = None
+    layout_to_validate = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Whole rows."""

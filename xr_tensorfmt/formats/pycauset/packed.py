@@ -179,7 +179,7 @@ class Packed(PartlyStored):
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
             entries = (slice(int(rows[0]), int(rows[-1]) + 1, 1), selection.entries[1])
-            self.check_implied(Selection(selection.extent, entries), part)
+            self.check_implied(Selection(selection.tensor_shape, entries), part)
             pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)

@@ -183,7 +183,7 @@ class Pairs(Layout):
         selected: Array = values[inverse, points[rank] if self.components > 1 else 0]
         return selected
 
-    unchecked = None  # the check of TENS reads all pairs
+    layout_to_validate = None  # the check of TENS reads all pairs
 
     @property
     def prefers_points(self) -> bool:

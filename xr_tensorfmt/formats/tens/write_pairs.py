@@ -193,9 +193,9 @@ def _select_coordinates(checked: CheckedInput, indices: Collection[str]) -> dict
             selected[name] = coordinate
         elif name not in indices:
             what = f"the coordinate {name!r} of pairs"
-            checked.dropping("coords", what, f"call drop_vars({name!r})")
+            checked.require_drop("coords", what, f"call drop_vars({name!r})")
         elif coordinate.attrs:
             attrs = ", ".join(map(repr, coordinate.attrs))
             what = f"the attributes {attrs} of the index {name!r}"
-            checked.dropping("attrs", what, "move them to the variable")
+            checked.require_drop("attrs", what, "move them to the variable")
     return selected

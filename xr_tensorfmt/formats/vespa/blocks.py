@@ -58,7 +58,8 @@ _SHORT_BYTES = 64
 class RegularOffsets:
     """Offsets of blocks whose labels are assumed to have the same lengths as in the first block.
 
-    Every read verifies the assumption.
+    Every read compares the lengths of the labels in its blocks. The comparison can miss labels of
+    other lengths whose differences cancel out, as the page on Vespa explains.
 
     Parameters
     ----------
@@ -324,7 +325,7 @@ class Blocks(VerifiableLayout):
 
 def _select_inner(selection: Selection) -> Selection:
     """Return the selection within a block."""
-    return Selection(selection.extent[1:], selection.entries[1:])
+    return Selection(selection.tensor_shape[1:], selection.entries[1:])
 
 
 def _element_indices(inner: Selection) -> Integers | None:

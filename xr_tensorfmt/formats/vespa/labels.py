@@ -203,7 +203,7 @@ class Labels(Layout):
             position += entry_length(part)
         return column
 
-    unchecked = None
+    layout_to_validate = None
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read labels by their block numbers."""

@@ -65,7 +65,7 @@ def check_name_dropped(checked: CheckedInput) -> None:
     """Raise an error if the file would lose the name of the variable."""
     name, _ = checked.only
     if name != OpenOptions.name:
-        checked.dropping("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+        checked.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
 def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
@@ -194,7 +194,7 @@ def _check_dropped(
     elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
         what += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
-    checked.dropping("coords", what, hint)
+    checked.require_drop("coords", what, hint)
 
 
 def _find_file_names(
@@ -252,7 +252,7 @@ def _check_attrs(
     for owner, attributes in owners.items():
         for attribute in attributes:
             hint = f"delete it, as by {owner}.attrs.pop({attribute!r})"
-            checked.dropping("attrs", f"the attribute {attribute!r} of {owner}", hint)
+            checked.require_drop("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
 def _pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
