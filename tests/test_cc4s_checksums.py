@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import google_crc32c
 import numpy as np
 import pytest
 import xarray as xr
@@ -20,7 +21,12 @@ from tests.processes import run_script
 from tests.servers import MemoryStore
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_cc4s, validate
 from xr_tensorfmt.formats.cc4s import read as reading
-from xr_tensorfmt.formats.cc4s.checksums import Checksums, find_checksums, format_checksums
+from xr_tensorfmt.formats.cc4s.checksums import (
+    UNKNOWN,
+    Checksums,
+    find_checksums,
+    format_checksums,
+)
 from xr_tensorfmt.sources import open_source
 
 MIB = 1 << 20
@@ -65,7 +71,7 @@ class TestInterruptedWrites:
         with pytest.raises(KeyboardInterrupt):
             to_cc4s(make(2), path)
         monkeypatch.undo()
-        message = r"elements: the elements.*CRC-32.*expected.*a\.yaml.*two writes.*write or fetch"
+        message = r"elements: the elements.*CRC-32C.*expected.*a\.yaml.*two writes.*write or fetch"
         with pytest.raises(TensorFormatError, match=message):
             opened(path, io=io)
         assert {finding.severity for finding in validate(path)} == {"error"}
@@ -147,20 +153,24 @@ class TestSamples:
         if position == 600_000:  # not in a sample for opening
             assert opened(tmp_path / "a.yaml").a[position] == 0
         else:
-            with pytest.raises(TensorFormatError, match="CRC-32"):
+            with pytest.raises(TensorFormatError, match="CRC-32C"):
                 opened(tmp_path / "a.yaml")
 
-    def test_samples_of_files_larger_than_all_of_them(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("position", [0, 5 * MIB + 1, 9 * MIB - 1])
+    def test_the_checksum_of_the_content_covers_all_bytes(
+        self, tmp_path: Path, position: int
+    ) -> None:
         path = tmp_path / "file"
         path.write_bytes(bytes(9 * MIB))
         before = Checksums.compute(open_source(path))
+        assert before.content == f"{google_crc32c.value(bytes(9 * MIB)):08x}"
         with open(path, "r+b") as file:
-            file.seek(-1, os.SEEK_END)
+            file.seek(position)
             file.write(b"x")
         after = Checksums.compute(open_source(path))
-        assert after.head == before.head
-        assert after.opened != before.opened
-        assert after.validated != before.validated
+        assert after.content != before.content
+        assert (after.head != before.head) == (position == 0)
+        assert (after.samples != before.samples) == (position != 5 * MIB + 1)
 
     def test_text(self, tmp_path: Path) -> None:
         values = cf.numbers((3,))
@@ -178,7 +188,7 @@ class TestComments:
         path = tmp_path / "a.yaml"
         to_cc4s(tensor(1), path)
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text())))
-        assert b"CRC-32" not in path.read_bytes()
+        assert b"CRC-32C" not in path.read_bytes()
         replace_elements(tmp_path, 2)
         xr.testing.assert_equal(load(path), tensor(2))
 
@@ -193,13 +203,13 @@ class TestComments:
     @pytest.mark.parametrize(
         "line",
         [
-            b"# CRC-32 of elements: {}",
-            b"# CRC-32 of elements: {",
-            b"# CRC-32 of elements: {]}",
-            b'# CRC-32 of elements: {"tensor": 1}',
-            b'# CRC-32 of elements: {"tensor": [8, "a"]} ]',
-            b'# CRC-32 of elements:  {"tensor": [8, "a", "b", "c"]}',
-            b'  # CRC-32 of elements: {"tensor": [8, "a", "b", "c"]}',
+            b"# CRC-32C of elements: {}",
+            b"# CRC-32C of elements: {",
+            b"# CRC-32C of elements: {]}",
+            b'# CRC-32C of elements: {"tensor": 1}',
+            b'# CRC-32C of elements: {"tensor": [8, "a"]} ]',
+            b'# CRC-32C of elements:  {"tensor": [8, "a", "b", "c"]}',
+            b'  # CRC-32C of elements: {"tensor": [8, "a", "b", "c"]}',
         ],
     )
     def test_comments_of_another_form_are_ignored(self, tmp_path: Path, line: bytes) -> None:
@@ -232,6 +242,21 @@ class TestRegions:
         assert after != before
         assert load(tmp_path / "a.yaml").a.values.tolist() == [*range(1, 41), *[0] * 10]
         assert validate(tmp_path / "a.yaml") == []
+
+    def test_a_large_file_keeps_samples_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.yaml"
+        to_cc4s(tensor(1, MIB), path)
+        monkeypatch.setattr(reading, "MAX_REGION_BYTES", MIB)
+        part = xr.Dataset({"a": ("x", np.zeros(10))})
+        to_cc4s(part, path, region={"x": slice(10)})
+        assert find_checksums(path.read_bytes())[1]["tensor"].content == UNKNOWN
+        assert validate(path) == []
+        elements = np.memmap(tmp_path / "a.elements", "<f8", "r+")
+        elements[-1] = 0
+        elements.flush()
+        assert [finding.field for finding in validate(path)] == ["the elements"]
 
     def test_an_interrupted_region_can_be_written_again(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"

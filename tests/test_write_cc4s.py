@@ -62,7 +62,7 @@ class TestFiles:
         )
         assert sorted(files_of(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
         text, comment = (tmp_path / "CoulombVertex.yaml").read_text().split("# ")
-        assert comment.startswith("CRC-32 of elements: ")
+        assert comment.startswith("CRC-32C of elements: ")
         assert text == (
             "version: 100\ntype: Tensor\nscalarType: Complex64\ndimensions:\n"
             "  - length: 6\n    type: AuxiliaryField\n  - length: 4\n    type: State\n"

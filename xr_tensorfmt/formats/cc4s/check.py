@@ -22,7 +22,7 @@ def _check_checksums(part: Part, tensor: Tensor) -> Iterator[Finding]:
     if part.checksums is None or tensor.source is None:
         return
     try:
-        part.checksums.check_validated(tensor.source, part.fields.path)
+        part.checksums.check_content(tensor.source, part.fields.path)
     except ChecksumError as error:
         yield finding_from_error(error)
 

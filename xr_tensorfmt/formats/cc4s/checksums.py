@@ -12,22 +12,26 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass
-from zlib import crc32
 
 import numpy as np
+from google_crc32c import extend
 
 from xr_tensorfmt.contract import Extents, Source, TensorFormatError
 
 HEAD_BYTES = 64 << 10
 """Bytes at the start of the elements. They are fetched when a remote file is opened."""
 
-OPENED_SAMPLES, OPENED_BYTES = 16, 4 << 10
+SAMPLES, SAMPLE_BYTES = 16, 4 << 10
 """Samples that opening a local file reads."""
 
-VALIDATED_SAMPLES, VALIDATED_BYTES = 64, 128 << 10
-"""Samples that `validate` reads: all of a file of up to 8 MiB."""
+MAX_REGION_BYTES = 64 << 20
+"""Limit on the length of a file that is read completely after ``region=`` has changed it."""
 
-_PREFIX = b"# CRC-32 of elements: "
+UNKNOWN = "-" * 8
+"""Stands for the checksum of a longer file that ``region=`` has changed."""
+
+_READ_BYTES = 4 << 20
+_PREFIX = b"# CRC-32C of elements: "
 _LINE = re.compile(rb"^" + _PREFIX + rb"(\{.*\})[ \t]*\r?$", re.MULTILINE)
 # The reader of YAML would take these characters for an anchor and an alias.
 _ESCAPED = str.maketrans({"&": "\\u0026", "*": "\\u002a"})
@@ -39,7 +43,7 @@ class ChecksumError(TensorFormatError):
 
 @dataclass(frozen=True)
 class Checksums:
-    """The size of a file, and the CRC-32 of three samples as hexadecimal digits.
+    """The size of a file, and checksums (CRC-32C) as hexadecimal digits.
 
     Parameters
     ----------
@@ -47,38 +51,44 @@ class Checksums:
         Length of the file in bytes.
     head : str
         Checksum of the first `HEAD_BYTES`.
-    opened, validated : str
-        Checksums of samples that are evenly spread, or of the whole of a shorter file.
+    samples : str
+        Checksum of samples that are evenly spread, or of the whole of a short file.
+    content : str
+        Checksum of the whole file, or `UNKNOWN`.
     """
 
     size: int
-    head: str = "0" * 8
-    opened: str = "0" * 8
-    validated: str = "0" * 8
+    head: str = UNKNOWN
+    samples: str = UNKNOWN
+    content: str = UNKNOWN
 
     @classmethod
-    def compute(cls, source: Source) -> Checksums:
-        """Compute the checksums of a file."""
-        return cls(
-            source.size, _compute_head(source, b""), _compute_opened(source), _validated(source)
-        )
+    def compute(cls, source: Source, max_bytes: int | None = None) -> Checksums:
+        """Compute the checksums of a file. The content of a file above the limit is `UNKNOWN`."""
+        size = source.size
+        content = UNKNOWN if max_bytes is not None and size > max_bytes else _content(source)
+        return cls(size, _head(source, b""), _samples(source), content)
 
     def check_opened(self, source: Source, head: bytes, yaml: str) -> None:
-        """Raise ChecksumError if the samples for opening differ; `head` has the first bytes."""
+        """Raise ChecksumError if parts of the file differ; `head` has its first bytes."""
         if source.size != self.size:
             raise _error(source, f"{source.size} bytes", f"{self.size} bytes", yaml)
         if source.mapped:
-            self._compare(source, _compute_opened(source), self.opened, yaml)
+            _compare(source, _samples(source), self.samples, yaml)
         else:
-            self._compare(source, _compute_head(source, head), self.head, yaml)
+            _compare(source, _head(source, head), self.head, yaml)
 
-    def check_validated(self, source: Source, yaml: str) -> None:
-        """Raise ChecksumError if the samples for `validate` differ."""
-        self._compare(source, _validated(source), self.validated, yaml)
+    def check_content(self, source: Source, yaml: str) -> None:
+        """Raise ChecksumError if a byte of the file differs, or a sample if that is all we know."""
+        if self.content == UNKNOWN:
+            _compare(source, _samples(source), self.samples, yaml)
+        else:
+            _compare(source, _content(source), self.content, yaml)
 
-    def _compare(self, source: Source, actual: str, expected: str, yaml: str) -> None:
-        if actual != expected:
-            raise _error(source, f"the CRC-32 {actual}", expected, yaml)
+
+def _compare(source: Source, actual: str, expected: str, yaml: str) -> None:
+    if actual != expected:
+        raise _error(source, f"the CRC-32C {actual}", expected, yaml)
 
 
 def _error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumError:
@@ -90,37 +100,26 @@ def _error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumErr
     return ChecksumError(source.name, "the elements", actual, f"{expected} as in {yaml}", hint)
 
 
-def _compute_head(source: Source, head: bytes) -> str:
+def _head(source: Source, head: bytes) -> str:
     length = min(source.size, HEAD_BYTES)
     if len(head) < length:
         head = source.read_bytes(0, length)
-    return f"{crc32(head[:length]):08x}"
+    return f"{extend(0, head[:length]):08x}"
 
 
-def _compute_opened(source: Source) -> str:
-    return _compute_samples(source, OPENED_SAMPLES, OPENED_BYTES)
+def _samples(source: Source) -> str:
+    last = source.size - SAMPLE_BYTES
+    if last < SAMPLES * SAMPLE_BYTES:
+        return _content(source)
+    starts = np.array([last * number // (SAMPLES - 1) for number in range(SAMPLES)])
+    return f"{extend(0, source.read(Extents.uniform(starts, SAMPLE_BYTES)).tobytes()):08x}"
 
 
-def _validated(source: Source) -> str:
-    return _compute_samples(source, VALIDATED_SAMPLES, VALIDATED_BYTES)
-
-
-def _compute_samples(source: Source, count: int, length: int) -> str:
-    """Compute the CRC-32 of samples that are evenly spread, from the first byte to the last."""
-    if source.size > count * length:
-        starts = [(source.size - length) * number // (count - 1) for number in range(count)]
-    else:
-        starts, length = [0], source.size
-    checksum = 0
-    if source.high_latency and length:
-        checksum = crc32(source.read(Extents.uniform(np.array(starts), length)).data)
-    elif length:
-        with source.opened() as fill:  # without windows, whose page faults cost more
-            for start in starts:
-                sample, count = memoryview(bytearray(length)), 0
-                while count < length and (more := fill(start + count, sample[count:])):
-                    count += more
-                checksum = crc32(sample, checksum)
+def _content(source: Source) -> str:
+    checksum, size = 0, source.size
+    for start in range(0, size, _READ_BYTES):
+        part = source.read_bytes(start, min(start + _READ_BYTES, size))
+        checksum = extend(checksum, part)
     return f"{checksum:08x}"
 
 

@@ -44,6 +44,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
 from xr_tensorfmt.formats.cc4s.checksums import (
+    MAX_REGION_BYTES,
     ChecksumError,
     Checksums,
     find_checksums,
@@ -246,7 +247,7 @@ def _compute_update(
     """Return the checksums in the file and the checksums of the present elements."""
     sources = {part.key: opened[part.elements][0] for part in parts}
     current = {
-        key: Checksums.compute(sources[key]) if key in sources else stored
+        key: Checksums.compute(sources[key], MAX_REGION_BYTES) if key in sources else stored
         for key, stored in checksums.items()
     }
     return HeaderUpdate(path, offset, format_checksums(checksums), format_checksums(current))
