@@ -98,7 +98,7 @@ def _document(source: Source, container: Container, format: str) -> dict[str, An
             "size": sum(variable["size"] for variable in variables.values()),
         },
         "attrs": to_plain(container.attrs),
-        "facts": to_plain(container.encoding.get("tensorfmt", {})),
+        "encoding": to_plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
         "files": [sibling.name for sibling in container.siblings],
         "warnings": [finding.sentence for finding in container.findings],
@@ -121,7 +121,7 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
         "chunk": list(chunk),
         "chunks": count_chunks(layout.shape, chunk),
         "attrs": to_plain(tensor.attrs),
-        "facts": to_plain(encoding),
+        "encoding": to_plain(encoding),
     }
 
 
