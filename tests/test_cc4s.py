@@ -26,7 +26,10 @@ from xr_tensorfmt import formats as registry
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
-from xr_tensorfmt.formats.cc4s.spec import count_states, object_types
+from xr_tensorfmt.formats.cc4s.spec import (
+    count_states,
+    object_types,
+)
 
 DATA = Path(__file__).parent / "data" / "cc4s"
 MANIFEST: dict[str, Any] = json.loads((DATA / "manifest.json").read_text())

@@ -505,7 +505,7 @@ class TestProperties:
         content = cf.properties("State", {"Spin": spins})
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(
-            ValueError, match=r"State\.yaml beside it says something else of Spin, w"
+            ValueError, match=r"State\.yaml in the same directory has other values of Spin, w"
         ):
             to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
         assert files_of(tmp_path) == {"State.yaml": content.encode()}

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
+from xr_tensorfmt.formats.cc4s.spec import (
+    ELEMENTS,
+    YAML,
+)
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, FilePlan

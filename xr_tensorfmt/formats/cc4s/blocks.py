@@ -23,7 +23,7 @@ from xr_tensorfmt.contract import (
     entry_indices,
     row_major_strides,
 )
-from xr_tensorfmt.formats.cc4s.spec import Properties, TensorHeader
+from xr_tensorfmt.formats.cc4s.header import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 MAX_BLOCKS = 1 << 22
@@ -44,7 +44,7 @@ class Axis:
     starts: Integers
 
     @classmethod
-    def of(cls, labels: Integers, count: int) -> Axis:
+    def from_labels(cls, labels: Integers, count: int) -> Axis:
         """Sort indices by the number of their set; there are `count` sets."""
         order = np.argsort(labels, kind="stable")
         return cls(labels, order, np.searchsorted(labels[order], np.arange(count + 1)))
@@ -88,7 +88,7 @@ class Blocks:
         axes = list(zip(self.axes, points, strict=True))
         label = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
         within = np.stack([axis.positions[indices] for axis, indices in axes], axis=1)
-        row = _numbers_of_rows(np.concatenate((self.labels, label)))
+        row = _number_rows(np.concatenate((self.labels, label)))
         block_of_row = np.full(row.size, -1)
         block_of_row[row[: len(self.labels)]] = np.arange(len(self.labels))
         block = block_of_row[row[len(self.labels) :]]
@@ -121,14 +121,14 @@ def find_blocks(
         constraints = [
             (_indices(fields, header, dimension, name, properties), rows[:, column])
             for condition, rows in zip(header.conditions, chosen, strict=True)
-            for column, (name, of) in enumerate(condition.properties)
-            if of == dimension
+            for column, (name, constrained) in enumerate(condition.properties)
+            if constrained == dimension
         ]
         axis, label = _axis(header.dimensions[dimension].length, constraints, len(numbers))
         axes.append(axis)
         labels.append(label)
     table = np.stack(labels, axis=1)
-    if len(table) > 1 + _numbers_of_rows(table).max(initial=-1):
+    if len(table) > 1 + _number_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
         raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
     return Blocks(header.lengths[::-1], tuple(axes), table)
@@ -146,11 +146,11 @@ def _indices(
     of_type = properties.get(dimension_type or "")
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
-        what = "missing" if indices is None else f"given for {indices.size} indices"
+        state = "missing" if indices is None else f"given for {indices.size} indices"
         raise fields.error(
             "nonZeroCondition",
-            f"the property {name!r} of dimension {dimension}, which is {what}",
-            f"it for {length} indices in {dimension_type}.yaml in the same directory",
+            f"the property {name!r} of dimension {dimension}, which is {state}",
+            f"the property for {length} indices in {dimension_type}.yaml in the same directory",
             "fetch that file too",
         )
     return indices
@@ -161,17 +161,17 @@ def _axis(
 ) -> tuple[Axis, Integers]:
     """Return the sets of indices along a dimension, and the set of every block."""
     if not constraints:
-        return Axis.of(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
+        return Axis.from_labels(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
     of_indices = np.stack([indices for indices, _ in constraints], axis=1)
     of_blocks = np.stack([values for _, values in constraints], axis=1)
-    row = _numbers_of_rows(np.concatenate((of_blocks, of_indices)))
+    row = _number_rows(np.concatenate((of_blocks, of_indices)))
     used, label = np.unique(row[:count], return_inverse=True)
     label_of_row = np.full(row.size, -1)
     label_of_row[used] = np.arange(used.size)
-    return Axis.of(label_of_row[row[count:]], used.size), label
+    return Axis.from_labels(label_of_row[row[count:]], used.size), label
 
 
-def _numbers_of_rows(table: Integers) -> Integers:
+def _number_rows(table: Integers) -> Integers:
     """Number the rows of a table from 0. Equal rows have equal numbers."""
     order = np.lexsort(table.T)
     ascending = table[order]
@@ -243,8 +243,10 @@ class Filled(Layout):
         within = []
         for entry, sets in zip(selection.entries, self.blocks.axes, strict=True):
             indices = entry_indices(entry)
-            here = Axis.of(sets.labels[indices], sets.starts.size - 1)
-            chosen = [here.order[start:stop] for start, stop in pairwise(here.starts.tolist())]
+            selected = Axis.from_labels(sets.labels[indices], sets.starts.size - 1)
+            chosen = [
+                selected.order[start:stop] for start, stop in pairwise(selected.starts.tolist())
+            ]
             within.append([(part, sets.positions[indices[part]]) for part in chosen])
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, pairs in enumerate(within):

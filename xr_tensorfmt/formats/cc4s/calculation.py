@@ -12,15 +12,14 @@ import numpy as np
 import xarray as xr
 from xarray import DataArray, Dataset
 
+from xr_tensorfmt.formats.cc4s.header import Dimension, unique_dims
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     STATE,
     YAML,
-    Dimension,
     count_states,
     get_stem,
     object_types,
-    unique_dims,
     variable_name,
 )
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, get_file_info
@@ -235,7 +234,7 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
 
 
 def _find_tensors(directory: Path) -> list[Path]:
-    """Return the YAML files that the engine is_cc4s or that have elements."""
+    """Return the YAML files that the engine recognises or that have elements."""
     with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
     engine = xr.backends.list_engines()["tensorfmt"]
     paths = [

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError, finding_from_error
 from xr_tensorfmt.formats.cc4s.checksums import ChecksumError
-from xr_tensorfmt.formats.cc4s.read import Part
-from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
+from xr_tensorfmt.formats.cc4s.parts import Part
+from xr_tensorfmt.formats.cc4s.spec import (
+    find_wrong_energies,
+)
 
 
 def check(parts: Sequence[Part], tensors: Sequence[Tensor]) -> Iterator[Finding]:

@@ -49,11 +49,11 @@ class Text(Layout):
     lengths: tuple[int, ...]
     is_complex: bool
     size: int
-    _begins: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
+    _offsets: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths."""
+        """The lengths of the dimensions, in file order."""
         return self.lengths
 
     @property
@@ -81,7 +81,7 @@ class Text(Layout):
         for batch in selection.batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ():
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
-            values[position : position + batch.size] = self._flat(source, flat)
+            values[position : position + batch.size] = self._read_flat(source, flat)
             position += batch.size
         return values.reshape(selection.shape)
 
@@ -90,30 +90,30 @@ class Text(Layout):
         flat = np.ravel_multi_index(points, self.lengths)
         unique, inverse = np.unique(flat, return_inverse=True)
         cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
-        parts = [self._flat(source, part) for part in np.split(unique, cuts) if part.size]
+        parts = [self._read_flat(source, part) for part in np.split(unique, cuts) if part.size]
         values: Array = np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse]
         return values
 
-    def _flat(self, source: Source, flat: Integers) -> Array:
+    def _read_flat(self, source: Source, flat: Integers) -> Array:
         """Return values at ascending flat indices."""
-        begins = self._begins.get(lambda: self._groups(source))
+        offsets = self._offsets.get(lambda: self._find_groups(source))
         first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
-        start = int(begins[first])
-        raw = source.read(Extents.single(start, int(begins[stop]))).tobytes()
+        start = int(offsets[first])
+        raw = source.read(Extents.single(start, int(offsets[stop]))).tobytes()
         count = min(stop * GROUP, prod(self.lengths)) - first * GROUP
         try:
-            return self._parsed(raw, count)[flat - first * GROUP]
+            return self._parse(raw, count)[flat - first * GROUP]
         except ValueError:
             raise self._wrong_value(source, raw, start) from None
 
-    def _groups(self, source: Source) -> Integers:
+    def _find_groups(self, source: Source) -> Integers:
         """Return the offsets of the groups, and the end of the text."""
-        begins: list[Integers] = []
+        groups: list[Integers] = []
         count, before = 0, _BLANK
         for start in range(0, self.size, PIECE):
             text = source.read(Extents.single(start, min(self.size, start + PIECE)))
-            offsets = _begins(text, before, is_complex=self.is_complex)
-            begins.append(start + offsets[-count % GROUP :: GROUP])
+            offsets = _find_values(text, before, is_complex=self.is_complex)
+            groups.append(start + offsets[-count % GROUP :: GROUP])
             count += offsets.size
             before = int(text[-1])
         expected = prod(self.lengths)
@@ -126,30 +126,30 @@ class Text(Layout):
                 "the file is incomplete, or belongs to another YAML file; fetch both again",
                 offset=self.size if count < expected else 0,
             )
-        offsets = np.concatenate([*begins, [self.size]])
+        offsets = np.concatenate([*groups, [self.size]])
         offsets[0] = 0  # bytes before the first value are parsed with it
         return offsets
 
-    def _parsed(self, raw: bytes, count: int) -> Array:
-        """Parse a text of `count` values; ValueError if it is not."""
+    def _parse(self, raw: bytes, count: int) -> Array:
+        """Parse a text of `count` values; raise ValueError if it has others."""
         words: Sequence[bytes] = raw.split()
         if self.is_complex:
             pairs = _COMPLEX.findall(raw)
             if len(pairs) != count or _COMPLEX.sub(b"", raw).strip():
                 raise ValueError
             words = [*chain.from_iterable(pairs)]
-        numbers = np.fromiter(map(_number, words), np.float64, len(words))
+        numbers = np.fromiter(map(_parse_number, words), np.float64, len(words))
         return numbers.view(self.dtype).reshape(count)
 
     def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """Return the error about the first invalid line."""
-        at, line = offset, b""
+        line = b""
         for line in raw.splitlines(keepends=True):
             try:
-                self._parsed(line, 1 if line.strip() else 0)
+                self._parse(line, 1 if line.strip() else 0)
             except ValueError:
                 break
-            at += len(line)
+            offset += len(line)
         expected = "(re,im)" if self.is_complex else "a number"
         return TensorFormatError(
             source.name,
@@ -157,17 +157,17 @@ class Text(Layout):
             shorten(repr(line.strip())),
             f"one value, {expected}",
             "the file is damaged, or its YAML file should say IeeeBinaryFile",
-            offset=at,
+            offset=offset,
         )
 
 
-def _number(word: bytes) -> float:
+def _parse_number(word: bytes) -> float:
     if b"_" in word:  # Python allows underscores between digits
         raise ValueError
     return float(word)
 
 
-def _begins(text: Bytes, before: int, *, is_complex: bool) -> Integers:
+def _find_values(text: Bytes, before: int, *, is_complex: bool) -> Integers:
     """Return the offsets of values. They start with a parenthesis or after a blank."""
     if is_complex:
         return np.flatnonzero(text == ord("("))

@@ -33,27 +33,26 @@ from xr_tensorfmt.contract import (
     encode_attrs,
     encode_metadata,
     is_file_name,
-    to_json,
 )
 from xr_tensorfmt.formats.cc4s.checksums import Checksums, format_checksums
-from xr_tensorfmt.formats.cc4s.read import ENTRY, MAX_COMPONENTS
+from xr_tensorfmt.formats.cc4s.header import Dimension, TensorHeader
+from xr_tensorfmt.formats.cc4s.parts import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
     SCALAR_TYPES,
     TENSOR_SET,
     YAML,
-    Dimension,
-    Properties,
-    TensorHeader,
     elements_file,
     find_wrong_energies,
     get_stem,
     variable_name,
 )
+from xr_tensorfmt.formats.cc4s.variables import ENTRY
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
+from xr_tensorfmt.formats.cc4s.write_properties import plan_file, plan_properties
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
-from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields, check_safe
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields, check_safe
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
@@ -76,7 +75,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     names = DimensionNames.plan(checked.variables)
     for name, variable in checked.variables.items():
         check_types(checked.path, variable_name(stem), name, variable, names.types)
-    properties, others = _properties(checked, names)
+    properties, others = plan_properties(checked, names)
     tensors = [_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
         tensors=_embedded(tensors, None if is_set else variable_name(stem)),
@@ -84,7 +83,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
-    yaml = format_yaml(_packed(tensors, metadata, is_set=is_set))
+    yaml = format_yaml(_pack(tensors, metadata, is_set=is_set))
     elements = {
         tensor.name if is_set else OpenOptions.name: SiblingFile(
             elements_file(stem, tensor.name if is_set else None), tensor.elements
@@ -94,7 +93,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     checksums = {name: Checksums(file.file_plan.size) for name, file in elements.items()}
     content = yaml + format_checksums(checksums) + b"\n"
     check_safe(checked.path, content)
-    properties_files = [_properties_file(checked.path, item) for item in properties]
+    properties_files = [plan_file(checked.path, item) for item in properties]
     files = {name: file.name for name, file in elements.items()}
     return FilePlan(
         len(content),
@@ -172,7 +171,7 @@ def _tensor(
     current = _with_current_energies(checked, name, variable)
     attrs = encode_attrs(checked, current, repr(name))
     unit = _unit(checked, name, variable)
-    plain = {key: _plain(value) for key, value in attrs.items() if key != "unit"}
+    plain = {key: _simplify(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
         _SCALAR_TYPE_OF[conversion.element.name],
@@ -182,7 +181,7 @@ def _tensor(
         metadata,
     )
     # `==` would take True for 1.
-    is_said = attrs.get("unit") == unit and _sorted_json(metadata) == _sorted_json(
+    is_restored = attrs.get("unit") == unit and _sorted_json(metadata) == _sorted_json(
         {key: value for key, value in attrs.items() if key != "unit"}
     )
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
@@ -190,7 +189,7 @@ def _tensor(
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
     dims = tuple(map(str, variable.dims))
     embedded = EmbeddedVariable(
-        dims=None if dims == names.defaults[name] else dims, attrs=None if is_said else attrs
+        dims=None if dims == names.defaults[name] else dims, attrs=None if is_restored else attrs
     )
     return TensorToWrite(name, header, embedded, elements)
 
@@ -225,16 +224,16 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     return float(unit)
 
 
-def _plain(value: Any) -> Any:
+def _simplify(value: Any) -> Any:
     """Convert arrays of real numbers to lists, and Booleans to the 1 and 0 of cc4s."""
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_simplify(item) for item in value]
     if not isinstance(value, Mapping):
         return int(value) if isinstance(value, bool) else value
     if set(value) != {DTYPE_TAG}:
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _simplify(item) for key, item in value.items()}
     array = array_from_json(value[DTYPE_TAG])
-    return _plain(array.tolist()) if array.dtype.kind in "biuf" else None
+    return _simplify(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
 def _embedded(
@@ -244,110 +243,17 @@ def _embedded(
     embedded = {tensor.name: tensor.embedded for tensor in tensors}
     if native_name is not None:
         ((name, variable),) = embedded.items()
-        is_usual = name in (native_name, OpenOptions.name)
-        embedded = {OpenOptions.name: replace(variable, name=None if is_usual else name)}
+        is_default = name in (native_name, OpenOptions.name)
+        embedded = {OpenOptions.name: replace(variable, name=None if is_default else name)}
     return {name: tensor for name, tensor in embedded.items() if tensor != EmbeddedVariable()}
 
 
-def _packed(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) -> dict[str, Any]:
+def _pack(tensors: Sequence[TensorToWrite], embedded: str, *, is_set: bool) -> dict[str, Any]:
     """Return the fields of a TensorSet, or of a Tensor."""
-    more = {EMBEDDED: embedded} if embedded else {}
+    metadata = {EMBEDDED: embedded} if embedded else {}
     if not is_set:
         header = tensors[0].header
-        return replace(header, metadata={**header.metadata, **more}).pack()
+        return replace(header, metadata={**header.metadata, **metadata}).pack()
     components = {tensor.name: tensor.header.pack() for tensor in tensors}
     fields = {"type": TENSOR_SET, "components": components}
-    return fields | ({"metaData": more} if more else {})
-
-
-def _properties(
-    checked: CheckedInput, names: DimensionNames
-) -> tuple[list[Properties], dict[str, Variable]]:
-    """Return the coordinates that become properties of dimensions, and the other coordinates."""
-    others, properties, types = dict(checked.coordinates), [], names.types
-    sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
-    for dimension_type in dict.fromkeys(types.values()):
-        if dimension_type is None or not is_file_name(dimension_type):
-            continue
-        prefixes = {
-            dim: names.find_prefix(checked.variables, dim)
-            for dim in types
-            if types[dim] == dimension_type
-        }
-        if None in prefixes.values():
-            continue
-        by_dim = {
-            dim: _get_properties(dimension_type, dim, f"{prefix}_", checked.coordinates)
-            for dim, prefix in prefixes.items()
-        }
-        first = next((dim for dim in by_dim if by_dim[dim].indices), None)
-        # The reader labels all dimensions of the type and length.
-        if first is not None and all(
-            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
-            for dim, item in by_dim.items()
-        ):
-            properties.append(by_dim[first])
-            of_file = {f"{prefixes[dim]}_{name}" for dim in by_dim for name in by_dim[dim].indices}
-            others = {name: variable for name, variable in others.items() if name not in of_file}
-    return properties, others
-
-
-def _get_properties(
-    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
-) -> Properties:
-    """Return the coordinates of a dimension that can become its properties."""
-    coordinates_of_dim = {
-        name.removeprefix(prefix): variable
-        for name, variable in coordinates.items()
-        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable)
-    }
-    return Properties(
-        dimension_type,
-        {name: variable.values.astype(np.int64) for name, variable in coordinates_of_dim.items()},
-        {
-            name: variable.attrs["values"]
-            for name, variable in coordinates_of_dim.items()
-            if "values" in variable.attrs
-        },
-    )
-
-
-def _is_property(variable: Variable) -> bool:
-    """Return whether a coordinate has integers that number values, or are values."""
-    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
-        return False
-    largest, smallest = variable.values.max(initial=-1), variable.values.min(initial=0)
-    values = variable.attrs.get("values", range(int(largest) + 1))
-    if smallest < 0 or largest >= MAX_BYTES or not isinstance(values, list | range):
-        return False
-    return len(values) > largest and (isinstance(values, range) or _is_lossless(values))
-
-
-def _is_lossless(values: list[Any]) -> bool:
-    """Return whether YAML represents the values without loss."""
-    try:
-        return to_json(values, "values") == values and is_portable(values)
-    except TypeError:
-        return False
-
-
-def _properties_file(path: str, properties: Properties) -> SiblingFile:
-    """Plan the file of a dimension type. A file with equal content is kept."""
-    content = format_yaml(properties.pack())
-    name = f"{properties.dimension_type}{YAML}"
-
-    def says_the_same(existing: bytes) -> bool:
-        try:
-            present = Properties.unpack(Fields.parse("", existing))
-        except TensorFormatError:
-            return False
-        if present.pack() != properties.pack():
-            names = ", ".join(properties.indices)
-            raise ValueError(
-                f"{path}: {name} beside it says something else of {names}, which other tensors in "
-                "that directory need; write into another directory, remove that file, or drop the "
-                "coordinates"
-            )
-        return True
-
-    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), says_the_same)
+    return fields | ({"metaData": metadata} if metadata else {})

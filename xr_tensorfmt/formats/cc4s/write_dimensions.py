@@ -9,7 +9,11 @@ from typing import Any
 
 from xarray import Variable
 
-from xr_tensorfmt.formats.cc4s.spec import TYPES, Dimension, object_types, unique_dims
+from xr_tensorfmt.formats.cc4s.header import Dimension, unique_dims
+from xr_tensorfmt.formats.cc4s.spec import (
+    TYPES,
+    object_types,
+)
 
 
 def get_file_info(variable: Variable) -> Mapping[str, Any]:

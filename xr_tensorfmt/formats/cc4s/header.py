@@ -1,0 +1,253 @@
+"""Headers of tensors, and properties of their dimensions, in YAML.
+
+The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from xr_tensorfmt.contract import MAX_DIMENSIONS, Element, Integers, shorten
+from xr_tensorfmt.formats.cc4s.spec import (
+    BINARY,
+    SCALAR_TYPES,
+    TENSOR,
+    TEXT,
+    VERSION,
+)
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension. ``<type>.yaml`` has its properties."""
+
+    length: int
+    type: str | None = None
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields and create the object."""
+        length = fields.integer("length")
+        if length < 0:
+            raise fields.error("length", length, "0 or more", "correct the file")
+        return cls(length, fields.string("type") if "type" in fields else None)
+
+    def pack(self) -> dict[str, Any]:
+        """Return the fields."""
+        return {"length": self.length} | ({} if self.type is None else {"type": self.type})
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Blocks that are not zero, given by properties of dimensions."""
+
+    # Names of properties, and numbers of their dimensions.
+    properties: tuple[tuple[str, int], ...]
+    # One row per block, one property index per column.
+    non_zeros: Integers
+    # Whether it has a name, which cc4s requires.
+    is_named: bool = True
+
+    @classmethod
+    def unpack(cls, fields: Fields, rank: int) -> Self:
+        """Check the fields and create the object."""
+        properties = []
+        for item in fields.mappings("properties"):
+            dimension = item.integer("dimension")
+            if not 0 <= dimension < rank:
+                raise item.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
+            properties.append((item.string("property"), dimension))
+        rows = fields.sequence("nonZeros")
+        count = len(properties)
+        wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
+        if wrong is not None or None in rows:
+            expected = f"lists of {count}, one for each property"
+            raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
+        numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
+        is_named = "name" in fields
+        return cls(tuple(properties), numbers.reshape(len(rows), count), is_named)
+
+
+def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
+    """Convert a list of integers to an array."""
+    if set(map(type, values)) - {int}:
+        actual = shorten(repr(next(value for value in values if type(value) is not int)))
+        raise fields.error(key, actual, "integers of at most 64 bits", "correct the file")
+    return np.array(values, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """Description of a tensor in YAML."""
+
+    scalar_type: str
+    # The first dimension varies fastest in the file.
+    dimensions: tuple[Dimension, ...]
+    elements: str
+    # Factor from the values in the file to atomic units.
+    unit: float
+    # Free-form additions of programs.
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    # The stored blocks; empty if all elements are stored.
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields and create the object."""
+        check_version(fields)
+        fields.choice("type", (TENSOR,))
+        rank = len(fields.sequence("dimensions"))
+        if rank > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
+            raise fields.error("dimensions", rank, expected, "the file is damaged")
+        dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
+        conditions: tuple[Condition, ...] = ()
+        if "nonZeroCondition" in fields:
+            listed = fields.mapping("nonZeroCondition").mappings("all")
+            conditions = tuple(Condition.unpack(condition, len(dimensions)) for condition in listed)
+        return cls(
+            fields.choice("scalarType", SCALAR_TYPES),
+            dimensions,
+            fields.mapping("elements").choice("type", (BINARY, TEXT)),
+            fields.number("unit"),
+            get_metadata(fields),
+            conditions,
+        )
+
+    def pack(self) -> dict[str, Any]:
+        """Return the fields of a dense tensor."""
+        fields = {
+            "version": VERSION,
+            "type": TENSOR,
+            "scalarType": self.scalar_type,
+            "dimensions": [dimension.pack() for dimension in self.dimensions],
+            "elements": {"type": self.elements},
+            "unit": self.unit,
+        }
+        return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
+
+    @property
+    def has_stale_energies(self) -> bool:
+        """Whether ``metaData.energies`` has another length than the tensor that it repeats."""
+        energies = self.metadata.get("energies")
+        if not isinstance(energies, list) or len(self.dimensions) != 1:
+            return False
+        return len(energies) != self.total
+
+    @property
+    def element(self) -> Element:
+        """Data type of the stored numbers."""
+        return SCALAR_TYPES[self.scalar_type]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the dimensions."""
+        return tuple(dimension.length for dimension in self.dimensions)
+
+    @property
+    def total(self) -> int:
+        """Number of elements of the tensor."""
+        return prod(self.lengths)
+
+
+def check_version(fields: Fields) -> None:
+    """Raise TensorFormatError for a version that cc4s cannot read."""
+    version = fields.values.get("version")
+    if version == "v1.0":
+        hint = (
+            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file by "
+            "numpy.fromfile, reshape them with order='F', and write them by to_cc4s"
+        )
+        raise fields.error("version", repr(version), str(VERSION), hint)
+    if version != VERSION:
+        hint = "the file is of another program, or of another version of cc4s"
+        raise fields.error("version", repr(version), str(VERSION), hint)
+
+
+def get_metadata(fields: Fields) -> dict[str, Any]:
+    """Return ``metaData``, or an empty dict if the key has no value."""
+    return fields.plain("metaData") if fields.values.get("metaData") is not None else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Properties:
+    """The properties of all dimensions of a type, from ``<type>.yaml``."""
+
+    dimension_type: str
+    # An integer per index of the dimension, by property.
+    indices: Mapping[str, Integers]
+    # Values that the integers number; missing for properties whose values are these integers.
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    # The file that they were read from.
+    path: str = ""
+
+    @classmethod
+    def unpack(cls, fields: Fields) -> Self:
+        """Check the fields and create the object."""
+        check_version(fields)
+        properties = fields.mapping("properties") if "properties" in fields else None
+        per_index = fields.mapping("propertyIndices")
+        indices, values = {}, {}
+        for name in per_index.values:
+            rows = per_index.sequence(name)
+            indices[str(name)] = array = _integers(per_index, name, rows)
+            listed = properties.sequence(name) if properties and name in properties else None
+            if listed is None:
+                continue
+            if array.size and not 0 <= array.min() <= array.max() < len(listed):
+                actual = f"integers from {array.min()} to {array.max()}"
+                expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
+                raise per_index.error(name, actual, expected, "correct the file")
+            if listed != list(range(int(array.max(initial=-1)) + 1)):
+                values[str(name)] = listed
+        return cls(fields.string("dimensionType"), indices, values, fields.path)
+
+    def pack(self) -> dict[str, Any]:
+        """Return the fields."""
+        values = {
+            name: list(self.values.get(name, range(int(array.max(initial=-1)) + 1)))
+            for name, array in self.indices.items()
+        }
+        return {
+            "version": VERSION,
+            "dimensionType": self.dimension_type,
+            "properties": values,
+            "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
+        }
+
+
+def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
+    """Name the dimensions of all tensors of a file by type, or by position if they have none.
+
+    Repeated types are numbered (``State``, ``State_2``). Dimensions of several tensors share a name
+    if type and length are equal.
+    """
+    lengths: dict[str, int] = {}
+    # Names by type and length, and the largest number of a type.
+    names_by_type: dict[tuple[str, int], list[str]] = {}
+    numbers: dict[str, int] = {}
+    names_of_tensors = []
+    for dimensions in tensors:
+        names: list[str] = []
+        for position, dimension in enumerate(dimensions):
+            plain, length = dimension.type or f"dim_{position}", dimension.length
+            candidates = names_by_type.setdefault((plain, length), [])
+            name = next((candidate for candidate in candidates if candidate not in names), "")
+            while not name:
+                number = numbers[plain] = numbers.get(plain, 0) + 1
+                name = plain if number == 1 else f"{plain}_{number}"
+                if name in names or lengths.get(name, length) != length:
+                    name = ""
+                    continue
+                candidates.append(name)
+            lengths[name] = length
+            names.append(name)
+        names_of_tensors.append(tuple(names))
+    return names_of_tensors

@@ -1,0 +1,209 @@
+"""Build the variables and coordinates of cc4s tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.contract import (
+    MAX_FILLED_ELEMENTS,
+    Array,
+    Dense,
+    Elementwise,
+    End,
+    Finding,
+    InMemory,
+    Layout,
+    OpenOptions,
+    Source,
+    Tensor,
+    TensorFormatError,
+    check_size,
+    column_major,
+    name_dims,
+)
+from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties
+from xr_tensorfmt.formats.cc4s.parts import Part
+from xr_tensorfmt.formats.cc4s.spec import (
+    EMBEDDED,
+    TEXT,
+    VERSION,
+)
+from xr_tensorfmt.formats.cc4s.text import Text
+
+ENTRY = "entry"
+"""Dimension of the stored elements of a tensor of blocks."""
+
+
+_MIN_TEXT = 2  # a digit and the end of the line
+
+
+@dataclass(frozen=True)
+class InAtomicUnits(Elementwise):
+    """Values multiplied by the unit of the file."""
+
+    unit: float
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Data type of the values."""
+        return self.inner.dtype
+
+    def apply(self, values: Array) -> Array:
+        """Multiply in place, because the reader owns the array."""
+        values *= self.unit
+        return values
+
+
+@dataclass(frozen=True)
+class ReadVariable:
+    """A variable, and its dimensions as (name, default name, dimension)."""
+
+    tensor: Tensor
+    dimensions: list[tuple[str, str, Dimension]]
+    # Coordinates of the stored elements with sparse="stored".
+    indices: list[Tensor]
+    findings: list[Finding]
+    end: End
+
+
+def build_variable(
+    part: Part,
+    source: Source,
+    properties: Mapping[str, Properties],
+    dims: tuple[tuple[str, ...], tuple[str, ...] | None],
+    options: OpenOptions,
+) -> ReadVariable:
+    """Build the variable of a tensor. `dims` are the default and the embedded names."""
+    default, embedded = dims
+    header, path = part.header, part.fields.path
+    check_size(path, header.lengths, header.element.dtype.itemsize, 0)
+    names = embedded or name_dims(options.dims, part.name, default)
+    blocks = _find_blocks(part, properties, options)
+    layout, end = _build_layout(part, source, blocks)
+    findings: list[Finding] = []
+    axes, indices = names, list[Tensor]()
+    if blocks is not None and options.sparse == "stored":
+        axes, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
+        along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
+        indices = [Tensor(name, axes, layout) for name, layout in zip(names, along, strict=True)]
+    else:
+        layout = column_major(layout if blocks is None else Filled(layout, blocks))
+    if options.apply_unit and header.unit != 1:
+        layout = InAtomicUnits(layout, header.unit)
+    attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
+    if header.has_stale_energies:
+        message = (
+            f"{len(attrs['energies'])} energies, and the tensor has {header.total}; cc4s counts "
+            "occupied states by them, so write the file again with to_cc4s"
+        )
+        findings.append(Finding(path, None, "metaData.energies", message, "warning"))
+    if "unit" in attrs:
+        message = "it has the name of the unit of the tensor, and is left out; rename it"
+        findings.append(Finding(path, None, "metaData.unit", message, "warning"))
+    attrs = {**attrs, "unit": header.unit}
+    tensor = Tensor(part.name, axes, layout, attrs, _encoding(part, names, blocks), source)
+    dimensions = list(zip(names, default, header.dimensions, strict=True))
+    return ReadVariable(tensor, dimensions, indices, findings, end)
+
+
+def _find_blocks(
+    part: Part, properties: Mapping[str, Properties], options: OpenOptions
+) -> Blocks | None:
+    """Return the blocks of a tensor, or None if all elements are stored."""
+    if not part.header.conditions:
+        options.check_all_stored(part.fields.path)
+        return None
+    blocks = find_blocks(part.fields, part.header, properties)
+    if options.sparse == "auto" and part.header.total > MAX_FILLED_ELEMENTS:
+        raise part.fields.error(
+            "dimensions",
+            f"{part.header.total} elements, of which {blocks.stored} are stored",
+            f"at most {MAX_FILLED_ELEMENTS}",
+            "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
+        )
+    return blocks
+
+
+def _build_layout(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
+    """Return the layout of the elements; raise an error if the file is truncated."""
+    header = part.header
+    lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
+    count, is_text = prod(lengths), header.elements == TEXT
+    min_size = count * header.element.stored.itemsize
+    if is_text:
+        min_size = count * _MIN_TEXT - 1 if count else 0
+    if source.size < min_size:
+        raise TensorFormatError(
+            source.name,
+            "the elements",
+            f"{source.size} bytes",
+            f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            f"as in {part.fields.path}",
+            "the file is incomplete, or belongs to another YAML file; fetch both again",
+            offset=source.size,
+        )
+    if is_text:
+        end = End(source, source.size, "the elements")
+        return Text(lengths, header.element.dtype.kind == "c", source.size), end
+    # Programs do not truncate the file, so bytes of a larger tensor may follow.
+    return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
+
+
+def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:
+    header = part.header
+    file_info = {
+        "format": "cc4s",
+        "version": VERSION,
+        "shape": header.lengths,
+        "storage": "dense" if blocks is None else "blocks",
+        "order": "F",
+        "byteorder": "little",
+        "dtype": header.element.name,
+        "elements": header.elements,
+        "unit": header.unit,
+        "dims": names,
+        "types": tuple(dimension.type for dimension in header.dimensions),
+    }
+    if header.elements != TEXT:
+        file_info["offset"] = 0
+    if part.fields.within:
+        file_info["component"] = part.name
+    return {"tensorfmt": file_info, "dtype": header.element.encoding}
+
+
+def build_labels(
+    variables: Sequence[ReadVariable], properties: Mapping[str, Properties]
+) -> tuple[list[Tensor], list[Finding]]:
+    """Return properties as coordinates, and findings about properties that do not fit."""
+    labels: dict[str, Tensor] = {}
+    findings = []
+    dimensions = [dimension for variable in variables for dimension in variable.dimensions]
+    for dimension_type, of_type in properties.items():
+        lengths = {
+            dimension.length for _, _, dimension in dimensions if dimension.type == dimension_type
+        }
+        for prop, indices in of_type.indices.items():
+            attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
+            for name, default, dimension in dimensions:
+                if dimension == Dimension(indices.size, dimension_type):
+                    label = f"{default}_{prop}"
+                    labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
+            # Slices of cc4s, such as DeltaIntegrals, have fewer states than the calculation.
+            if indices.size not in lengths and indices.size < max(lengths):
+                message = (
+                    f"{indices.size} integers, expected {max(lengths)} "
+                    "for the length of the dimension; they are not used, since the file is of "
+                    "another calculation"
+                )
+                field = f"propertyIndices.{prop}"
+                findings.append(Finding(of_type.path, None, field, message, "warning"))
+    present = {dim for variable in variables for dim in variable.tensor.dims}
+    taken = present | {variable.tensor.name for variable in variables}
+    usable = (label for label in labels.values() if present.issuperset(label.dims))
+    return [label for label in usable if label.name not in taken], findings

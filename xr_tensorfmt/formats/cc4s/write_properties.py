@@ -1,0 +1,125 @@
+"""Write coordinates as properties of dimensions, to files such as ``State.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.contract import (
+    CheckedInput,
+    FilePlan,
+    Piece,
+    SiblingFile,
+    TensorFormatError,
+    is_file_name,
+    to_json,
+)
+from xr_tensorfmt.formats.cc4s.header import Properties
+from xr_tensorfmt.formats.cc4s.spec import (
+    YAML,
+)
+from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames
+from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields
+
+
+def plan_properties(
+    checked: CheckedInput, names: DimensionNames
+) -> tuple[list[Properties], dict[str, Variable]]:
+    """Return the coordinates that become properties of dimensions, and the other coordinates."""
+    others, properties, types = dict(checked.coordinates), [], names.types
+    sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
+    for dimension_type in dict.fromkeys(types.values()):
+        if dimension_type is None or not is_file_name(dimension_type):
+            continue
+        prefixes = {
+            dim: names.find_prefix(checked.variables, dim)
+            for dim in types
+            if types[dim] == dimension_type
+        }
+        if None in prefixes.values():
+            continue
+        by_dim = {
+            dim: _properties_of_dim(dimension_type, dim, f"{prefix}_", checked.coordinates)
+            for dim, prefix in prefixes.items()
+        }
+        first = next((dim for dim in by_dim if by_dim[dim].indices), None)
+        # The reader labels all dimensions of the type and length.
+        if first is not None and all(
+            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
+            for dim, item in by_dim.items()
+        ):
+            properties.append(by_dim[first])
+            coordinates_of_file = {
+                f"{prefixes[dim]}_{name}" for dim in by_dim for name in by_dim[dim].indices
+            }
+            others = {
+                name: variable
+                for name, variable in others.items()
+                if name not in coordinates_of_file
+            }
+    return properties, others
+
+
+def _properties_of_dim(
+    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
+) -> Properties:
+    """Return the coordinates of a dimension that can become its properties."""
+    coordinates_of_dim = {
+        name.removeprefix(prefix): variable
+        for name, variable in coordinates.items()
+        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable)
+    }
+    return Properties(
+        dimension_type,
+        {name: variable.values.astype(np.int64) for name, variable in coordinates_of_dim.items()},
+        {
+            name: variable.attrs["values"]
+            for name, variable in coordinates_of_dim.items()
+            if "values" in variable.attrs
+        },
+    )
+
+
+def _is_property(variable: Variable) -> bool:
+    """Return whether a coordinate has integers that number values, or are values."""
+    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+        return False
+    largest, smallest = variable.values.max(initial=-1), variable.values.min(initial=0)
+    values = variable.attrs.get("values", range(int(largest) + 1))
+    if smallest < 0 or largest >= MAX_BYTES or not isinstance(values, list | range):
+        return False
+    return len(values) > largest and (isinstance(values, range) or _is_lossless(values))
+
+
+def _is_lossless(values: list[Any]) -> bool:
+    """Return whether YAML represents the values without loss."""
+    try:
+        return to_json(values, "values") == values and is_portable(values)
+    except TypeError:
+        return False
+
+
+def plan_file(path: str, properties: Properties) -> SiblingFile:
+    """Plan the file of a dimension type. A file with equal content is kept."""
+    content = format_yaml(properties.pack())
+    name = f"{properties.dimension_type}{YAML}"
+
+    def has_equal_content(existing: bytes) -> bool:
+        try:
+            present = Properties.unpack(Fields.parse("", existing))
+        except TensorFormatError:
+            return False
+        if present.pack() != properties.pack():
+            names = ", ".join(properties.indices)
+            raise ValueError(
+                f"{path}: {name} in the same directory has other values of {names}, which other "
+                "tensors there need; write into another directory, remove that file, or drop the "
+                "coordinates"
+            )
+        return True
+
+    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), has_equal_content)
