@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, ve
 from tests.families import FILES
 from tests.processes import run_python
 from xr_tensorfmt import to_file
-from xr_tensorfmt.cli import main
+from xr_tensorfmt.cli import main, statistics
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -133,10 +134,58 @@ def test_info_says_what_is_stored_and_where() -> None:
     Path("a.mag").write_bytes(mf.document(tensors, {"long": "x" * 500, "odd": float("nan")}))
     shown = done("info", "a.mag")
     assert "MAG snapshot 300" in shown
-    assert re.search(r"w +\(2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a page\n", shown)
-    assert re.search(r"t +\(5000, 4000\) .* at byte 8192, on a page +3 chunks of ", shown)
+    assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", shown)
+    assert re.search(r"t +\(t_dim_0: 5000, t_dim_1: 4000\) .* on a page +3 chunks of ", shown)
     assert "long: xxx" in shown
     assert max(map(len, shown.splitlines())) < 200
+
+
+def test_statistics_of_all_values() -> None:
+    ds = xr.Dataset(
+        {
+            "real": ("x", np.array([3, np.nan, -1.5, 0], "f4")),
+            "mask": ("x", np.array([True, False, True, True])),
+            "wide": ("y", np.array([2**63 + 2, 0], "u8")),
+            "empty": ("z", np.zeros(0, "f4")),
+        }
+    )
+    save("a.mag", ds)
+    (document,) = json.loads(done("info", "--json", "--stats", "a.mag"))
+    stats = {name: variable["stats"] for name, variable in document["variables"].items()}
+    assert stats == {
+        "real": {"min": -1.5, "max": 3, "mean": 0.5, "nan": 1, "zeros": 1},
+        "mask": {"min": False, "max": True, "mean": 0.75, "nan": 0, "zeros": 1},
+        "wide": {"min": 0, "max": 2**63 + 2, "mean": 2.0**62, "nan": 0, "zeros": 1},
+        "empty": {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0},
+    }
+    assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in done("info", "--stats", "a.mag")
+    xr_tensorfmt.to_tens(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
+    assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in done("info", "--stats", "c.tens")
+
+
+def test_statistics_need_one_block_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(60_000, dtype="i4").reshape(300, 200)
+    save("a.mag", xr.Dataset({"w": (("x", "y"), values)}))
+    shapes = []
+    read = xr.Variable.values.fget
+    monkeypatch.setattr(
+        xr.Variable, "values", property(lambda v: (shapes.append(v.shape), read(v))[1])
+    )
+    monkeypatch.setattr(statistics, "iterate_blocks", lambda _: [(slice(200),), (slice(200, 300),)])
+    variable = xr.open_dataset("a.mag", engine="tensorfmt").w.variable
+    stats = statistics.compute_statistics(variable)
+    assert stats == {"min": 0, "max": 59_999, "mean": 29_999.5, "nan": 0, "zeros": 1}
+    assert shapes == [(200, 200), (100, 200)]
+
+
+def test_patterns_of_urls() -> None:
+    for name in "ab":
+        save(f"{name}.mag", dataset().drop_vars("flag"))
+    url = f"file://{Path.cwd().as_posix()}"
+    documents = json.loads(done("info", "--json", f"{url}/*.mag"))
+    assert [os.path.basename(document["path"]) for document in documents] == ["a.mag", "b.mag"]
+    assert done("validate", f"{url}/*.mag").count(": ok") == 2
+    assert "*.npy: No file" in failed("validate", f"{url}/*.npy")
 
 
 def test_info_says_the_byte_order() -> None:

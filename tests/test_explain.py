@@ -87,6 +87,21 @@ def test_it_prints_as_a_table(store) -> None:
     assert repr(many).splitlines()[-1] == "... and 21 more"
 
 
+def test_the_table_names_files_if_there_are_several(tmp_path: Path) -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, np.zeros((2, 3)))
+    ds = xr.open_mfdataset(
+        [tmp_path / "a.npy", tmp_path / "b.npy"],
+        engine="tensorfmt",
+        combine="nested",
+        concat_dim="file",
+        chunks={},
+    )
+    _, heading, *rows = repr(xr_tensorfmt.explain(ds)).splitlines()
+    assert heading.split()[:2] == ["file", "variable"]
+    assert [row.split()[0] for row in rows] == ["a.npy", "b.npy"]
+
+
 def test_what_is_in_memory_reads_nothing(store) -> None:
     dataset = opened(TENSOR)
     assert dataset.tensorfmt.explain().requests == 1 + 10

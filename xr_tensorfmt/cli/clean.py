@@ -11,6 +11,7 @@ from operator import attrgetter
 import click
 
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line
+from xr_tensorfmt.cli.options import examples
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.store_errors import redact
@@ -26,7 +27,7 @@ def _parse_duration(value: str) -> float:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-@click.command()
+@click.command(epilog=examples("clean .", "clean --recursive --dry-run /data"))
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
 @click.option("--recursive", "-r", is_flag=True, help="Include subdirectories.")
 @click.option("--dry-run", "-n", is_flag=True, help="List files without removing them.")

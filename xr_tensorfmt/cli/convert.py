@@ -30,6 +30,7 @@ from xr_tensorfmt.cli.options import (
     ZARR,
     Pairs,
     dims_option,
+    examples,
     format_option,
     group_options,
     key_dtype,
@@ -50,7 +51,13 @@ from xr_tensorfmt.writing.unfinished import remove_own
 _SIGTERM_CODE = 128 + signal.SIGTERM
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "convert model.mag model.zarr",
+        "convert vertex.bin vertex.mag --dtype float32",
+        "convert *.bin converted/ --to zarr",
+    )
+)
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
 @format_option("--from", "from_", more=STORES, help="Format of IN")

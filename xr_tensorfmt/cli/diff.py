@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
@@ -14,8 +13,8 @@ import numpy as np
 
 from xr_tensorfmt.cli.info import dtype_name, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
-from xr_tensorfmt.cli.options import group_options, source_options, verify_option
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
+from xr_tensorfmt.cli.options import examples, group_options, source_options, verify_option
+from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 
-@click.command()
+@click.command(epilog=examples("diff a.mag b.zarr"))
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object.")
@@ -158,18 +157,6 @@ def _compare_blocks(first: Variable, second: Variable) -> ValueDifference | None
         return None
     count = sum(difference.different_values for difference in differences)
     return replace(max(differences, key=attrgetter("rank")), different_values=count)
-
-
-def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of a variable, to be read one by one."""
-    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
-    chunks = variable.encoding.get("preferred_chunks") or {}
-    if set(chunks) != set(variable.dims):
-        chunks = dict(zip(variable.dims, default, strict=True))
-    steps = [max(1, int(np.max(chunks[dim]))) for dim in variable.dims]
-    starts = (range(0, length, step) for length, step in zip(variable.shape, steps, strict=True))
-    for start in itertools.product(*starts):
-        yield tuple(slice(a, a + step) for a, step in zip(start, steps, strict=True))
 
 
 def compare_values(first: Array, second: Array) -> ValueDifference | None:

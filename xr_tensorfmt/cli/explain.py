@@ -18,6 +18,7 @@ from xr_tensorfmt.cli.messages import (
 from xr_tensorfmt.cli.options import (
     Pairs,
     dims_option,
+    examples,
     key_value,
     options_for,
     source_options,
@@ -39,7 +40,9 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     raise click.BadParameter(f"{index!r} is not an index such as 3, 0:10, 0:10:2 or 1,5,7")
 
 
-@click.command()
+@click.command(
+    epilog=examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
+)
 @click.argument("file", type=click.Path())
 @click.option(
     "--select",

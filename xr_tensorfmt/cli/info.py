@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, prod
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import numpy as np
@@ -14,12 +14,15 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
+    examples,
+    expand_urls,
     group_options,
     options_for,
     source_options,
     store_format,
     verify_option,
 )
+from xr_tensorfmt.cli.statistics import compute_statistics
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
@@ -30,18 +33,29 @@ from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.sources import find_source
 
+if TYPE_CHECKING:
+    from xarray import Dataset
+
 _MAX_CHARACTERS = 72
 
 
-@click.command()
+@click.command(
+    epilog=examples("info model.mag", "info --stats vertex.bin", "info 's3://bucket/*.mag'")
+)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
+@click.option(
+    "--stats",
+    is_flag=True,
+    help="Read all values, and show minimum, maximum, mean, and the numbers of NaN and zeros.",
+)
 @group_options
 @source_options
 @verify_option
 def info(
     files: tuple[str, ...],
     as_json: bool,
+    stats: bool,
     group: str | None,
     separator: str,
     format: str | None,
@@ -55,7 +69,8 @@ def info(
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        source, head = find_source(content, storage_options=options_for(file, storage_options))
+        url_options = options_for(file, storage_options)
+        source, head = find_source(content, storage_options=url_options)
         reader = HeaderReader(source, head)
         chosen = formats.choose(reader, format)
         # The options of the check also open tensors that exceed memory.
@@ -63,10 +78,30 @@ def info(
         container = formats.read(reader, chosen, options)
         selected = select_group(container, group, separator)
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
-        return _document(source, container, chosen.name)
+        document = _document(source, container, chosen.name)
+        if stats:
+            from xr_tensorfmt.cli.files import open_tensors  # noqa: PLC0415  # imports xarray
 
-    documents = describe_files(files, describe, _lines, as_json=as_json, apart=True)
+            ds = open_tensors(
+                content,
+                format=format,
+                group=group,
+                separator=separator,
+                storage_options=url_options,
+                verify=verify,
+            )
+            _add_statistics(document, ds)
+        return document
+
+    expanded = expand_urls(files, storage_options)
+    documents = describe_files(expanded, describe, _lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
+
+
+def _add_statistics(document: Mapping[str, Any], ds: Dataset) -> None:
+    for part in ("variables", "coordinates"):
+        for name, variable in document[part].items():
+            variable["stats"] = to_plain(compute_statistics(ds[name].variable))
 
 
 def _document(source: Source, container: Container, format: str) -> dict[str, Any]:
@@ -174,25 +209,29 @@ def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, variable in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
+        stats = variable.get("stats")
+        if stats:
+            yield "      " + ", ".join(f"{name} {_short(value)}" for name, value in stats.items())
         yield from _attributes(variable["attrs"], "      ")
 
 
 def _cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
     dtype, stored = variable["dtype"], variable["stored"].removeprefix(f"{variable['dtype']}, ")
-    dims = (
-        str(length) if dim.startswith(f"{name}_dim_") else f"{dim}: {length}"
-        for dim, length in zip(variable["dims"], variable["shape"], strict=True)
-    )
+    sizes = zip(variable["dims"], variable["shape"], strict=True)
     offset = "" if variable["offset"] is None else f"at byte {variable['offset']}"
     chunk = " x ".join(map(str, variable["chunk"]))
     return (
         shorten(name, _MAX_CHARACTERS),
-        f"({', '.join(dims)})",
+        f"({', '.join(f'{dim}: {length}' for dim, length in sizes)})",
         dtype + (f" ({stored})" if stored != dtype else ""),
         format_size(variable["size"]),
         f"{offset}{', on a page' if variable['on_page'] else ''}",
         f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 else "",
     )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
 
 from xr_tensorfmt import formats
+from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
+from xr_tensorfmt.sources.locations import locate
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -54,11 +56,16 @@ def format_name(name: str) -> str:
     return name
 
 
+def examples(*lines: str) -> str:
+    """Format examples for the end of ``--help``, one per line."""
+    return "\n".join(("\b", "Examples:", *(f"  xr-tensorfmt {line}" for line in lines)))
+
+
 def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
     """Create an option for the name of a format."""
-    names = (*(choice.name for choice in formats.BUILT_IN), *more)
+    names = (*(choice.name for choice in formats.all_formats()), *more)
     return click.option(
         *flags,
         type=format_name,
@@ -141,6 +148,18 @@ def source_options(function: Function) -> Function:
 def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
     """Return the storage options if a file is a URL."""
     return (dict(storage_options) or None) if is_url(file) else None
+
+
+def expand_urls(files: Iterable[str], storage_options: Pairs) -> Iterator[str]:
+    """Yield paths and URLs, with patterns such as ``s3://bucket/*.npy`` replaced by matches."""
+    for file in files:
+        if not (is_url(file) and "*" in file):
+            yield file
+            continue
+        with errors_in_one_line(file):
+            location = locate(file, options_for(file, storage_options), None)
+            matches = sorted(location.fs.glob(location.path))
+        yield from map(location.fs.unstrip_protocol, matches) if matches else (file,)
 
 
 def group_options(function: Function) -> Function:

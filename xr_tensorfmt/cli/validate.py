@@ -8,11 +8,13 @@ from typing import Any, BinaryIO
 import click
 
 from xr_tensorfmt.cli.messages import describe_files, one_line
-from xr_tensorfmt.cli.options import Pairs, options_for, source_options
+from xr_tensorfmt.cli.options import Pairs, examples, expand_urls, options_for, source_options
 from xr_tensorfmt.validation import validate as find_faults
 
 
-@click.command()
+@click.command(
+    epilog=examples("validate model.mag vertex.bin", "validate --strict 's3://bucket/*.mag'")
+)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
@@ -33,7 +35,8 @@ def validate(
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
         return {"findings": findings}
 
-    documents = describe_files(files, describe, _lines, as_json=as_json)
+    expanded = expand_urls(files, storage_options)
+    documents = describe_files(expanded, describe, _lines, as_json=as_json)
     findings = [finding for document in documents for finding in document.get("findings", ())]
     failed = any("error" in document for document in documents)
     failed |= any(strict or finding.severity == "error" for finding in findings)

@@ -18,7 +18,17 @@ from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
 from xr_tensorfmt.datasets.lazy_array import unwrap
 
 _MAX_LINES = 20
-_HEADINGS = ("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
+_HEADINGS = (
+    "file",
+    "variable",
+    "chunk",
+    "values",
+    "ranges",
+    "requests",
+    "needed",
+    "fetched",
+    "bytes",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +95,7 @@ class ChunkRead:
         """Row of the table."""
         bounds = [extents.bounds for extents in self.extents.values()]
         return (
+            ", ".join(name.rpartition("/")[2] for name in self.extents) or "-",
             self.variable,
             ", ".join(map(str, self.chunk)) or "-",
             f"{prod(self.shape):,}",
@@ -149,6 +160,8 @@ class Explanation:
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
         rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
+        if len({name for piece in self.pieces for name in piece.extents}) <= 1:
+            rows = [row[1:] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
         more = len(self.pieces) - _MAX_LINES

@@ -1,0 +1,58 @@
+"""Statistics of variables, computed block by block in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
+from xr_tensorfmt.writing.conversion import is_numeric
+
+if TYPE_CHECKING:
+    from xarray import Variable
+
+
+def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
+    """Yield blocks of a variable, to be read one by one."""
+    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
+    chunks = variable.encoding.get("preferred_chunks") or {}
+    if set(chunks) != set(variable.dims):
+        chunks = dict(zip(variable.dims, default, strict=True))
+    steps = [max(1, int(np.max(chunks[dim]))) for dim in variable.dims]
+    starts = (range(0, length, step) for length, step in zip(variable.shape, steps, strict=True))
+    for start in itertools.product(*starts):
+        yield tuple(slice(a, a + step) for a, step in zip(start, steps, strict=True))
+
+
+def compute_statistics(variable: Variable) -> dict[str, Any] | None:
+    """Return minimum, maximum, mean and counts of NaN and zeros, or None if not numeric.
+
+    Minimum and maximum of complex numbers are those of their absolute values. NaN is ignored.
+    """
+    if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
+        return None
+    minima, maxima, total, count, zeros = [], [], 0.0 + 0.0j, 0, 0
+    for block in iterate_blocks(variable):
+        values = variable[block].values
+        numbers = values[values == values]
+        if not numbers.size:
+            continue
+        is_complex = numbers.dtype.kind == "c"
+        ordered = np.abs(numbers) if is_complex else numbers
+        minima.append(ordered.min().item())
+        maxima.append(ordered.max().item())
+        with np.errstate(all="ignore"):
+            total += numbers.sum(dtype=np.complex128 if is_complex else np.float64).item()
+        count += numbers.size
+        zeros += numbers.size - int(np.count_nonzero(numbers))
+    mean = total if variable.dtype.kind == "c" else total.real
+    return {
+        "min": min(minima, default=None),
+        "max": max(maxima, default=None),
+        "mean": mean / count if count else None,
+        "nan": variable.size - count,
+        "zeros": zeros,
+    }
