@@ -158,6 +158,45 @@ class TestTrees:
             xr.open_datatree(path, engine="tensorfmt", separators="/")
 
 
+LAYERS = {
+    f"layers.{number}.{name}": put(np.zeros(shape, np.float32))
+    for number in range(2)
+    for name, shape in {"fc.weight": (4 + number, 3), "fc.bias": 4 + number, "ln": 3}.items()
+}
+DIMS = {"*.weight": ("out", "in"), "*.bias": ("out",), "layers.1.ln": ("norm",), "*": ("n",)}
+
+
+class TestPatternsOfDims:
+    def content(self) -> memoryview:
+        return memoryview(mf.document(LAYERS))
+
+    def test_each_group_has_its_own_lengths(self) -> None:
+        tree = xr.open_datatree(self.content(), engine="tensorfmt", dims=DIMS)
+        assert dict(tree["layers/0/fc"].to_dataset(inherit=False).sizes) == {"out": 4, "in": 3}
+        assert dict(tree["layers/1/fc"].to_dataset(inherit=False).sizes) == {"out": 5, "in": 3}
+        assert tree["layers/1"].ln.dims == ("norm",)  # a name has priority over patterns
+        assert tree["layers/0"].ln.dims == ("n",)
+
+    def test_patterns_apply_within_a_group(self) -> None:
+        dims = {"*.weight": ("out", "in"), "ln": ("m",)}
+        ds = xr.open_dataset(self.content(), group="layers.1", dims=dims)
+        assert (ds["fc.weight"].dims, ds.ln.dims) == (("out", "in"), ("m",))
+
+    def test_a_pattern_needs_as_many_names_as_dimensions(self) -> None:
+        dims = {"fc.*": ("out",)}
+        ds = xr.open_dataset(self.content(), group="layers.0", dims=dims)
+        assert ds["fc.bias"].dims == ("out",)
+        assert ds["fc.weight"].dims == ("fc.weight_dim_0", "fc.weight_dim_1")
+        with pytest.raises(ValueError, match=r"names dimensions of 'fc\.\*', but"):
+            xr.open_dataset(self.content(), dims={"fc.*": ("a", "b", "c")})
+
+    def test_patterns_replace_embedded_names(self, tmp_path: Path) -> None:
+        ds = xr.Dataset({"a.w": (("x", "y"), np.zeros((2, 3), "f4")), "a.b": ("x", np.ones(2))})
+        ds.astype("f4").tensorfmt.to_file(tmp_path / "a.mag")
+        opened = xr.open_dataset(tmp_path / "a.mag", dims={"*.w": ("out", "in")})
+        assert (opened["a.w"].dims, opened["a.b"].dims) == (("out", "in"), ("out",))
+
+
 class TestBranches:
     @pytest.mark.parametrize("group", ["layers.0", "/layers/0", "/layers/0/"])
     def test_a_branch_is_a_dataset_under_the_rest_of_the_names(self, path, group) -> None:

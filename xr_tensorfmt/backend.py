@@ -57,7 +57,9 @@ class TensorFormatBackend(BackendEntrypoint):
         name : str
             Name of the variable if the file contains one variable.
         dims : sequence of str, or mapping of variable name to sequence of str, optional
-            Dimension names, in file order, instead of the names in the file.
+            Dimension names, in file order, instead of the names in the file. Names of variables
+            can be patterns, as in ``dims={"*.weight": ("out", "in")}``, which apply to variables
+            with as many dimensions.
         sparse : {"auto", "dense", "stored"}
             How to open a file that does not store all elements. ``"dense"`` returns the full
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values

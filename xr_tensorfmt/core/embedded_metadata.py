@@ -15,6 +15,7 @@ from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, n
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_text import parse_json, reject_repeated
 from xr_tensorfmt.core.json_values import array_from_json, from_json, strip_dtypes
+from xr_tensorfmt.core.open_options import find_names
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 
@@ -204,7 +205,7 @@ def _rename_dims(container: Container, requested: Names) -> Container:
     names: dict[str, str] = {}
     dims_by_variable = {}
     for tensor in container.tensors:
-        if not isinstance(requested, Mapping) or tensor.name in requested:
+        if find_names(requested, tensor.name, len(tensor.dims)) is not None:
             dims = name_dims(requested, tensor.name, tensor.dims)
             dims_by_variable[tensor.name] = dims
             names |= dict(zip(tensor.dims, dims, strict=True))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Literal, get_args
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
-"""Dimension names: a mapping by variable, or a sequence for a file with one variable."""
+"""Dimension names: a mapping by variable or pattern, or a sequence for a file of one variable."""
 
 
 def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Return the dimension names: the user's if given, otherwise the file's."""
-    names = requested.get(variable) if isinstance(requested, Mapping) else requested
+    names = find_names(requested, variable, len(default))
     if names is None:
         names = default
     if isinstance(names, str | bytes) or not isinstance(names, Sequence):
@@ -37,6 +38,23 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     return tuple(names)
 
 
+def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | None:
+    """Return the names under the name of a variable, or under the first pattern that fits.
+
+    A pattern fits if it has as many names as the variable has dimensions.
+    """
+    if not isinstance(requested, Mapping):
+        return requested
+    if variable in requested:
+        return requested[variable]
+    fitting = (
+        names
+        for pattern, names in requested.items()
+        if len(names) == rank and fnmatchcase(variable, pattern)
+    )
+    return next(fitting, None)
+
+
 Sparse = Literal["auto", "dense", "stored"]
 TextErrors = Literal["strict", "surrogateescape"]
 
@@ -50,7 +68,9 @@ class OpenOptions:
     name : str
         Name of the variable if the file contains one tensor.
     dims : mapping or sequence, optional
-        Dimension names: a mapping by variable, or a sequence for a file with one variable.
+        Dimension names: a mapping by variable, or a sequence for a file with one variable. Keys
+        can be patterns such as ``"*.weight"``, which apply to variables with as many dimensions as
+        names.
     sparse : {"auto", "dense", "stored"}
         Whether to fill in elements that the file does not store.
     verify : bool

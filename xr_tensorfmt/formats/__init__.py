@@ -16,6 +16,7 @@ from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import find_names
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import (
     TensorFormatError,
@@ -222,13 +223,14 @@ def _check_options(chosen: Format, options: OpenOptions) -> None:
 def _check_named_variables(container: Container, options: OpenOptions) -> None:
     if not isinstance(options.dims, Mapping):
         return
-    names = {tensor.name: None for tensor in container.tensors}
-    for name in options.dims:
-        if name not in names:
+    ranks = {tensor.name: len(tensor.dims) for tensor in container.tensors}
+    for name, dims in options.dims.items():
+        is_used = any(find_names({name: dims}, *item) is dims for item in ranks.items())
+        if not is_used:
             raise ValueError(
                 f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
-                f"{did_you_mean(name, names)}, but the variables are "
-                f"{shorten(', '.join(map(repr, names)))}; "
+                f"{did_you_mean(name, ranks)}, but the variables are "
+                f"{shorten(', '.join(map(repr, ranks)))}; "
                 "to rename single dimensions use ds.rename"
             )
 
