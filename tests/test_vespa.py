@@ -16,9 +16,8 @@ from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 from xr_tensorfmt.core.elements import BFloat16
 from xr_tensorfmt.formats import recognised
-from xr_tensorfmt.formats.vespa import labels as labels_module
 from xr_tensorfmt.formats.vespa import spec
-from xr_tensorfmt.formats.vespa.labels import Column, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -305,23 +304,6 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
     found = [(each.block, each.earlier) for each in find_repeated_blocks(lambda: [(0, [column])])]
     assert found == [(block, labels.index(labels[block])) for block in repeated]
-
-
-@given(st.lists(st.text("ab", max_size=3)))
-def test_labels_that_ascend_are_all_different(labels: list[str]) -> None:
-    column, lengths = np.empty(len(labels), dtype=object), np.array([*map(len, labels)], int)
-    column[:] = labels
-    by_length = sorted(set(labels), key=lambda label: (len(label), label))
-    assert Column(column, lengths).ascends() == (labels in (sorted(set(labels)), by_length))
-
-
-def test_numbered_labels_are_known_to_be_different_without_their_hashes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(labels_module, "find_repeated_blocks", None)
-    labels = [(f"doc{number}",) for number in range(1200)]
-    content = vf.tensor("int8", ["k"], {}, labels, np.zeros(1200))
-    assert open_vespa(content).indexes["k"].is_unique
 
 
 def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:

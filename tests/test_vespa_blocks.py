@@ -17,13 +17,16 @@ from tests.work import memory_below
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import scan
-from xr_tensorfmt.formats.vespa.blocks import Blocks, RegularOffsets, ScannedOffsets, copy_pieces
-from xr_tensorfmt.formats.vespa.labels import Labels
+from xr_tensorfmt.formats.vespa.labelled_blocks import copy_pieces
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
-from xr_tensorfmt.formats.vespa.scan import scan_blocks, scan_window
+from xr_tensorfmt.formats.vespa.read import read
+from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.sources.memory import Memory
 
@@ -64,8 +67,10 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", 300_000)
     content, edges = made(LABELS[label], CELLS[cells], labels, size)
-    found = scan_blocks(Memory(b"head" + content), header(labels, size, stop=4))
-    np.testing.assert_array_equal(found, edges + 4)
+    windows = list(find_blocks(Memory(b"head" + content), header(labels, size, stop=4)))
+    offsets = np.concatenate([window.offsets for window, _ in windows])
+    np.testing.assert_array_equal(offsets, edges[:-1] + 4)
+    assert windows[-1][1] == edges[-1] + 4
 
 
 def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -> None:
@@ -81,79 +86,26 @@ def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -
     np.testing.assert_array_equal(ds.tensor[points, points].values, values[[2, 0, 2], [2, 0, 2]])
 
 
-def found_in(content: bytes, size: int) -> tuple[RecordingSource, Blocks]:
-    source = RecordingSource(content)
-    return source, Blocks.find(source, header(1, size))
-
-
-def test_labels_that_must_be_of_one_length_need_no_scan(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
-    content, edges = made(LABELS["one length"], CELLS["floats"], 1, 400)
-    source, found = found_in(content, 400)
-    assert isinstance(found.offsets, RegularOffsets)
-    assert source.fetched < 100_000
-    np.testing.assert_array_equal(found.offsets.starts(slice(0, COUNT, 1)), edges[:-1])
-    assert len(pickle.dumps(found)) < 500
-
-
-def wrong_mean(size: int) -> tuple[bytes, list[bytes], np.ndarray]:
-    """Blocks of the size that labels of one length would have, although two differ."""
-    labels = [b"%05d" % number for number in range(COUNT)]
-    labels[7000], labels[7999] = b"1234", b"123456"
-    values = np.random.default_rng(0).integers(50, 100, (COUNT, size), np.int8)
-    values[0] = 5
-    pieces = (vf.string(label) + row.tobytes() for label, row in zip(labels, values, strict=True))
-    return b"".join(pieces), labels, values
-
-
-@pytest.mark.parametrize("rows", [slice(7500, 7600, 1), np.array([3, 7001, 9000])])
-def test_a_read_that_meets_an_unexpected_length_is_exact_all_the_same(monkeypatch, rows) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE_BLOCKS", 2)
-    content, labels, values = wrong_mean(20)
-    for use in ("read", "points", "labels", "label points"):
-        source, blocks = found_in(content, 20)
-        assert isinstance(blocks.offsets, RegularOffsets)
-        numbers = np.r_[rows]
-        if use == "read":
-            selection = Selection(blocks.shape, (rows, slice(0, 20, 1)))
-            np.testing.assert_array_equal(blocks.read(source, selection), values[rows])
-        elif use == "points":
-            points = blocks.read_points(source, (numbers, numbers % 20))
-            np.testing.assert_array_equal(points, values[numbers, numbers % 20])
-        elif use == "labels":
-            strings = Labels(blocks, 0).read(source, Selection((COUNT,), (rows,)))
-            assert strings.tolist() == [labels[number].decode() for number in numbers]
-        else:
-            strings = Labels(blocks, 0).read_points(source, (numbers,))
-            assert strings.tolist() == [labels[number].decode() for number in numbers]
-        assert isinstance(blocks.offsets, ScannedOffsets)
-        assert isinstance(pickle.loads(pickle.dumps(blocks)).offsets, ScannedOffsets)
-
-
-def test_large_blocks_check_their_labels_too(monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks._SAMPLE_BLOCKS", 2)
-    values = vf.values_for("int8", (4, 70000))
-    labels = [("aa",), ("b",), ("ccc",), ("dd",)]
-    content = vf.tensor("int8", ["k"], {"x": 70000}, labels, values)
-    ds = xr.open_dataset(
-        memoryview(content), engine="tensorfmt", format="vespa", sparse="stored", chunks={}
-    )
-    np.testing.assert_array_equal(ds.tensor.values, values)
+@pytest.mark.parametrize("sparse", ["auto", "stored"])
+def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(sparse: str) -> None:
+    labels = [(f"{number:05}",) for number in range(COUNT)]
+    labels[7000], labels[7001] = ("7000",), ("007001",)
+    values = vf.values_for("int8", (COUNT, 500))
+    content = vf.tensor("int8", ["k"], {"x": 500}, labels, values)
+    tensor = open_stored(content, sparse=sparse).tensor
+    np.testing.assert_array_equal(tensor[7001, 0].values, values[7001, 0])
+    np.testing.assert_array_equal(tensor[7000:7002].values, values[7000:7002])
+    assert tensor.k[6999:7003].values.tolist() == ["06999", "7000", "007001", "07002"]
 
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
-def test_a_damaged_label_is_an_error_when_a_read_comes_to_it(monkeypatch, block, length) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 1000)
+def test_a_damaged_label_is_an_error_at_opening(block: int, length: int) -> None:
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
-    damaged = bytearray(content)
-    damaged[edges[block]] = length
-    source, blocks = found_in(bytes(damaged), 64)
-    labels = Labels(blocks, 0)
-    assert labels.read(source, Selection((COUNT,), (slice(0, 10, 1),)))[3] == "doc0000003"
-    with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of the last block"):
-        labels.read(source, Selection((COUNT,), (slice(block - 10, block + 2, 1),)))
+    head = vf.header("int8", ["k"], {"x": 64}, COUNT)
+    damaged = bytearray(head + content)
+    damaged[len(head) + edges[block]] = length
+    with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of"):
+        open_stored(bytes(damaged))
 
 
 def test_equal_strides_do_not_mean_equal_lengths() -> None:
@@ -162,6 +114,11 @@ def test_equal_strides_do_not_mean_equal_lengths() -> None:
     ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
     assert list(zip(ds.k.values, ds.l.values, strict=True)) == labels
     assert ds.tensor.values.tolist() == [1, 2, 3]
+
+
+def open_stored(content: bytes, **keywords) -> xr.Dataset:
+    keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"} | keywords
+    return xr.open_dataset(memoryview(content), **keywords)
 
 
 def numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, np.ndarray]:
@@ -259,12 +216,17 @@ def test_any_selection_of_an_outer_product(data) -> None:
     np.testing.assert_array_equal(by_point.values, whole[points])
 
 
+def blocks_of(source: Source) -> Layout:
+    (tensor,) = read(HeaderReader(source), OpenOptions(sparse="stored")).tensors
+    return tensor.layout
+
+
 def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     labels = [(f"u{number % 50}", f"i{number // 50}") for number in range(2000)]
     values = vf.values_for("float", (2000, 64))
     content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
-    blocks = Blocks.find(source, Header.unpack(HeaderReader(source)))
+    blocks = blocks_of(source)
     layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (slice(500, 510, 1), slice(0, 64, 1)))
@@ -286,7 +248,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     assert rows.shape == (0, 3, 4)
     empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
     source = Memory(empty)
-    blocks = Blocks.find(source, Header.unpack(HeaderReader(source)))
+    blocks = blocks_of(source)
     nothing = np.empty(0, np.int64)
     layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
     points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))

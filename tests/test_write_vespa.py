@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests import vespafiles as vf
 from xr_tensorfmt import vespa_from_hex
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa import blocks
-from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa import labelled_blocks
+from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.spec import Header
 from xr_tensorfmt.writers import to_file, to_vespa
 
@@ -345,7 +345,7 @@ def test_any_chunks_make_the_same_bytes(directory, data, cells, labels) -> None:
     ds = dataset(cells, mapped, indexed, addresses, values)
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(labelled_blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = written(ds.chunk(chunks), directory, **encoding(cells))
     assert content == canonical(cells, mapped, indexed, addresses, values)
 
@@ -459,9 +459,7 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
-def test_a_region_is_never_written_where_blocks_are_only_presumed(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.vespa.blocks.MAX_OPENING_SCAN_BYTES", 0)
-    # The labels of blocks 700 and 701 differ in length, which the 16 probes do not meet.
+def test_a_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
     ds = dataset("int8", ["k"], {"x": 4}, [(each,) for each in labels], np.zeros((1000, 4)))

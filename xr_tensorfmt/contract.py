@@ -65,7 +65,6 @@ from xr_tensorfmt.core.layout import (
     Layout,
     ReorderingLayout,
     UnrepresentableValueError,
-    VerifiableLayout,
     WritableLayout,
     raw_bytes,
 )

@@ -93,7 +93,8 @@ class Extents:
 
     def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
         """Group ranges with gaps up to `gap`. Only the last range may exceed `limit` bytes."""
-        if len(self) == 1:
+        first, last = self.bounds
+        if len(self) == 1 or last - first <= min(gap, limit):
             yield self
             return
         apart = self.gaps > gap

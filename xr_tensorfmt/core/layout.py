@@ -173,25 +173,6 @@ class WritableLayout(Layout):
         return (1,) * len(self.shape)
 
 
-class VerifiableLayout(WritableLayout):
-    """A layout with expected offsets, to be verified before bytes are overwritten."""
-
-    @abstractmethod
-    def verify_offsets(self, source: Source) -> None:
-        """Verify the offsets of all values, and correct them if they are wrong.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-
-        Raises
-        ------
-        TensorFormatError
-            The file is corrupt.
-        """
-
-
 class ReorderingLayout(Layout):
     """A layout that reorders packed values faster than numpy reorders unpacked ones."""
 

@@ -15,7 +15,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.container import Container, HeaderUpdate, Tensor
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, Encoded, VerifiableLayout
+from xr_tensorfmt.core.layout import WHOLE, Encoded
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
@@ -176,8 +176,6 @@ def write_region(
         tensor = tensors[name]
         file = tensor.source or source
         _check_overlap(checked, file.name)
-        if isinstance(tensor.layout, VerifiableLayout):
-            tensor.layout.verify_offsets(file)
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
     files = [(ExistingFile.at(path).begin, build_block_grids(part)) for path, part in parts.items()]

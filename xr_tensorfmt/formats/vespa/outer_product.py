@@ -196,5 +196,5 @@ def _check_unique(source: Source, blocks: Layout, positions: Integers, numbers: 
             f"those of block {first} as well",
             "labels that occur once",
             "no dense tensor holds both blocks; open the file with sparse='stored'",
-            offset=blocks.find_start(second) if isinstance(blocks, Blocks) else None,
+            offset=int(blocks.offsets[second]) if isinstance(blocks, Blocks) else None,
         )

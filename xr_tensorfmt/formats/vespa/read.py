@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
-    Bytes,
     Container,
     Dense,
     End,
     Finding,
     HeaderReader,
     InMemory,
-    Integers,
     Layout,
     OpenOptions,
     Selection,
@@ -26,9 +24,13 @@ from xr_tensorfmt.contract import (
     name_dims,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Column, Labels, decode_labels
+from xr_tensorfmt.formats.vespa.labels import Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
-from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Header
+from xr_tensorfmt.formats.vespa.scan import find_blocks
+from xr_tensorfmt.formats.vespa.spec import BLOCK, STRING_DTYPE, TYPE, Header, Strings
+
+MAX_BLOCKS = 1 << 26
+"""Limit on the blocks of a file, because their offsets are kept in memory."""
 
 MAX_INDEXED_LABELS = 1 << 23
 """Limit on the labels of an index. Every label takes about 60 bytes of memory."""
@@ -60,23 +62,32 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _find_blocks(
     header: Header, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
-    """Find the blocks. A scan of a remote file keeps the labels if they are required anyway."""
-    columns: list[Column | None] = [None] * len(header.mapped)
-
-    def keep_labels(first: int, offset: int, window: Bytes, starts: Integers) -> None:
-        entry, offsets = slice(first, first + starts.size, 1), offset + starts
-        for number in range(len(columns)):
-            column = columns[number] = columns[number] or Column.empty(header.blocks)
-            column.fill(
-                first,
-                decode_labels(source, window, starts, entry, offsets, number, options.text_errors),
-            )
-
+    """Scan the blocks. A scan of a remote file keeps the labels if they are required anyway."""
+    if header.blocks > MAX_BLOCKS:
+        raise TensorFormatError(
+            source.name,
+            "the number of blocks",
+            header.blocks,
+            f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
+            "split the file",
+            offset=header.stop,
+        )
+    offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
+    loaded: list[Strings | None] = [None] * len(header.mapped)
     are_required = _has_index(header, options) or options.sparse == "dense"
-    is_kept = are_required and source.high_latency and header.blocks <= MAX_INDEXED_LABELS
-    blocks = Blocks.find(source, header, keep_labels if is_kept else None)
+    if are_required and source.high_latency and header.blocks <= MAX_INDEXED_LABELS:
+        loaded = [np.empty(header.blocks, dtype=STRING_DTYPE) for _ in header.mapped]
+    first = 0
+    for window, stop in find_blocks(source, header):
+        last = first + window.offsets.size
+        offsets[first:last], offsets[last] = window.offsets, stop
+        for number, labels in enumerate(loaded):
+            if labels is not None:
+                labels[first:last] = decode_labels(source, window, number, options.text_errors)
+        first = last
+    blocks = Blocks(header, offsets)
     return blocks, tuple(
-        Labels(blocks, number, options.text_errors, column) for number, column in enumerate(columns)
+        Labels(blocks, number, options.text_errors, labels) for number, labels in enumerate(loaded)
     )
 
 

@@ -4,112 +4,97 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
-from xr_tensorfmt.contract import Bytes, Extents, Integers, Source, TensorFormatError
+from xr_tensorfmt.contract import Bytes, Entry, Extents, Integers, Source, TensorFormatError
 from xr_tensorfmt.formats.vespa.spec import LARGEST, LONG_BIT, Header
 
 WINDOW_BYTES = 32 << 20
 """Bytes of the file to scan at a time."""
 
-LARGE_BLOCK_BYTES = 64 << 10
-"""Cells of a local file that are larger than this are skipped rather than read."""
-
-LABEL_WINDOW_BYTES = 4 << 10
-"""Bytes to read at a time if the window should only contain the labels of one block."""
-
-MAX_SCANNED_BLOCKS = 1 << 26
-"""Limit on the blocks of a scan, which keeps their offsets in memory."""
+# Bytes to read at a time if the window should only contain the labels of one block.
+_LABEL_WINDOW_BYTES = 4 << 10
+# Cells of a local file that are larger than this are skipped rather than read.
+_LARGE_BLOCK_BYTES = 64 << 10
 
 _LONG = struct.Struct(">I")
 
-WindowCallback = Callable[[int, int, Bytes, Integers], None]
-"""A function that gets the number of the first block, its offset in the file, a window that starts
-there, and the offsets of consecutive blocks in the window. The window contains all their labels."""
 
-
-def scan_blocks(
-    source: Source, header: Header, on_window: WindowCallback | None = None
-) -> Integers:
-    """Return the offset of every block, and the end of the last one.
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Bytes of a file that contain all labels of some blocks.
 
     Parameters
     ----------
-    source : Source
-        The file.
-    header : Header
-        Its header.
-    on_window : callable, optional
-        A function to call with every window.
+    content : ndarray of uint8
+        The bytes.
+    numbers : slice or ndarray
+        Numbers of the blocks.
+    offsets : ndarray of int64
+        Offsets of the blocks in the file.
+    starts : ndarray of int64
+        Offsets of the blocks in `content`.
+    """
 
-    Returns
-    -------
-    ndarray of int64
-        One more than there are blocks.
+    content: Bytes
+    numbers: Entry
+    offsets: Integers
+    starts: Integers
+
+
+def find_blocks(source: Source, header: Header) -> Iterator[tuple[Window, int]]:
+    """Scan a file. Yield windows of consecutive blocks, and the end of their last block.
 
     Raises
     ------
     TensorFormatError
-        The file is truncated, or has too many blocks.
+        The file is truncated.
     """
-    count = header.blocks
-    if count > MAX_SCANNED_BLOCKS:
-        raise TensorFormatError(
-            source.name,
-            "the number of blocks with labels of different lengths",
-            count,
-            f"at most {MAX_SCANNED_BLOCKS}, because their offsets are kept in memory",
-            "split the file, or use labels of one length",
-            offset=header.stop,
-        )
-    offsets = np.empty(count + 1, dtype=np.int64)
-    offsets[0], scanned = header.stop, 0
+    count, first, offset = header.blocks, 0, header.stop
     # Downloading many cells is faster than another request.
-    large = WINDOW_BYTES // 4 if source.high_latency else LARGE_BLOCK_BYTES
-    size = LABEL_WINDOW_BYTES if header.block_bytes > large else WINDOW_BYTES
-    while scanned < count:
-        start = int(offsets[scanned])
-        window = source.read(Extents.single(start, min(start + size, source.size)))
-        starts, stop = scan_window(window, header, count - scanned)
-        if not starts.size:
-            if start + size >= source.size:
-                raise _truncated(source, start, scanned, "its labels")
+    large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
+    size = _LABEL_WINDOW_BYTES if header.block_bytes > large else WINDOW_BYTES
+    while first < count:
+        content = source.read(Extents.single(offset, min(offset + size, source.size)))
+        starts, stop = scan_window(content, header, count - first)
+        if starts.size:
+            numbers = slice(first, first + starts.size, 1)
+            if offset + stop > source.size:
+                last = offset + int(starts[-1])
+                raise _truncated(source, last, numbers.stop - 1, "its cells")
+            yield Window(content, numbers, offset + starts, starts), offset + stop
+            first, offset = numbers.stop, offset + stop
+        elif offset + size >= source.size:
+            raise _truncated(source, offset, first, "its labels")
+        else:
             size *= 2
-            continue
-        if on_window is not None:
-            on_window(scanned, start, window, starts)
-        offsets[scanned : scanned + starts.size] = starts + start
-        scanned += starts.size
-        offsets[scanned] = start + stop
-        if start + stop > source.size:
-            raise _truncated(source, int(offsets[scanned - 1]), scanned - 1, "its cells")
-    return offsets
 
 
-def scan_window(window: Bytes, header: Header, limit: int) -> tuple[Integers, int]:
+def scan_window(content: Bytes, header: Header, limit: int) -> tuple[Integers, int]:
     """Return the offsets of the blocks whose labels are in a window, and the end of the last one.
 
     The window starts with a block. The cells of the last block may end after the window.
     """
-    view, labels, cells = window.data, range(len(header.mapped)), header.block_bytes
+    view, labels, cells = content.data, range(len(header.mapped)), header.block_bytes
     starts, start = array("q"), 0
     with suppress(IndexError, struct.error):  # a length after the end of the window
         while len(starts) < limit:
-            position = start
+            label = start
             for _ in labels:
-                length = view[position]
-                position += 1
+                length = view[label]
+                label += 1
                 if length >= LONG_BIT:
-                    length = _LONG.unpack_from(view, position - 1)[0] & LARGEST
-                    position += 3
-                position += length
-            if position > window.size:
+                    length = _LONG.unpack_from(view, label - 1)[0] & LARGEST
+                    label += 3
+                label += length
+            if label > content.size:
                 break
             starts.append(start)
-            start = position + cells
+            start = label + cells
     return np.frombuffer(starts, dtype=np.int64), start
 
 

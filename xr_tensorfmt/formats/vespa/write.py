@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,31 +13,25 @@ from xarray import Variable
 from xr_tensorfmt.contract import (
     DEFAULT_CHUNK_BYTES,
     MAX_DIMENSIONS,
-    Bytes,
     CheckedInput,
     Conversion,
     Dense,
     FilePlan,
-    Integers,
     OpenOptions,
     Piece,
     PlannedVariable,
-    raw_bytes,
-    scatter_uniform,
     shorten,
 )
-from xr_tensorfmt.formats.vespa.blocks import LabelledBlocks, copy_pieces
+from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
     LARGEST,
-    LONG_BIT,
     MAX_NAME_BYTES,
     TYPE,
     Header,
     Strings,
-    pack,
 )
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
@@ -56,7 +49,7 @@ def plan(checked: CheckedInput) -> FilePlan:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
-    blocks = LabelledBlocks.from_labels(header, *_pack_labels(checked, dimensions.labels))
+    blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, dimensions.labels))
     placed = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (placed,))
 
@@ -101,9 +94,7 @@ def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable,
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
     """Raise an error if two blocks have the same labels."""
-    if not columns or (len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()):
-        return
-    for repeated in find_repeated_blocks(lambda: [(0, columns)]):
+    for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
@@ -253,62 +244,6 @@ def _check_attrs(
         for attribute in attributes:
             hint = f"delete it, as by {owner}.attrs.pop({attribute!r})"
             checked.require_drop("attrs", f"the attribute {attribute!r} of {owner}", hint)
-
-
-def _pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
-    """Pack the labels of all blocks, and return their size per block."""
-    packed = [_pack_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
-    if len(packed) == 1:
-        return packed[0]
-    content = np.concatenate([column for column, _ in packed])
-    sizes = np.stack([column_sizes for _, column_sizes in packed], axis=1)
-    first = np.cumsum([0, *(column.size for column, _ in packed[:-1])])
-    starts = first + np.cumsum(sizes, axis=0) - sizes
-    labels, stops = np.empty_like(content), np.cumsum(sizes)
-    copy_pieces(labels, stops - sizes.ravel(), content, starts.ravel(), sizes.ravel())
-    return labels, sizes.sum(axis=1)
-
-
-def _pack_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
-    """Pack the labels of one dimension, and return their sizes."""
-    with suppress(UnicodeEncodeError):
-        # Encode all labels at once, after zero bytes that become their lengths.
-        content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
-        zeros = np.flatnonzero(content == 0)
-        if zeros.size == len(strings):
-            return _insert_lengths(content, zeros)
-    packed = [_pack_label(checked, dim, string) for string in strings]
-    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
-    return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
-
-
-def _insert_lengths(content: Bytes, zeros: Integers) -> tuple[Bytes, Integers]:
-    """Replace the zero byte before every label by its length, which takes one byte or four."""
-    lengths = np.diff(zeros, append=content.size) - 1
-    is_long = lengths >= LONG_BIT
-    if not is_long.any():
-        content[zeros] = lengths
-        return content, lengths + 1
-    sizes = lengths + np.where(is_long, 4, 1)
-    stops = np.cumsum(sizes)
-    labels, starts = np.empty(int(stops[-1]), dtype=np.uint8), stops - sizes
-    copy_pieces(labels, stops - lengths, content, zeros + 1, lengths)
-    labels[starts[~is_long]] = lengths[~is_long]
-    long = (lengths[is_long] | LONG_BIT << 24).astype(">u4")
-    scatter_uniform(labels, starts[is_long], raw_bytes(long), 4)
-    return labels, sizes
-
-
-def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
-    """Pack a label, and restore bytes from ``surrogateescape``."""
-    with suppress(UnicodeEncodeError):
-        content = label.encode("utf-8", "surrogateescape")
-        if content.decode("utf-8", "surrogateescape") == label:
-            return pack(len(content)) + content
-    raise ValueError(
-        f"{checked.path}: the label {shorten(repr(label))} of {dim!r} cannot be encoded as "
-        "UTF-8; change it"
-    )
 
 
 def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
