@@ -23,7 +23,6 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import scan
-from xr_tensorfmt.formats.vespa.labelled_blocks import copy_pieces
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
@@ -279,24 +278,6 @@ def test_chunks_of_each_opening_have_names_of_their_own() -> None:
     )
     np.testing.assert_array_equal(first.tensor.values, values)
     assert first.tensor.data.name != again.tensor.data.name
-
-
-@given(
-    st.lists(st.binary(max_size=9) | st.binary(min_size=70, max_size=400), max_size=12),
-    st.sampled_from([0, 1, 4, 100]),
-    st.integers(0, 3),
-)
-def test_pieces_of_any_lengths_are_copied_to_their_places(
-    pieces: list[bytes], gap: int, rest: int
-) -> None:
-    lengths = np.array([*map(len, pieces)], dtype=np.int64)
-    window = np.frombuffer(b"".join(reversed(pieces)) + bytes(rest), dtype=np.uint8)
-    starts = (np.cumsum(lengths[::-1]) - lengths[::-1])[::-1]
-    places = np.cumsum(lengths + gap) - lengths
-    target = np.zeros(int((lengths + gap).sum()), dtype=np.uint8)
-    copy_pieces(target, places, window, starts, lengths)
-    spans = zip(places.tolist(), lengths.tolist(), strict=True)
-    assert [target[place : place + length].tobytes() for place, length in spans] == pieces
 
 
 def test_a_scan_needs_little_memory() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from xr_tensorfmt.contract import (
     Selection,
     entry_indices,
     entry_length,
-    gather_uniform,
     raw_bytes,
     scatter_uniform,
     shorten,
@@ -68,9 +68,12 @@ class LabelledBlocks(Blocks):
         starts = self.offsets[entry]
         cells = self.find_cells(entry)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
-        joined = np.empty(end - begin, dtype=np.uint8)
-        packed = starts - self.header.stop - entry_indices(entry) * self.header.block_bytes
-        copy_pieces(joined, starts - begin, self.labels, packed, cells - starts)
+        joined, sizes = np.empty(end - begin, dtype=np.uint8), cells - starts
+        block = int(entry_indices(entry)[0])
+        first = begin - self.header.stop - block * self.header.block_bytes
+        labels = self.labels[first : first + int(sizes.sum())]
+        shifts = starts - begin - (np.cumsum(sizes) - sizes)
+        joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
         encoded = raw_bytes(self.header.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self.header.block_bytes)
         return Extents.single(begin, end), joined
@@ -78,46 +81,32 @@ class LabelledBlocks(Blocks):
 
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """Pack the labels of all blocks, and return their size per block."""
-    packed = [_pack_column(checked, dim, labels.tolist()) for dim, labels in columns.items()]
-    if len(packed) == 1:
-        return packed[0]
-    content = np.concatenate([column for column, _ in packed])
-    sizes = np.stack([column_sizes for _, column_sizes in packed], axis=1)
-    first = np.cumsum([0, *(column.size for column, _ in packed[:-1])])
-    starts = first + np.cumsum(sizes, axis=0) - sizes
-    labels, stops = np.empty_like(content), np.cumsum(sizes)
-    copy_pieces(labels, stops - sizes.ravel(), content, starts.ravel(), sizes.ravel())
-    return labels, sizes.sum(axis=1)
+    strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
+    labels, sizes = _pack_short(strings) or _pack_any(checked, strings, columns)
+    return labels, sizes.reshape(-1, len(columns)).sum(axis=1)
 
 
-def _pack_column(checked: CheckedInput, dim: str, strings: list[str]) -> tuple[Bytes, Integers]:
-    """Pack the labels of one dimension, and return their sizes."""
+def _pack_short(strings: list[str]) -> tuple[Bytes, Integers] | None:
+    """Pack labels of up to 127 bytes at once, or return None if there are others."""
     with suppress(UnicodeEncodeError):
-        # Encode all labels at once, after zero bytes that become their lengths.
+        # Encode all labels after zero bytes that become their lengths.
         content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
         zeros = np.flatnonzero(content == 0)
-        if zeros.size == len(strings):
-            return _insert_lengths(content, zeros)
-    packed = [_pack_label(checked, dim, string) for string in strings]
+        lengths = np.diff(zeros, append=content.size) - 1
+        if zeros.size == len(strings) and lengths.max() < LONG_BIT:
+            content[zeros] = lengths
+            return content, lengths + 1
+    return None
+
+
+def _pack_any(
+    checked: CheckedInput, strings: Iterable[str], dims: Iterable[str]
+) -> tuple[Bytes, Integers]:
+    """Pack labels one by one. Their dimensions repeat."""
+    pairs = zip(cycle(dims), strings, strict=False)
+    packed = [_pack_label(checked, dim, label) for dim, label in pairs]
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
-
-
-def _insert_lengths(content: Bytes, zeros: Integers) -> tuple[Bytes, Integers]:
-    """Replace the zero byte before every label by its length, which takes one byte or four."""
-    lengths = np.diff(zeros, append=content.size) - 1
-    is_long = lengths >= LONG_BIT
-    if not is_long.any():
-        content[zeros] = lengths
-        return content, lengths + 1
-    sizes = lengths + np.where(is_long, 4, 1)
-    stops = np.cumsum(sizes)
-    labels, starts = np.empty(int(stops[-1]), dtype=np.uint8), stops - sizes
-    copy_pieces(labels, stops - lengths, content, zeros + 1, lengths)
-    labels[starts[~is_long]] = lengths[~is_long]
-    long = (lengths[is_long] | LONG_BIT << 24).astype(">u4")
-    scatter_uniform(labels, starts[is_long], raw_bytes(long), 4)
-    return labels, sizes
 
 
 def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
@@ -130,26 +119,3 @@ def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
         f"{checked.path}: the label {shorten(repr(label))} of {dim!r} cannot be encoded as "
         "UTF-8; change it"
     )
-
-
-def copy_pieces(
-    target: Bytes, positions: Integers, window: Bytes, starts: Integers, lengths: Integers
-) -> None:
-    """Copy parts of a window to ascending positions. Bytes after a part may be overwritten."""
-    length = min(int(lengths.max(initial=0)), window.size, target.size)
-    if not length:
-        return
-    if int(lengths.sum()) == length * lengths.size == target.size:
-        target[:] = gather_uniform(window, starts, length)
-        return
-    # Copy most parts with one length: numpy assigns in order, so that the next part overwrites the
-    # excess bytes. Much longer parts follow one by one.
-    if length > _SHORT_BYTES:
-        length = min(length, _SHORT_BYTES + 4 * int(lengths.mean()))
-    fits = (
-        (lengths <= length) & (starts <= window.size - length) & (positions <= target.size - length)
-    )
-    scatter_uniform(target, positions[fits], gather_uniform(window, starts[fits], length), length)
-    for piece in np.flatnonzero(~fits).tolist():
-        position, start, size = int(positions[piece]), int(starts[piece]), int(lengths[piece])
-        target[position : position + size] = window[start : start + size]
