@@ -1,15 +1,19 @@
-"""The examples in the docstrings of the public functions run, and print what they say."""
+"""The examples in docstrings run, and print what they say."""
 
 from __future__ import annotations
 
 import doctest
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import xr_tensorfmt
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
+from xr_tensorfmt.core.selection import Selection
 
 FUNCTIONS = {
     name: getattr(xr_tensorfmt, name)
@@ -21,9 +25,17 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_of_a_public_function_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    function = FUNCTIONS[name]
+    run_examples(FUNCTIONS[name], {name: FUNCTIONS[name]})
+
+
+@pytest.mark.parametrize("class_", [Extents, OuterPlan, PointPlan, Selection])
+def test_the_example_of_a_class_of_core_runs(class_: type) -> None:
+    run_examples(class_, vars(sys.modules[class_.__module__]))
+
+
+def run_examples(documented: Any, names: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder(recurse=False)
-    tests = finder.find(function, name, globs={name: function})
+    tests = finder.find(documented, documented.__name__, globs=dict(names))
     assert any(test.examples for test in tests)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report: list[str] = []

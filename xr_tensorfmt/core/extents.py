@@ -27,6 +27,16 @@ class Extents:
         First byte of every range.
     lengths : ndarray of int64
         Positive length of every range in bytes. May be a broadcast scalar.
+
+    Examples
+    --------
+    Bytes 100 to 107 and 300 to 307:
+
+    >>> extents = Extents.uniform(np.array([100, 300]), 8)
+    >>> extents.nbytes, extents.bounds, extents.gaps.tolist()
+    (16, (100, 308), [192])
+    >>> [part.bounds for part in extents.merged(gap=64, limit=1 << 20)]
+    [(100, 108), (300, 308)]
     """
 
     starts: Integers
@@ -84,8 +94,8 @@ class Extents:
         """Bytes between consecutive ranges."""
         return self.starts[1:] - (self.starts + self.lengths)[:-1]
 
-    def blocks(self, size: int) -> int:
-        """Count the blocks of the file, such as pages, that the ranges touch."""
+    def count_pages(self, size: int) -> int:
+        """Count the pages of the file that the ranges touch."""
         first = self.starts // size
         last = (self.starts + self.lengths - 1) // size
         again = np.count_nonzero(first[1:] == last[:-1])
@@ -114,10 +124,10 @@ class Extents:
         if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
-        position = 0
+        stop = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
-            packed[position : position + size] = window[start : start + size]
-            position += size
+            packed[stop : stop + size] = window[start : start + size]
+            stop += size
         return packed
 
 

@@ -41,18 +41,28 @@ class AxisPick:
     entry: Entry
     post_indexer: PostIndexer
 
+    @property
+    def indices(self) -> Integers:
+        """The indices in the order of the key."""
+        return np.atleast_1d(entry_indices(self.entry)[self.post_indexer])
 
-def plan_axis(key: Any, length: int) -> AxisPick:
-    """Plan one axis."""
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the key is an integer, so that the result does not have the axis."""
+        return isinstance(self.post_indexer, int)
+
+
+def pick_axis(key: Any, length: int) -> AxisPick:
+    """Convert a slice, an integer or an integer array."""
     if isinstance(key, slice):
-        return _pick_slice(range(*key.indices(length)))
-    if np.ndim(key) == 0:
-        index = int(normalize_indices(np.asarray(key), length))
-        return AxisPick(slice(index, index + 1, 1), 0)
-    return _pick_array(normalize_indices(np.asarray(key), length))
+        return _pick_range(range(*key.indices(length)))
+    indices = normalize_indices(np.asarray(key), length)
+    if indices.ndim == 0:
+        return AxisPick(slice(int(indices), int(indices) + 1, 1), 0)
+    return _pick_array(indices)
 
 
-def _pick_slice(indices: range) -> AxisPick:
+def _pick_range(indices: range) -> AxisPick:
     if not indices:
         return AxisPick(_EMPTY, KEEP)
     if indices.step > 0:
@@ -63,23 +73,14 @@ def _pick_slice(indices: range) -> AxisPick:
 def _pick_array(indices: Integers) -> AxisPick:
     if not indices.size:
         return AxisPick(_EMPTY, KEEP)
-    steps = np.diff(indices)
-    if (regular := _regular(indices, steps)) is not None:
-        return _pick_slice(regular)
+    first, last, steps = int(indices[0]), int(indices[-1]), np.diff(indices)
+    step = int(steps[0]) if steps.size else 1
+    if step and (steps == step).all():
+        return _pick_range(range(first, last + (1 if step > 0 else -1), step))
     if (steps > 0).all():
         return AxisPick(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
     return AxisPick(_pick_array(unique).entry, inverse)
-
-
-def _regular(indices: Integers, steps: Integers) -> range | None:
-    first = int(indices[0])
-    if not steps.size:
-        return range(first, first + 1)
-    step = int(steps[0])
-    if step == 0 or not (steps == step).all():
-        return None
-    return range(first, int(indices[-1]) + (1 if step > 0 else -1), step)
 
 
 def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
@@ -97,8 +98,27 @@ def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
 class OuterPlan:
     """A key that is an outer product of one key per axis.
 
-    `spread` maps every axis to axes of a broadcast result of `shape`. Without it, the axes keep
-    their order.
+    Parameters
+    ----------
+    tensor_shape : tuple of int
+        Shape of the tensor.
+    picks : tuple of AxisPick
+        The key of every axis.
+    spread : tuple of tuple of int, optional
+        The axes of the result that every axis of the values fills. By default, the axes keep their
+        order.
+    shape : tuple of int
+        Shape of the result, if there is a `spread`.
+
+    Examples
+    --------
+    ``tensor[[5, 1, 1], ::-1]`` reads rows 1 and 5 in the order of the file, and then arranges them:
+
+    >>> plan = plan_outer((np.array([5, 1, 1]), slice(None, None, -1)), (6, 4))
+    >>> plan.selection.entries
+    (slice(1, 6, 4), slice(0, 4, 1))
+    >>> [pick.post_indexer for pick in plan.picks]
+    [array([1, 0, 0]), slice(None, None, -1)]
     """
 
     tensor_shape: tuple[int, ...]
@@ -109,7 +129,7 @@ class OuterPlan:
     @property
     def selection(self) -> Selection:
         """Selection to read."""
-        return Selection(self.tensor_shape, tuple(axis.entry for axis in self.picks))
+        return Selection(self.tensor_shape, tuple(pick.entry for pick in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -117,7 +137,7 @@ class OuterPlan:
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and rearrange the values."""
-        selection, keys = self.selection, [axis.post_indexer for axis in self.picks]
+        selection, keys = self.selection, [pick.post_indexer for pick in self.picks]
         if not selection.size:
             # Do not expand the indices of the other axes, which may be long.
             values = apply_indexers(np.empty(selection.shape, dtype=layout.dtype), keys)
@@ -130,7 +150,7 @@ class OuterPlan:
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
     """Plan a key of integers, slices and one-dimensional arrays that apply independently."""
-    return OuterPlan(shape, tuple(map(plan_axis, key, shape)))
+    return OuterPlan(shape, tuple(map(pick_axis, key, shape)))
 
 
 def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
@@ -151,7 +171,34 @@ _MAX_POINTS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """A key with points along several axes, and an outer product along the other axes."""
+    """A key with points along several axes, and an outer product along the other axes.
+
+    Parameters
+    ----------
+    tensor_shape : tuple of int
+        Shape of the tensor.
+    points : dict
+        The indices of all points by axis, for the axes that vary together.
+    picks : dict
+        The key of every other axis, by axis.
+    spread : tuple of tuple of int
+        The axes of the result that the points fill, and then those that every axis of `picks`
+        fills.
+    shape : tuple of int
+        Shape of the result.
+
+    Examples
+    --------
+    ``tensor[[0, 2], [1, 3], 1:5]`` reads a row of 4 elements for each of 2 points:
+
+    >>> plan = plan_vectorized((np.array([0, 2]), np.array([1, 3]), slice(1, 5)), (3, 4, 9))
+    >>> plan.points
+    {0: array([0, 2]), 1: array([1, 3])}
+    >>> plan.picks[2].entry
+    slice(1, 5, 1)
+    >>> plan.spread, plan.shape
+    (((0,), (1,)), (2, 4))
+    """
 
     tensor_shape: tuple[int, ...]
     points: dict[int, Integers]
@@ -163,7 +210,7 @@ class PointPlan:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         if self._reads_one_by_one(layout):
             return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
-        return layout.point_reads(source, self._all_indices(slice(0, self._count)))
+        return layout.point_reads(source, self._find_elements(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read all points at once, or one by one if they have many elements."""
@@ -175,18 +222,13 @@ class PointPlan:
     def _count(self) -> int:
         return next(iter(self.points.values())).size
 
-    def _reads_one_by_one(self, layout: Layout) -> bool:
-        outer = prod(_picked(axis).size for axis in self.picks.values())
-        return outer >= _LARGE_POINT and not layout.prefers_points
-
     @property
-    def _kept(self) -> tuple[int, ...]:
-        """Lengths of the axes of `picks` that are not dropped."""
-        return tuple(
-            _picked(axis).size
-            for axis in self.picks.values()
-            if not isinstance(axis.post_indexer, int)
-        )
+    def _point_shape(self) -> tuple[int, ...]:
+        """Shape of the values of a point."""
+        return tuple(pick.indices.size for pick in self.picks.values() if not pick.is_dropped)
+
+    def _reads_one_by_one(self, layout: Layout) -> bool:
+        return prod(self._point_shape) >= _LARGE_POINT and not layout.prefers_points
 
     def _plans(self) -> tuple[list[OuterPlan], Integers]:
         """Return a plan per distinct point, and the index of the plan of every point."""
@@ -195,15 +237,14 @@ class PointPlan:
         unique, inverse = np.unique(flat, return_inverse=True)
         plans = []
         for point in zip(*np.unravel_index(unique, lengths), strict=True):
-            indices = zip(self.points, point, strict=True)
-            fixed = {axis: plan_axis(index, self.tensor_shape[axis]) for axis, index in indices}
-            picks = tuple((fixed | self.picks)[axis] for axis in range(len(self.tensor_shape)))
-            plans.append(OuterPlan(self.tensor_shape, picks))
+            fixed = map(pick_axis, point, lengths)
+            picks = self.picks | dict(zip(self.points, fixed, strict=True))
+            plans.append(OuterPlan(self.tensor_shape, tuple(picks[a] for a in sorted(picks))))
         return plans, inverse
 
     def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
         plans, inverse = self._plans()
-        values = np.empty((len(plans), *self._kept), dtype=layout.dtype)
+        values = np.empty((len(plans), *self._point_shape), dtype=layout.dtype)
 
         def read(number: int) -> None:
             values[number] = plans[number].read(layout, source)
@@ -213,25 +254,23 @@ class PointPlan:
         return values if is_identity else values[inverse]
 
     def _read_together(self, layout: Layout, source: Source) -> Array:
-        kept, count = self._kept, self._count
-        values = np.empty((count, prod(kept)), dtype=layout.dtype)
-        step = max(1, _MAX_POINTS // max(1, prod(kept)))
+        shape, count = self._point_shape, self._count
+        values = np.empty((count, prod(shape)), dtype=layout.dtype)
+        step = max(1, _MAX_POINTS // max(1, prod(shape)))
         for first in range(0, count, step):
             batch = slice(first, min(first + step, count))
-            indices = self._all_indices(batch)
-            values[batch] = layout.read_points(source, indices).reshape(-1, prod(kept))
-        return values.reshape(count, *kept)
+            elements = self._find_elements(batch)
+            values[batch] = layout.read_points(source, elements).reshape(-1, prod(shape))
+        return values.reshape(count, *shape)
 
-    def _all_indices(self, batch: slice) -> tuple[Integers, ...]:
-        """Return flat indices of a batch of points, combined with the outer product."""
-        lines = [_picked(axis) for axis in self.picks.values()]
-        mesh = np.ix_(np.arange(batch.stop - batch.start), *lines)
-        outer = dict(zip(self.picks, mesh[1:], strict=True))
-        points = {axis: line[batch][mesh[0]] for axis, line in self.points.items()}
-        together = np.broadcast_arrays(
-            *((points | outer)[a] for a in range(len(self.tensor_shape)))
-        )
-        return tuple(array.ravel() for array in together)
+    def _find_elements(self, batch: slice) -> tuple[Integers, ...]:
+        """Return the indices of all elements of a batch of points."""
+        mesh = np.ix_(*(pick.indices for pick in self.picks.values()))
+        column = (-1, *(1,) * len(mesh))
+        indices = dict(zip(self.picks, mesh, strict=True))
+        indices |= {axis: line[batch].reshape(column) for axis, line in self.points.items()}
+        broadcast = np.broadcast_arrays(*(indices[axis] for axis in sorted(indices)))
+        return tuple(array.ravel() for array in broadcast)
 
 
 def plan_vectorized(
@@ -250,13 +289,11 @@ def plan_vectorized(
     uses = Counter(axis for axes in varying for axis in axes)
     together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
-        axis: plan_axis(_line(arrays[axis], varying[axis]), tensor_shape[axis])
+        axis: pick_axis(_line(arrays[axis], varying[axis]), tensor_shape[axis])
         for axis in range(len(tensor_shape))
         if axis not in together
     }
-    spread = tuple(
-        varying[axis] for axis, pick in picks.items() if not isinstance(pick.post_indexer, int)
-    )
+    spread = tuple(varying[axis] for axis, pick in picks.items() if not pick.is_dropped)
     if not together:
         return OuterPlan(tensor_shape, tuple(picks.values()), spread, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
@@ -294,8 +331,3 @@ def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
     """Return the values of an array along some axes, flattened, or a scalar without axes."""
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first
-
-
-def _picked(axis: AxisPick) -> Integers:
-    """The indices of a pick, in the order of the key."""
-    return np.atleast_1d(entry_indices(axis.entry)[axis.post_indexer])

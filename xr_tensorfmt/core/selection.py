@@ -39,6 +39,16 @@ class Selection:
     entries : tuple of slice or ndarray
         A slice or a strictly ascending integer array per axis. Slices have a positive step, and
         ``stop`` is the last index plus 1. Empty slices are ``slice(0, 0, 1)``.
+
+    Examples
+    --------
+    ``tensor[[0, 3], 2:8]`` has 2 runs of 6 elements, which begin at the flat indices 2 and 32:
+
+    >>> selection = Selection((4, 10), (np.array([0, 3]), slice(2, 8, 1)))
+    >>> selection.shape, selection.run_count
+    ((2, 6), 2)
+    >>> selection.runs()
+    Runs(starts=array([ 2, 32]), length=6)
     """
 
     tensor_shape: tuple[int, ...]
@@ -200,7 +210,7 @@ def entry_indices(entry: Entry) -> Integers:
 
 
 def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
-    """Apply a key to every axis, by blocks of rows if several keys are arrays."""
+    """Apply a key to every axis, by batches of rows if several keys are arrays."""
     first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
     if isinstance(first, np.ndarray) and more and values.size > _MAX_REORDERED:
         shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]

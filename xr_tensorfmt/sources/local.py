@@ -244,7 +244,7 @@ class LocalFile(Source):
     def transferred_bytes(self, part: MergedRange) -> int:
         """Return the bytes of the touched pages of a window, or the size of a copy."""
         in_window = self.mapped and part.size >= _MIN_WINDOW
-        return part.extents.blocks(PAGE) * PAGE if in_window else part.size
+        return part.extents.count_pages(PAGE) * PAGE if in_window else part.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range as a window, or copy several ranges from windows."""
