@@ -25,7 +25,7 @@ class Tensor:
     dims : tuple of str
         Names of the axes, all different.
     layout : Layout
-        Shape, dtype and position of the values.
+        Shape, dtype and encoding of the values.
     attrs : mapping
         Attributes of the variable.
     encoding : mapping
@@ -51,7 +51,7 @@ class HeaderUpdate:
     path : str
         The file.
     offset : int
-        Position of the first byte.
+        Offset of the first byte.
     stored, current : bytes
         The bytes in the file, and the bytes for the present values.
     """

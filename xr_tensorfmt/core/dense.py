@@ -121,7 +121,7 @@ class Dense(WritableLayout):
         return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
 
     def _copy(self, source: Source, selection: Selection) -> Array:
-        """Copy in batches, to bound the memory of plans and windows."""
+        """Copy in batches, to bound the memory of extents and windows."""
         # Without windows, gaps between the ranges need no memory.
         span = MAX_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MAX_RUNS, span=span))

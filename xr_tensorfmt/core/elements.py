@@ -193,8 +193,8 @@ class Plain(Element):
         return raw if self.is_native else raw.byteswap(inplace=True).view(self.dtype)
 
 
-# numpy converts indices to 8 bytes. The indices of a block fit into the cache.
-_BLOCK = 1 << 15
+# numpy converts indices to 8 bytes. This number of indices fits into the cache.
+_CACHED_INDICES = 1 << 15
 _HALF = np.uint32(16)
 
 
@@ -248,10 +248,10 @@ class _Float8(Element):
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table."""
         table, flat, results = _float8_values(self), np.ravel(raw), values.reshape(-1)
-        for first in range(0, flat.size, _BLOCK):
-            block = slice(first, first + _BLOCK)
+        for first in range(0, flat.size, _CACHED_INDICES):
+            part = slice(first, first + _CACHED_INDICES)
             # "clip" is the fastest mode, and no byte is out of bounds.
-            np.take(table, flat[block], out=results[block], mode="clip")
+            np.take(table, flat[part], out=results[part], mode="clip")
 
     def encode(self, values: Array) -> Array:
         """Round to nearest, ties to even. Values that are too large become infinite or NaN."""

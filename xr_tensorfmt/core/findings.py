@@ -58,15 +58,17 @@ class Finding:
 
     def __str__(self) -> str:
         """Return one line without the path."""
-        position = "" if self.offset is None else f" at byte {self.offset}"
         field = f"{shorten(self.field)}: " if self.field else ""
-        return f"{self.severity}{position}: {field}{self.message}"
+        return f"{self.severity}{self._at_byte}: {field}{self.message}"
 
     @property
     def sentence(self) -> str:
         """Text of a warning: path, field, offset and message."""
-        position = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{self.path}: {shorten(self.field)}{position}: {self.message}"
+        return f"{self.path}: {shorten(self.field)}{self._at_byte}: {self.message}"
+
+    @property
+    def _at_byte(self) -> str:
+        return "" if self.offset is None else f" at byte {self.offset}"
 
 
 def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:

@@ -1,4 +1,4 @@
-"""Layouts: the position and encoding of the values of a tensor in a file."""
+"""Layouts: the byte ranges and encoding of the values of a tensor in a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnrepresentableValueError(ValueError):
 
 
 class Layout(ABC):
-    """The position and encoding of the values of a tensor in a Source.
+    """The byte ranges and encoding of the values of a tensor in a Source.
 
     Layouts are immutable and picklable. They do not contain the Source.
     """

@@ -21,7 +21,7 @@ PostIndexer = int | slice | Integers
 KEEP = slice(None)
 """The `PostIndexer` that keeps an axis unchanged."""
 
-# Limits the memory of plans, which have an integer per run.
+# Limits the memory of extents, which have an integer per run.
 MAX_RUNS = 1 << 20
 
 # Elements to reorder at a time, to stay within a cache.

@@ -18,12 +18,15 @@ from xr_tensorfmt.errors import TensorFormatError
 
 @dataclass(frozen=True, eq=False)
 class MergedRange:
-    """The bytes ``[start, stop)`` of one fetch, and the requested ranges in them."""
+    """The bytes ``[start, stop)`` of one fetch, and the requested ranges in them.
+
+    `packed_start` is the offset of the first range among all packed ranges of a read.
+    """
 
     start: int
     stop: int
     extents: Extents
-    position: int
+    packed_start: int
 
     @property
     def size(self) -> int:
@@ -37,7 +40,7 @@ class MergedRange:
 
     def target(self, packed: Bytes) -> Bytes:
         """Return the view of `packed` for these ranges."""
-        return packed[self.position : self.position + self.extents.nbytes]
+        return packed[self.packed_start : self.packed_start + self.extents.nbytes]
 
     def copy_to(self, packed: Bytes, fetched: Bytes) -> None:
         """Copy the ranges from the fetched bytes to `packed`."""
@@ -47,10 +50,10 @@ class MergedRange:
 
 def merge_ranges(extents: Extents, *, gap: int, limit: int) -> Iterator[MergedRange]:
     """Merge neighbouring ranges, without dividing long ones."""
-    position = 0
+    packed_start = 0
     for group in extents.merged(gap=gap, limit=limit):
-        yield MergedRange(*group.bounds, group, position)
-        position += group.nbytes
+        yield MergedRange(*group.bounds, group, packed_start)
+        packed_start += group.nbytes
 
 
 def balance_ranges(
@@ -74,14 +77,14 @@ def _divide(merged: MergedRange, size: int, max_size: int) -> Iterator[MergedRan
             yield merged
             return
         before = Extents(extents.starts[:-1], extents.lengths[:-1])
-        yield MergedRange(*before.bounds, before, merged.position)
+        yield MergedRange(*before.bounds, before, merged.packed_start)
     first, length = int(extents.starts[-1]), int(extents.lengths[-1])
-    position = merged.position + extents.nbytes - length
+    packed_start = merged.packed_start + extents.nbytes - length
     count = -(-length // size)
     edges = [length * number // count for number in range(count + 1)]
     for lower, upper in pairwise(edges):
         piece = Extents.single(first + lower, first + upper)
-        yield MergedRange(first + lower, first + upper, piece, position + lower)
+        yield MergedRange(first + lower, first + upper, piece, packed_start + lower)
 
 
 Fill = Callable[[int, memoryview], int]
@@ -104,7 +107,7 @@ class Source(ABC):
 
     A source of a path or URL has the identity of the file, such as its size and modification
     time, but no open file, so it pickles small. A source of a file object keeps the object open
-    and shares its position. A source of bytes in memory pickles the bytes.
+    and shares its file position. A source of bytes in memory pickles the bytes.
     """
 
     size: int
