@@ -55,7 +55,13 @@ from xr_tensorfmt.core.header import (
     check_size,
     is_addressable,
 )
-from xr_tensorfmt.core.json_text import MAX_NESTED, Document, is_too_deep, parse_json
+from xr_tensorfmt.core.json_text import (
+    MAX_NESTED,
+    Document,
+    is_too_deep,
+    parse_json,
+    reject_repeated,
+)
 from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, strip_dtypes, to_json
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,

@@ -24,12 +24,12 @@ from google_crc32c import value as crc32c
 from xr_tensorfmt.contract import Cursor, HeaderReader, OpenOptions, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.mag.spec import (
-    ARCHIVE_1_DTYPES,
-    ARCHIVE_100_DTYPES,
     ARCHIVE_ALIGNMENT,
     CORRUPT,
+    EARLY_ARCHIVE_DTYPES,
     FOREIGN,
     INCOMPLETE,
+    LATE_ARCHIVE_DTYPES,
     Contents,
     Numbering,
     TensorRecord,
@@ -123,9 +123,9 @@ def read_record(cursor: Cursor, number: int) -> TensorRecord:
     position, what = cursor.offset, f"tensor record {number}"
     aux, length, offset = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
-    if not 1 <= rank <= MAX_RANK or dtype >= len(ARCHIVE_100_DTYPES):
+    if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
         field, back = f"rank and dtype of {what}", _RECORD.size
-        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(ARCHIVE_100_DTYPES)}"
+        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(LATE_ARCHIVE_DTYPES)}"
         raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
     if min(shape) < 1:
@@ -229,8 +229,8 @@ def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
 def _find_numbering(version: int, records: Sequence[TensorRecord]) -> Numbering:
     """Return the numbering of dtypes. Version 100 has two."""
     highest = max((record.dtype for record in records), default=0)
-    is_later = version == 100 and highest >= len(ARCHIVE_1_DTYPES)
-    return ARCHIVE_100_DTYPES if is_later else ARCHIVE_1_DTYPES
+    is_later = version == 100 and highest >= len(EARLY_ARCHIVE_DTYPES)
+    return LATE_ARCHIVE_DTYPES if is_later else EARLY_ARCHIVE_DTYPES
 
 
 _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
@@ -264,7 +264,7 @@ def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
     position, what = cursor.offset, f"tensor record {number}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
-    limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(ARCHIVE_1_DTYPES)
+    limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(EARLY_ARCHIVE_DTYPES)
     if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)
@@ -274,4 +274,4 @@ def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
         raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
     key, shape = take_key(cursor, length, what), tuple(lengths[:rank])
     record = TensorRecord(key, shape, dtype, 0, position=position)
-    return record.stored(cursor.reader, ARCHIVE_1_DTYPES, 0)
+    return record.stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)

@@ -39,10 +39,10 @@ Numbering = tuple[str, ...]
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
-ARCHIVE_1_DTYPES = ("float32", "float16", "bool", "int32")
+EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
 """Streams, archive 1, and archive 100 until November 2025."""
 
-ARCHIVE_100_DTYPES = ("float32", "float16", "bool", *_INTEGERS)
+LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *_INTEGERS)
 """Archive 100 from November 2025 on."""
 
 SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)

@@ -25,15 +25,15 @@ from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
 from xr_tensorfmt.formats.mag import archive, document
 from xr_tensorfmt.formats.mag.spec import (
-    ARCHIVE_1_DTYPES,
     ARCHIVE_ALIGNMENT,
+    EARLY_ARCHIVE_DTYPES,
     LITTLE_ENDIAN,
     MAGIC,
     TensorRecord,
     round_up,
 )
 
-_ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in ARCHIVE_1_DTYPES}
+_ARCHIVE_ELEMENTS = {name: LITTLE_ENDIAN[name] for name in EARLY_ARCHIVE_DTYPES}
 
 
 def plan_archive(checked: CheckedInput) -> FilePlan:
@@ -65,7 +65,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
 
 
 def _pack_record(tensor: StoredTensor, start: int) -> bytes:
-    dtype = ARCHIVE_1_DTYPES.index(tensor.element.name)
+    dtype = EARLY_ARCHIVE_DTYPES.index(tensor.element.name)
     return archive.pack_record(TensorRecord(tensor.key, tensor.shape, dtype, start + tensor.offset))
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, HeaderReader, InMemory, Memory, OpenOptions, parse_json
+from xr_tensorfmt.contract import (
+    Container,
+    HeaderReader,
+    InMemory,
+    Memory,
+    OpenOptions,
+    parse_json,
+    reject_repeated,
+)
 from xr_tensorfmt.formats.vespa.json_forms import (
     ParsedTensor,
-    build_object,
     load_json,
     parse_tensor,
 )
@@ -152,7 +159,7 @@ def _read_tensor(reader: HeaderReader) -> ParsedTensor:
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
-        return parse_tensor(parse_json(text, build_object), None)
+        return parse_tensor(parse_json(text, reject_repeated), None)
     except ValueError as error:
         expected = "a tensor of Vespa with its type"
         hint = "correct the JSON, or open what it describes if it is not a tensor"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_DIMENSIONS, Array, is_addressable, shorten
+from xr_tensorfmt.contract import MAX_DIMENSIONS, Array, is_addressable, reject_repeated, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Header, Strings
 
 MAX_JSON_CELLS = 1 << 24
@@ -36,10 +34,6 @@ Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
 
 
-class RepeatedLabelError(ValueError):
-    """A JSON object that contains a label twice."""
-
-
 @dataclass(frozen=True)
 class ParsedTensor:
     """A tensor from JSON: a header, a column of labels per mapped dimension, and all cells."""
@@ -53,7 +47,7 @@ def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
     """Parse a tensor in any form; raise ValueError if its type is unknown or does not match."""
     if data is None:
         raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
-    stated = data.get("type") if _is_wrapper(data) else None
+    stated = data.get("type") if _find_content(data) else None
     if type_ is None and not isinstance(stated, str):
         raise ValueError(
             'the JSON states no type of the tensor; write {"type": "tensor<float>(x[3])", '
@@ -111,48 +105,37 @@ def load_json(content: Any) -> Any:
         return {"values": string}  # a field with format.tensors=hex-value
     try:
         # Vespa accepts a trailing comma.
-        return json.loads(string.strip().removesuffix(","), object_pairs_hook=build_object)
-    except RepeatedLabelError:
-        raise
-    except (ValueError, RecursionError) as error:
+        return json.loads(string.strip().removesuffix(","), object_pairs_hook=reject_repeated)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
-def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object; raise RepeatedLabelError if a label is repeated."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        label, _ = Counter(label for label, _ in pairs).most_common(1)[0]
-        raise RepeatedLabelError(
-            f"the label {shorten(repr(label))} occurs twice in a JSON object; leave one out"
-        )
-    return members
+def _find_content(data: Any) -> tuple[str, Any] | None:
+    """Return the member of an object that contains a tensor, or None if there is no such object.
 
-
-def _is_wrapper(data: Any) -> bool:
-    """Whether an object contains a tensor under a key, and is not a map of labels."""
+    An object can also be a map of labels, which may be equal to the keys.
+    """
     if not isinstance(data, dict) or not data.keys() <= _WRAPPER_KEYS:
-        return False
+        return None
     keys = [key for key in _CONTENT_KEYS if key in data]
     if not isinstance(data.get("type", ""), str) or len(keys) > 1:
-        return False
-    return _is_content(keys[0], data[keys[0]]) if keys else "type" in data
-
-
-def _is_content(key: str, content: Any) -> bool:
-    """Whether content has the type that belongs to its key, if the key is not a label."""
+        return None
+    if not keys:
+        return ("cells", None) if "type" in data else None
+    key, content = keys[0], data[keys[0]]
     if key == "values":
-        return isinstance(content, list | str)
-    is_list = isinstance(content, list)
-    return isinstance(content, dict) or (is_list and all(isinstance(c, dict) for c in content[:1]))
+        return (key, content) if isinstance(content, list | str) else None
+    first = content[:1] if isinstance(content, list) else [content]
+    return (key, content) if all(isinstance(item, dict) for item in first) else None
 
 
 def _unwrap(header: Header, data: Any) -> tuple[str, Any]:
-    """Return the content of a tensor with or without a wrapper, and its key."""
+    """Return the content of a tensor and its key. Without a wrapper, the content has the key."""
+    member = _find_content(data)
     # A tensor with labels has no values, so "values" is a label.
     is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
-    if _is_wrapper(data) and not is_map:
-        return next(((key, data[key]) for key in _CONTENT_KEYS if key in data), ("cells", None))
+    if member and not is_map:
+        return member
     if isinstance(data, dict):
         return "blocks" if header.indexed else "cells", data
     has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
@@ -264,12 +247,13 @@ def _parse_values(header: Header, values: Any) -> Array:
     # A number of a sparse tensor may be a string.
     if isinstance(values, str) and (header.indexed or not header.mapped):
         return _parse_hex(header, values)
-    flat = _flatten(header, values)
-    if len(flat) != header.cells:
+    array = np.array(values, dtype=object, ndmin=1)
+    if array.shape not in (header.lengths, (header.cells,)):
         raise ValueError(
-            f"{shorten(repr(values))} has {len(flat)} values, and a block of {format_type(header)} "
-            f"has {header.cells}"
+            f"{shorten(repr(values))} has the shape {array.shape}, expected {header.lengths} or "
+            f"{header.cells} flat values for a block of {format_type(header)}"
         )
+    flat = array.ravel().tolist()
     if {float}.issuperset(map(type, flat)):  # much faster
         return np.array(flat)
     return np.array([_parse_number(value) for value in flat])
@@ -290,30 +274,6 @@ def _parse_hex(header: Header, digits: str) -> Array:
         )
     raw = np.frombuffer(bytes.fromhex(digits), dtype=element.stored)
     return element.decode(raw).astype(np.float64)
-
-
-def _flatten(header: Header, values: Any) -> list[Any]:
-    """Return the numbers of a block, which are flat or nested as in its type."""
-    numbers = values if isinstance(values, list) else [values]
-    if not any(isinstance(number, list) for number in numbers):
-        return numbers
-    rows = [values]
-    for length in header.lengths:
-        for row in rows:
-            if not isinstance(row, list) or len(row) != length:
-                raise _nesting_error(header, row, f"a list of {length}")
-        rows = list(chain.from_iterable(rows))
-    for row in rows:
-        if isinstance(row, list):
-            raise _nesting_error(header, row, "a number")
-    return rows
-
-
-def _nesting_error(header: Header, row: Any, expected: str) -> ValueError:
-    return ValueError(
-        f"the row {shorten(repr(row))} is not evenly nested, expected {expected} for "
-        f"{format_type(header)}; nest the values as its sizes, or give them flat"
-    )
 
 
 def _parse_number(value: Any) -> float:
