@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
     KEEP,
@@ -26,10 +27,11 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Pieces
 
-# Ranges with more columns than this are unpacked row by row, others bit by bit.
-_LONG_ROW = 1024
 # Elements that are taken from packed rows at a time.
 _TAKEN = 1 << 20
+
+LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
+"""Words whose first bits are set, by the number of these bits."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +49,38 @@ class Bits(Packed, ReorderingLayout):
     ) -> Array:
         """Reorder rows while they are packed."""
         rows, columns = map(entry_indices, selection.entries)
-        values = self._read_sparse(source, rows, columns)
-        if values is not None:
-            return apply_indexers(values, keys)
+        if self.is_sparse(columns):
+            return apply_indexers(self.read_elements(source, rows, columns), keys)
         row_key, column_key = keys
         first, stop = int(columns[0]), int(columns[-1]) + 1
-        is_range = stop - first == columns.size and not isinstance(column_key, np.ndarray)
-        is_long = columns.size > _LONG_ROW and not self.rows.stride
-        if is_range and is_long and not isinstance(row_key, np.ndarray):
-            return apply_indexers(super().read(source, selection), keys)
-        packed, columns = self._read_packed(source, rows, first, stop), columns - first
+        packed, shift = self.read_packed(source, rows, first, stop)
         if isinstance(row_key, np.ndarray):
             packed, row_key = packed[row_key], KEEP
         if isinstance(column_key, np.ndarray):
             columns, column_key = columns[column_key], KEEP
-        return apply_indexers(packed.unpack(columns), (row_key, column_key))
+        elif columns.size == stop - first:
+            return apply_indexers(unpack(packed, shift, columns.size), (row_key, column_key))
+        return apply_indexers(_take(packed, columns - first + shift), (row_key, column_key))
 
-    def _read_packed(self, source: Source, rows: Integers, first: int, stop: int) -> PackedRows:
-        """Read the bytes of the columns ``[first, stop)``."""
-        firsts = self.rows.find_first_columns(rows)
-        leads, shifts = np.maximum(firsts - first, 0), (first - firsts) % 8
-        raw = np.zeros((rows.size, (stop - first + 14) // 8), dtype=np.uint8)
-        pieces, begins = self.rows.find_pieces(rows, first, stop), (leads + shifts) // 8
-        lengths = pieces.stops - pieces.starts
-        lengths = np.minimum(lengths, raw.shape[1] - begins[: lengths.size])
+    def read_packed(
+        self, source: Source, rows: Integers, first: int, stop: int
+    ) -> tuple[Bytes, int]:
+        """Return packed rows, and the number of their bit for column `first`.
+
+        Columns that are not stored are 0. Bits after the last column are undefined.
+        """
+        pieces = self.rows.find_pieces(rows, first, stop)
+        shift = first % 8 if self.rows.stride else 0
+        width = (shift + stop - first + 63) // 64 * 8
+        packed = np.zeros((rows.size, width), dtype=np.uint8)
         for block, window, positions in pieces.fetch(source):
-            length = int(lengths[block.start])
-            if not leads[block.stop - 1] and (lengths[block] == length).all():
-                raw[block, :length] = gather_uniform(window, positions, length).reshape(-1, length)
-                continue
-            bounds = zip(
-                begins[block].tolist(), positions.tolist(), lengths[block].tolist(), strict=True
-            )
-            for row, (begin, position, length) in zip(raw[block], bounds, strict=True):
-                row[begin : begin + length] = window[position : position + length]
-        return PackedRows(raw, shifts, leads)
-
-    def _fill(self, values: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
-        """Set the stored elements of rows."""
-        bounds = zip(positions.tolist(), pieces.bit.tolist(), pieces.lead.tolist(), strict=True)
-        for row, (position, bit, lead) in zip(values, bounds, strict=True):
-            _unpack_row(row[lead:], window[position:], bit)
+            if self.rows.stride:
+                length = min(width, int(pieces.stops[0] - pieces.starts[0]))
+                raw = gather_uniform(window, positions, length)
+                packed[block, :length] = raw.reshape(-1, length)
+            else:
+                _align(packed[block].view("<u8"), window, positions, pieces[block])
+        return packed, shift
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift the bytes."""
@@ -113,57 +106,43 @@ class Bits(Packed, ReorderingLayout):
         return (1, 8) if self.rows.stride else (1, WHOLE)
 
 
-@dataclass(frozen=True, eq=False)
-class PackedRows:
-    """Rows of bits: column k of a row is bit ``shift + k``, and columns before `lead` are 0."""
-
-    raw: Bytes
-    shifts: Integers
-    leads: Integers
-
-    def __getitem__(self, order: Integers) -> PackedRows:
-        return PackedRows(self.raw[order], self.shifts[order], self.leads[order])
-
-    def unpack(self, columns: Integers) -> Array:
-        """Return the values of columns, in any order."""
-        count = columns.size
-        if int(columns[0]) == 0 and (np.diff(columns) == 1).all():
-            if not self.leads.any() and (self.shifts == self.shifts[0]).all():
-                shift = int(self.shifts[0])
-                bits = np.unpackbits(self.raw, axis=1, count=shift + count, bitorder="little")
-                return bits[:, shift:].view(np.bool_)
-            if count > _LONG_ROW:
-                return self._unpack_rows(count)
-        return self._take(columns)
-
-    def _unpack_rows(self, count: int) -> Array:
-        """Return the first columns of rows with different first columns."""
-        values = np.zeros((len(self.raw), count), dtype=np.bool_)
-        bounds = zip(self.shifts.tolist(), self.leads.tolist(), strict=True)
-        for row, raw, (shift, lead) in zip(values, self.raw, bounds, strict=True):
-            if lead < count:
-                _unpack_row(row[lead:], raw[(shift + lead) // 8 :], (shift + lead) % 8)
-        return values
-
-    def _take(self, columns: Integers) -> Array:
-        """Return columns without unpacking the others."""
-        values = np.zeros((len(self.raw), columns.size), dtype=np.bool_)
-        step = max(1, _TAKEN // columns.size)
-        is_ascending = bool((np.diff(columns) > 0).all())
-        for begin in range(0, len(values), step):
-            shifts = self.shifts[begin : begin + step]
-            lead = self.leads[begin : begin + step].min()
-            skipped = int(np.searchsorted(columns, lead)) if is_ascending else 0
-            for shift in np.unique(shifts).tolist():
-                rows = begin + np.flatnonzero(shifts == shift)
-                bits = columns[skipped:] + shift
-                taken = self.raw[rows].take(bits >> 3, axis=1)
-                taken &= (1 << (bits & 7)).astype(np.uint8)
-                values[rows, skipped:] = taken != 0
-        return values
+def unpack(packed: Bytes, shift: int, count: int) -> Array:
+    """Return `count` columns of packed rows, from bit number `shift` on."""
+    bits = np.unpackbits(packed, axis=1, count=shift + count, bitorder="little")
+    return bits[:, shift:].view(np.bool_)
 
 
-def _unpack_row(values: Array, raw: Bytes, bit: int) -> None:
-    """Set values from bits. The first one is bit number `bit` of the first byte."""
-    stop = bit + values.size
-    values[:] = np.unpackbits(raw[: (stop + 7) // 8], count=stop, bitorder="little")[bit:]
+def _take(packed: Bytes, bits: Integers) -> Array:
+    """Return single bits of packed rows, in any order, without unpacking the others."""
+    values = np.empty((len(packed), bits.size), dtype=np.bool_)
+    step, masks = max(1, _TAKEN // bits.size), (1 << (bits & 7)).astype(np.uint8)
+    for begin in range(0, len(values), step):
+        taken = packed[begin : begin + step].take(bits >> 3, axis=1)
+        taken &= masks
+        np.not_equal(taken, 0, out=values[begin : begin + step])
+    return values
+
+
+def _align(words: NDArray[np.uint64], window: Bytes, positions: Integers, pieces: Pieces) -> None:
+    """Set rows of a triangle. The first selected column becomes bit 0 of the first word."""
+    skipped = int(pieces.lead[0]) // 64
+    words, lead = words[:, skipped:], pieces.lead - 64 * skipped
+    # Begin one bit earlier, because a word cannot be shifted by all of its 64 bits.
+    address = 8 * positions + pieces.bit - lead - 1
+    raw = _gather_padded(window, address >> 3, 8 * words.shape[1] + 8).view("<u8")
+    shift = ((address & 7) + 1).astype(np.uint64)[:, np.newaxis]
+    np.right_shift(raw[:, :-1], shift, out=words)
+    words |= raw[:, 1:] << (np.uint64(64) - shift)
+    # The bits before the first stored column belong to another row.
+    cleared = words[:, : int(lead[-1] + 63) // 64]
+    starts = 64 * np.arange(cleared.shape[1])
+    cleared &= ~LOW_BITS[np.clip(lead[:, np.newaxis] - starts, 0, 64)]
+
+
+def _gather_padded(window: Bytes, starts: Integers, length: int) -> Bytes:
+    """Copy ranges of one length. Bytes outside of the window are 0."""
+    first, stop = int(starts.min()), int(starts.max()) + length
+    before, after = max(-first, 0), max(stop - window.size, 0)
+    if before or after:
+        window, starts = np.pad(window[max(first, 0) : stop], (before, after)), starts - first
+    return gather_uniform(window, starts, length).reshape(-1, length)

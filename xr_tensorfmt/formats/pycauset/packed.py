@@ -101,19 +101,18 @@ class Packed(PartlyStored):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first to the last one, row by row."""
         rows, columns = map(entry_indices, selection.entries)
-        values = self._read_sparse(source, rows, columns)
-        if values is not None:
-            return values
+        if self.is_sparse(columns):
+            return self.read_elements(source, rows, columns)
         first, stop = int(columns[0]), int(columns[-1]) + 1
         values = np.zeros((rows.size, stop - first), dtype=self.dtype)
         pieces = self.rows.find_pieces(rows, first, stop)
         for block, window, positions in pieces.fetch(source):
-            self._fill(values[block], window, positions, pieces[block])
+            self._fill(values[block], window, positions, pieces.lead[block])
         return values if columns.size == stop - first else values.take(columns - first, axis=1)
 
-    def _fill(self, values: Array, window: Bytes, positions: Integers, pieces: Pieces) -> None:
+    def _fill(self, values: Array, window: Bytes, positions: Integers, leads: Integers) -> None:
         """Set the stored elements of rows."""
-        leads, stored, width = pieces.lead, self.element.stored, values.shape[1]
+        stored, width = self.element.stored, values.shape[1]
         if not leads[-1]:
             raw = gather_uniform(window, positions, width * stored.itemsize).view(stored)
             self.element.decode_into(values, raw.reshape(values.shape))
@@ -122,16 +121,17 @@ class Packed(PartlyStored):
             stop = position + (width - lead) * stored.itemsize
             self.element.decode_into(row[lead:], window[position:stop].view(stored))
 
-    def _read_sparse(self, source: Source, rows: Integers, columns: Integers) -> Array | None:
-        """Read elements that are far apart, or not stored; None if the selection has others."""
-        shape = rows.size, columns.size
-        if 0 in shape or self.rows.find_first_columns(rows[:1])[0] > columns[-1]:
-            return np.zeros(shape, dtype=self.dtype)
+    def is_sparse(self, columns: Integers) -> bool:
+        """Return whether columns are far apart, or none."""
+        if not columns.size:
+            return True
         span = int(columns[-1] - columns[0]) + 1
-        if span > 1 and span * self.rows.bits <= 8 * _SPARSE_BYTES * columns.size:
-            return None
-        values = np.empty(shape, dtype=self.dtype)
-        step = max(1, MAX_RUNS // columns.size)
+        return span * self.rows.bits > 8 * _SPARSE_BYTES * columns.size
+
+    def read_elements(self, source: Source, rows: Integers, columns: Integers) -> Array:
+        """Read elements that are far apart, one by one."""
+        values = np.empty((rows.size, columns.size), dtype=self.dtype)
+        step = max(1, MAX_RUNS // max(1, columns.size))
         for begin in range(0, rows.size, step):
             mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
             picked = Packed.read_points(self, source, (mesh[0].ravel(), mesh[1].ravel()))

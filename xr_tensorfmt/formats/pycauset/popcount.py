@@ -19,19 +19,17 @@ from xr_tensorfmt.contract import (
     Integers,
     LazyRead,
     PostIndexer,
-    Selection,
     Source,
     Transposed,
-    entry_from_indices,
     entry_indices,
     get_lazy_read,
 )
-from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
-from xr_tensorfmt.formats.pycauset.rows import Pieces
 
 # Elements unpacked at a time for column sums, one byte per element.
 _UNPACKED = 4 << 20
+_WORD_BYTES = 8
 # Rows summed at a time: the sum of a column fits in a byte.
 _BYTE_ROWS = 255
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
@@ -54,52 +52,34 @@ class BitCounts:
         counts = np.zeros(self.rows.size, dtype=np.int64)
         if not counts.size or self.first == self.stop:
             return counts
-        pieces = self._find_words()
-        used = (self.stop - self.bits.rows.find_first_columns(self.rows[: len(pieces)]) - 1) % 64
+        pieces = self.bits.rows.find_pieces(self.rows, self.first, self.stop, _WORD_BYTES)
+        counted = pieces.bit + self.stop - self.first - pieces.lead
+        lengths = (counted + 63) // 64
         for block, window, positions in pieces.fetch(self.source):
-            begins = (positions - positions[0]) // 8
-            ends = begins + (pieces.stops[block] - pieces.starts[block]) // 8
-            words = window[positions[0] :][: int(ends[-1]) * 8].view("<u8")
+            begins = (positions - positions[0]) // _WORD_BYTES
+            ends = begins + lengths[block]
+            words = window[positions[0] :][: int(ends[-1]) * _WORD_BYTES].view("<u8")
             # Every second sum is of words between two rows, and is dropped.
             bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
             # The smallest type that holds all counts is the quickest.
             narrow = np.min_scalar_type(64 * int((ends - begins).max()))
             counts[block] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
-            # The first and last word may hold bits of other columns. A shift by 64 is undefined,
-            # so that it takes two steps.
-            before, used_in_last = (
-                np.uint64(63) - pieces.bit[block].astype(np.uint64),
-                used[block].astype(np.uint64),
-            )
-            counts[block] -= np.bitwise_count(words[begins] << before << np.uint64(1))
-            counts[block] -= np.bitwise_count(words[ends - 1] >> used_in_last >> np.uint64(1))
+            # The first and last word may hold bits of other columns.
+            before = words[begins] & LOW_BITS[pieces.bit[block]]
+            after = words[ends - 1] & ~LOW_BITS[(counted[block] - 1) % 64 + 1]
+            counts[block] -= np.bitwise_count(before)
+            counts[block] -= np.bitwise_count(after)
         return counts
 
     def count_columns(self) -> Integers:
         """Count the bits of the columns."""
         counts = np.zeros(self.stop - self.first, dtype=np.int64)
         step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
-        for begin in range(0, self.rows.size, step):
-            rows = entry_from_indices(self.rows[begin : begin + step])
-            part = Selection(self.bits.shape, (rows, slice(self.first, self.stop, 1)))
-            bits = self.bits.read(self.source, part).view(np.uint8)
-            counts += bits.sum(axis=0, dtype=np.uint8)
+        for begin in range(0, self.rows.size if counts.size else 0, step):
+            rows = self.rows[begin : begin + step]
+            packed, shift = self.bits.read_packed(self.source, rows, self.first, self.stop)
+            counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
         return counts
-
-    def _find_words(self) -> Pieces:
-        """Return the 64-bit words of the rows. `bit` is the first column's bit of its word."""
-        rows = self.bits.rows
-        firsts = rows.find_first_columns(self.rows)
-        kept = self.rows[: np.searchsorted(firsts, self.stop)]
-        skipped = np.maximum(self.first - firsts[: kept.size], 0)
-        begins = rows.compute_starts(kept)
-        counted = self.stop - firsts[: kept.size]
-        return Pieces(
-            begins + (skipped >> 6) * 8,
-            begins + ((counted + 63) >> 6) * 8,
-            skipped & 63,
-            np.zeros_like(begins),
-        )
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:

@@ -73,22 +73,25 @@ class Rows:
         )
         return starts
 
-    def find_pieces(self, rows: Integers, first: int, stop: int) -> Pieces:
-        """Return the bytes of the columns ``[first, stop)``, without rows that store none."""
+    def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
+        """Return the bytes of the columns ``[first, stop)``, without rows that store none.
+
+        The pieces are whole words of `word` bytes. Whole rows include their padding.
+        """
         firsts = self.find_first_columns(rows)
-        kept = int(np.searchsorted(firsts, stop))
-        rows, firsts = rows[:kept], firsts[:kept]
+        stored = int(np.searchsorted(firsts, stop))
+        rows, firsts = rows[:stored], firsts[:stored]
+        begins, word_bits = self.compute_starts(rows), 8 * word
         skipped = np.maximum(first - firsts, 0) * self.bits
-        begins = self.compute_starts(rows)
-        following = self.compute_starts(rows + 1)
+        stops = begins + -((firsts - stop) * self.bits // word_bits) * word
         if stop == self.columns:
-            stops = following
-        else:
-            # In a triangle, rows begin at different bits. Spare bits give the rows one length.
-            spare = skipped % 8 if self.stride else 7 if self.bits < 8 else 0
-            selected = (stop - np.maximum(firsts, first)) * self.bits
-            stops = np.minimum(begins + skipped // 8 + (selected + spare + 7) // 8, following)
-        return Pieces(begins + skipped // 8, stops, skipped % 8, np.maximum(firsts - first, 0))
+            stops = self.compute_starts(rows + 1)
+        return Pieces(
+            begins + skipped // word_bits * word,
+            stops,
+            skipped % word_bits,
+            np.maximum(firsts - first, 0),
+        )
 
 
 def _count_units(longest: Number, per_unit: int) -> Number:
@@ -101,8 +104,8 @@ def _count_units(longest: Number, per_unit: int) -> Number:
 class Pieces:
     """Byte ranges of rows, sorted and disjoint.
 
-    The first element begins at bit number `bit` of the first byte. `lead` is the number of selected
-    columns before the first stored one.
+    The first element begins at bit number `bit`. `lead` is the number of selected columns before
+    the first stored one.
     """
 
     starts: Integers
@@ -127,8 +130,6 @@ class Pieces:
         while begin < len(self):
             reach = self.starts[begin] + MAX_WINDOW
             stop = max(begin + 1, int(np.searchsorted(self.stops, reach, side="right")))
-            if not self.lead[begin]:
-                stop = min(stop, int(np.searchsorted(self.lead, 0, side="right")))
             part = self[begin:stop]
             window, positions = part.read_window(source)
             step = max(1, _BLOCK // int((part.stops - part.starts).max()))
