@@ -15,7 +15,7 @@ Number = TypeVar("Number", int, Integers)
 # Rows are mapped together if the window is at most this many times longer than their pieces.
 _MAX_WINDOW_RATIO = 16
 # Bytes of rows that are decoded at a time, so that they stay in the cache.
-_BLOCK = 512 << 10
+_BLOCK = 2 << 20
 
 
 @dataclass(frozen=True)
