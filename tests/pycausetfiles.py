@@ -22,12 +22,15 @@ NUMPY_DTYPES = {
 }  # fmt: skip
 """By the name of the data type in a container."""
 
-metadata_values = st.recursive(
+numbers_and_strings = (
     st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
     | st.floats(allow_nan=False)
     | st.text(max_size=9)
-    | st.binary(max_size=9),
+)
+
+metadata_values = st.recursive(
+    numbers_and_strings | st.binary(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=10,
 )

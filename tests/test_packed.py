@@ -24,9 +24,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
 from xr_tensorfmt.formats.pycauset.matrices import (
-    Block,
-    BlockMatrix,
     ComplexPlanes,
     Diagonal,
     Mirrored,

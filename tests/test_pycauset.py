@@ -19,7 +19,7 @@ from tests import pycausetfiles as pf
 from tests.opening import tensor_of
 from tests.pycausetblocks import block_matrix, two_blocks
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.container import decode_map
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
 RNG = np.random.default_rng(7)
 

@@ -61,7 +61,7 @@ FAULTS = (
         " or not all(map(is_count, shape))", "",
     ),
     Fault(
-        "metadata of another type, behind a checksum", "pycauset", "formats.pycauset.spec",
+        "metadata of another type, behind a checksum", "pycauset", "formats.pycauset.metadata",
         "Metadata.get",
         "if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):",
         "if False:",

@@ -1,8 +1,7 @@
 """The container R1: a preamble, two slots, the values, and blocks of metadata.
 
 A slot points to the values and to a block of metadata. To update the metadata, PyCauset appends a
-block and writes the unused slot, so that the other slot stays valid. The metadata are encoded
-as a map of typed values. A tag byte precedes each value.
+block and writes the unused slot, so that the other slot stays valid.
 
 Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 ``python/pycauset/_internal/persistence.py`` of 0.6.1.
@@ -10,8 +9,7 @@ Sources: PyCauset, ``documentation/dev/PyCauset Container Format.md``, and
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from struct import Struct, pack
 from typing import Any, ClassVar
@@ -23,18 +21,17 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     TensorFormatError,
     finding_from_error,
-    shorten,
 )
+from xr_tensorfmt.formats.pycauset.metadata import Metadata, describe_derived, flatten_attrs
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
     HEADER_BYTES,
     MAGIC,
     R1_BIT_ROW_BYTES,
-    TRIANGLES,
     WORD_BYTES,
     Matrix,
-    Metadata,
 )
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 """First bytes: magic number, version 1, little-endian, header size, 0."""
@@ -53,26 +50,6 @@ _BLOCK_VERSIONS = (1, 1)
 
 MAX_METADATA_BYTES = 64 << 20
 """Limit on the size of a metadata block."""
-
-MAX_METADATA_LEVELS = 32
-"""Limit on the nesting of maps and arrays in the metadata."""
-
-MAX_METADATA_VALUES = 1 << 19
-"""Limit on the number of values in the metadata."""
-
-_CAUSAL_SET = "CausalSet"
-_ARGUMENT_PREFIX = "spacetime_"
-
-_BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
-_NUMBERS = {
-    _BOOL: Struct("<?"),
-    _SIGNED: Struct("<q"),
-    _UNSIGNED: Struct("<Q"),
-    _FLOAT: Struct("<d"),
-}
-# Length of a string in bytes, or of a map or array in entries.
-_LENGTH = Struct("<I")
-_KEY_LENGTH = Struct("<H")
 
 
 @dataclass(frozen=True)
@@ -203,111 +180,6 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     return Metadata(values, reader.source.name, start)
 
 
-def encode_map(values: Mapping[str, Any]) -> bytes:
-    """Encode a map. The keys ascend, as in files written by PyCauset."""
-    entries = [
-        _prefix_length(key.encode(), _KEY_LENGTH) + _encode(value)
-        for key, value in sorted(values.items())
-    ]
-    return bytes([_MAP]) + _LENGTH.pack(len(entries)) + b"".join(entries)
-
-
-def _encode(value: Any) -> bytes:
-    if isinstance(value, Mapping):
-        return encode_map(value)
-    if isinstance(value, list):
-        return bytes([_ARRAY]) + _LENGTH.pack(len(value)) + b"".join(map(_encode, value))
-    if isinstance(value, bytes):
-        return bytes([_BYTES]) + _prefix_length(value, _LENGTH)
-    if isinstance(value, str):
-        return bytes([_STRING]) + _prefix_length(value.encode(), _LENGTH)
-    tag = _FLOAT if isinstance(value, float) else _BOOL
-    if not isinstance(value, bool | float):
-        tag = _SIGNED if value < 0 else _UNSIGNED
-    return bytes([tag]) + _NUMBERS[tag].pack(value)
-
-
-def _prefix_length(raw: bytes, length: Struct) -> bytes:
-    return length.pack(len(raw)) + raw
-
-
-def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
-    """Decode a map that fills the encoded bytes. `start` is their offset in the file."""
-    decoder = _Decoder(encoded, path, start)
-    value = decoder.decode()
-    if not isinstance(value, dict):
-        raise decoder.error(f"a value of type {type(value).__name__}", "a map")
-    if decoder.position != len(encoded):
-        raise decoder.error(f"{len(encoded) - decoder.position} more bytes", "the end of the map")
-    return value
-
-
-@dataclass
-class _Decoder:
-    """Decoder of consecutive values. A value takes at least a byte, which bounds the work."""
-
-    encoded: bytes
-    path: str
-    start: int
-    position: int = 0
-    values: int = 0
-
-    def error(self, actual: str, expected: str) -> TensorFormatError:
-        offset, hint = (
-            self.start + self.position,
-            "the metadata block is corrupt; save the file again",
-        )
-        return TensorFormatError(self.path, "the metadata", actual, expected, hint, offset=offset)
-
-    def decode(self, depth: int = 0) -> Any:
-        if depth > MAX_METADATA_LEVELS:
-            actual = f"more than {MAX_METADATA_LEVELS} nested maps and arrays"
-            raise self.error(actual, f"at most {MAX_METADATA_LEVELS}")
-        self.values += 1
-        if self.values > MAX_METADATA_VALUES:
-            raise self.error(
-                f"more than {MAX_METADATA_VALUES} values", f"at most {MAX_METADATA_VALUES}"
-            )
-        (tag,) = self._take(1)
-        if tag in _NUMBERS:
-            return self._decode_number(_NUMBERS[tag])
-        if tag == _STRING:
-            return self._decode_string(_LENGTH)
-        if tag == _BYTES:
-            return self._take(self._decode_number(_LENGTH))
-        if tag == _ARRAY:
-            return [self.decode(depth + 1) for _ in range(self._decode_number(_LENGTH))]
-        if tag == _MAP:
-            return self._decode_map(depth)
-        raise self.error(f"a value of type {tag}", f"a type from {_BOOL} to {_MAP}")
-
-    def _decode_map(self, depth: int) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for _ in range(self._decode_number(_LENGTH)):
-            key = self._decode_string(_KEY_LENGTH)
-            if key in values:
-                raise self.error(f"the key {shorten(repr(key))} twice in a map", "unique keys")
-            values[key] = self.decode(depth + 1)
-        return values
-
-    def _decode_string(self, length: Struct) -> str:
-        raw = self._take(self._decode_number(length))
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            raise self.error(repr(raw[:20]), "a string in UTF-8") from error
-
-    def _decode_number(self, record: Struct) -> Any:
-        return record.unpack(self._take(record.size))[0]
-
-    def _take(self, length: int) -> bytes:
-        taken = self.encoded[self.position : self.position + length]
-        if len(taken) < length:
-            raise self.error(f"{len(taken)} bytes up to the end of the map", f"{length} bytes")
-        self.position += length
-        return taken
-
-
 def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
     """Return the matrix that the metadata describe."""
     view = metadata.get_map("view")
@@ -320,118 +192,14 @@ def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
         rows=matrix.columns if is_swapped else matrix.rows,
         columns=matrix.rows if is_swapped else matrix.columns,
         row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
-        attrs=dict(_flatten_attrs(metadata, view)),
+        attrs=dict(flatten_attrs(metadata, view)),
         encoding={
             "payload_uuid": metadata.get("payload_uuid", str),
             "slot": slot.name,
             "generation": slot.generation,
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
-        derived=tuple(_describe_derived(metadata)),
+        derived=tuple(describe_derived(metadata)),
         payload_length=slot.payload_length,
-        manifest=metadata.get_map("block_manifest") if matrix.matrix_type == BLOCK else None,
+        manifest=metadata.get_map("block_manifest").values if matrix.matrix_type == BLOCK else None,
     )
-
-
-def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
-    layouts = {"DIAGONAL": "raw_diagonal", **dict.fromkeys(TRIANGLES, "raw_triangular")}
-    layout = layouts.get(matrix.matrix_type, "raw_dense")
-    return {
-        "rows": matrix.rows,
-        "cols": matrix.columns,
-        "seed": matrix.seed,
-        "matrix_type": matrix.matrix_type,
-        "data_type": matrix.data_type,
-        "payload_uuid": uuid,
-        "payload_layout": {"kind": layout, "params": {}},
-        "view": {
-            "is_transposed": False,
-            "is_conjugated": False,
-            "scalar": {"real": 1.0, "imag": 0.0},
-        },
-        **_build_causal_set(matrix, attrs),
-    }
-
-
-def _flatten_attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
-    """Yield attributes: numbers and strings, which netCDF can store."""
-    for key in ("object_type", "n"):
-        if key in metadata.values:
-            yield key, _format_value(metadata.values[key])
-    spacetime = metadata.get_map("spacetime")
-    if spacetime.values:
-        yield "spacetime", spacetime.get("type", str)
-        for key, value in spacetime.get("args", dict, {}).items():
-            yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
-    for key, value in metadata.get_map("properties").values.items():
-        yield f"property_{key}", _format_value(value)
-    signature = _build_signature(metadata, view)
-    for key, entry in metadata.get_map("cached").values.items():
-        value = entry.get("value") if isinstance(entry, dict) else None
-        # A map refers to a result in another file.
-        is_here = value is not None and not isinstance(value, dict)
-        if is_here and entry.get("signature") == signature:
-            yield f"cached_{key}", _format_cached(key, value)
-
-
-def _build_causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the metadata of a causal set, empty unless the attributes describe one."""
-    actual = (matrix.matrix_type, attrs.get("object_type"), attrs.get("n"))
-    if actual != ("CAUSAL", _CAUSAL_SET, matrix.rows):
-        return {}
-    keys: dict[str, Any] = {"object_type": _CAUSAL_SET, "n": matrix.rows}
-    if isinstance(attrs.get("spacetime"), str):
-        arguments = {
-            name.removeprefix(_ARGUMENT_PREFIX): value
-            for name, value in attrs.items()
-            if name.startswith(_ARGUMENT_PREFIX) and isinstance(value, int | float | str)
-        }
-        keys["spacetime"] = {"type": attrs["spacetime"], "args": arguments}
-    return keys
-
-
-def _describe_derived(metadata: Metadata) -> Iterator[str]:
-    """Describe metadata that PyCauset trusts. It ignores false properties."""
-    results, properties = (metadata.get_map(key).values for key in ("cached", "properties"))
-    true = [name for name, value in properties.items() if value not in (False, None)]
-    for label, names in (("cached results", results), ("properties", true)):
-        if names:
-            yield f"the {label} {', '.join(map(repr, names))}"
-
-
-def _format_cached(key: str, value: Any) -> Any:
-    """Return a cached result as an attribute. Sums and eigenvalues have an imaginary part."""
-    try:
-        if key == "sum":
-            return format_attribute(complex(*value))
-        if key == "eigenvalues":
-            numbers = [complex(*pair) for pair in value]
-            is_real = not any(number.imag for number in numbers)
-            return [number.real if is_real else str(number) for number in numbers]
-    except (TypeError, ValueError):
-        pass
-    return _format_value(value)
-
-
-def format_attribute(number: complex) -> float | str:
-    """Return a number as an attribute. netCDF has no complex type, so use a string."""
-    number = complex(number)
-    return str(number) if number.imag else number.real
-
-
-def _format_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float | str):
-        return value
-    return json.dumps(value, default=repr)
-
-
-def _build_signature(metadata: Metadata, view: Metadata) -> dict[str, str]:
-    """Return the signature of results that are up to date."""
-    flags = (view.get(key, bool, False) for key in ("is_transposed", "is_conjugated"))
-    transposed, conjugated = map(int, flags)
-    scalar = view.get_scalar("scalar")
-    signature = f"t={transposed};c={conjugated};sr={scalar.real:g};si={scalar.imag:g}"
-    return {"payload_uuid": metadata.get("payload_uuid", str), "view_signature": signature}

@@ -14,13 +14,13 @@ from zipfile import ZipInfo
 
 from xr_tensorfmt.contract import Document, HeaderReader
 from xr_tensorfmt.formats._shared.zip_members import Directory, read_directory, stored_content
+from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
     MAGIC,
     MIN_PAYLOAD_BYTES,
     WORD_BYTES,
     Matrix,
-    Metadata,
 )
 
 MATRIX_TYPES = {

@@ -11,7 +11,6 @@ import numpy as np
 from xr_tensorfmt.contract import (
     MAX_ITEM_BYTES,
     Array,
-    ByteRead,
     Dense,
     Element,
     Elementwise,
@@ -67,12 +66,9 @@ class Scaled(Elementwise):
         with np.errstate(invalid="ignore", over="ignore"):
             if imaginary:
                 scaled = np.multiply(values, self.scalar, dtype=np.complex128)
-            elif values.dtype.kind == "c":
-                scaled = values.astype(np.complex128)
-                scaled.real *= real
-                scaled.imag *= real
             else:
-                scaled = np.multiply(values, real, dtype=np.float64)
+                scaled = np.array(values, dtype=self.dtype, order="C")
+                scaled.view(np.float64)[...] *= real
         if imaginary or not 0 < real < np.inf:
             np.copyto(scaled, 0, where=values == 0)
         return scaled
@@ -289,97 +285,6 @@ class Mirrored(Packed):
         position = int(wrong.argmax())
         mirrored = f"its image {part.full_index(position)[::-1]} requires {image.flat[position]}"
         self.refuse_first(wrong, mirrored, part, values)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Block of a BLOCK matrix: its file, its layout, and its first row and column."""
-
-    source: Source
-    layout: Layout
-    corner: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class BlockMatrix(Layout):
-    """Matrix assembled from blocks in other files."""
-
-    lengths: tuple[int, int]
-    blocks: tuple[Block, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns of all blocks together."""
-        return self.lengths
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Common dtype of the blocks."""
-        return np.result_type(*{block.layout.dtype for block in self.blocks})
-
-    # The check of the format reads the stored elements of the blocks.
-    layout_to_validate = None
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    def extents(self, selection: Selection) -> Extents:
-        """Return no ranges, because the blocks are in other files."""
-        return Extents.none()
-
-    def _select_blocks(
-        self, selection: Selection
-    ) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
-        """Yield the selected blocks, their slices of the values, and their inner selections."""
-        indices = [entry_indices(entry) for entry in selection.entries]
-        for block in self.blocks:
-            shape, parts, entries = block.layout.shape, [], []
-            for axis, low, length in zip(indices, block.corner, shape, strict=True):
-                parts.append(slice(*np.searchsorted(axis, (low, low + length)).tolist()))
-                entries.append(entry_from_indices(axis[parts[-1]] - low))
-            inner = Selection(shape, tuple(entries))
-            if inner.size:
-                yield block, tuple(parts), inner
-
-    def _locate_points(
-        self, points: tuple[Integers, ...]
-    ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
-        """Yield the blocks with points, the numbers of these points, and their inner indices."""
-        for block in self.blocks:
-            moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
-            inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
-            numbers = np.flatnonzero(inside.all(axis=0))
-            if numbers.size:
-                yield block, numbers, tuple(moved[:, numbers])
-
-    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
-        """Return the reads of the selected blocks."""
-        parts = self._select_blocks(selection)
-        return [read for block, _, part in parts for read in block.layout.reads(block.source, part)]
-
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """Return the reads of the blocks with points."""
-        parts = self._locate_points(points)
-        return [
-            read
-            for block, _, inner in parts
-            for read in block.layout.point_reads(block.source, inner)
-        ]
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the selected blocks."""
-        values = np.empty(selection.shape, dtype=self.dtype)
-        for block, slices, part in self._select_blocks(selection):
-            values[slices] = block.layout.read(block.source, part)
-        return values
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the points of the blocks."""
-        values = np.empty(points[0].size, dtype=self.dtype)
-        for block, numbers, inner in self._locate_points(points):
-            values[numbers] = block.layout.read_points(block.source, inner)
-        return values
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import dask.array
 import numpy as np
-from dask.base import tokenize
 from xarray import DataArray
 
 from xr_tensorfmt.contract import (
@@ -39,20 +37,19 @@ _COLUMNS_TASK = 64 << 20
 
 @dataclass(frozen=True)
 class BitCounts:
-    """Rows and a range of columns of a bit matrix, to be counted."""
+    """Counts of the bits in a range of columns."""
 
     source: Source
     bits: Bits
-    rows: Integers
     first: int
     stop: int
 
-    def count_rows(self) -> Integers:
-        """Count the bits of the rows."""
-        counts = np.zeros(self.rows.size, dtype=np.int64)
-        if not counts.size or self.first == self.stop:
+    def count_rows(self, rows: Integers) -> Integers:
+        """Count the bits of rows."""
+        counts = np.zeros(rows.size, dtype=np.int64)
+        if self.first == self.stop:
             return counts
-        pieces = self.bits.rows.find_pieces(self.rows, self.first, self.stop, _WORD_BYTES)
+        pieces = self.bits.rows.find_pieces(rows, self.first, self.stop, _WORD_BYTES)
         counted = pieces.bit + self.stop - self.first - pieces.lead
         lengths = (counted + 63) // 64
         for block, window, positions in pieces.fetch(self.source):
@@ -71,13 +68,13 @@ class BitCounts:
             counts[block] -= np.bitwise_count(after)
         return counts
 
-    def count_columns(self) -> Integers:
-        """Count the bits of the columns."""
-        counts = np.zeros(self.stop - self.first, dtype=np.int64)
+    def count_columns(self, rows: Integers) -> Integers:
+        """Count the bits of the columns in some rows. The result is a matrix with one row."""
+        counts = np.zeros((1, self.stop - self.first), dtype=np.int64)
         step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
-        for begin in range(0, self.rows.size if counts.size else 0, step):
-            rows = self.rows[begin : begin + step]
-            packed, shift = self.bits.read_packed(self.source, rows, self.first, self.stop)
+        for begin in range(0, rows.size if counts.size else 0, step):
+            part = rows[begin : begin + step]
+            packed, shift = self.bits.read_packed(self.source, part, self.first, self.stop)
             counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
         return counts
 
@@ -141,9 +138,11 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     planned = None if lazy_read is None else _plan(lazy_read, axes)
     if planned is None:
         return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
-    counts, kept, post_indexer = planned
-    count = _count_lazily if da.chunks is not None else _count
-    values = count(counts, kept == 1)
+    counts, rows, kept, post_indexer = planned
+    if da.chunks is not None:
+        values = _count_lazily(counts, rows, kept == 1)
+    else:
+        values = counts.count_columns(rows)[0] if kept == 1 else counts.count_rows(rows)
     dims = [name for name in da.dims if name not in counted]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(values.sum() if kept is None else values[post_indexer], coords, dims, da.name)
@@ -151,8 +150,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 
 def _plan(
     lazy_read: LazyRead, counted: list[int]
-) -> tuple[BitCounts, int | None, PostIndexer] | None:
-    """Return the counts to compute, the kept axis, and the key to apply to the counts."""
+) -> tuple[BitCounts, Integers, int | None, PostIndexer] | None:
+    """Return the counts to compute, the rows, the kept axis, and the key to apply to the counts."""
     view = lazy_read.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
@@ -172,37 +171,27 @@ def _plan(
     repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, slice) or columns.step != 1:
         return None
+    counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
     rows = entry_indices(entries[0])
-    counts = BitCounts(lazy_read.source, bits, rows, columns.start, columns.stop)
-    return (counts, kept[0], picks[kept[0]].post_indexer) if kept else (counts, None, KEEP)
+    if not kept:
+        return counts, rows, None, KEEP
+    return counts, rows, kept[0], picks[kept[0]].post_indexer
 
 
-def _count(counts: BitCounts, by_column: bool) -> Any:
-    """Count the bits of columns or rows."""
-    return counts.count_columns() if by_column else counts.count_rows()
-
-
-def _count_lazily(counts: BitCounts, by_column: bool) -> Any:
+def _count_lazily(counts: BitCounts, rows: Integers, by_column: bool) -> Any:
     """Return the counts as a dask array, with a block of rows per task."""
-    rows, width, bits = counts.rows.size, counts.stop - counts.first, counts.bits
-    nbytes = bits.rows.nbytes * rows * width // max(1, prod(bits.shape))
+    bits, width = counts.bits, counts.stop - counts.first
+    nbytes = bits.rows.nbytes * rows.size * width // max(1, prod(bits.shape))
     tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
-    step = max(1, -(-rows // tasks))
-    lengths = tuple(min(step, rows - begin) for begin in range(0, max(1, rows), step))
-    values: Any = dask.array.map_blocks(  # type: ignore[no-untyped-call]
-        partial(_count_block, counts, step, by_column),
-        chunks=((1,) * len(lengths), (width,)) if by_column else (lengths,),
-        name=f"popcount-{tokenize(counts, step, by_column)}",
+    blocks: Any = dask.array.from_array(rows, chunks=max(1, -(-rows.size // tasks)))  # type: ignore[no-untyped-call]
+    if not by_column:
+        return blocks.map_blocks(counts.count_rows, dtype=np.int64, meta=rows[:0])
+    chunks = (1,) * blocks.npartitions, (width,)
+    counted = blocks.map_blocks(
+        counts.count_columns,
+        chunks=chunks,
+        new_axis=1,
         dtype=np.int64,
-        meta=np.empty((0,) * (1 + by_column), dtype=np.int64),
+        meta=rows[:0, np.newaxis],
     )
-    return values.sum(axis=0) if by_column else values
-
-
-def _count_block(
-    counts: BitCounts, step: int, by_column: bool, block_id: tuple[int, ...]
-) -> Integers:
-    """Count the bits of one task. Column counts are a matrix with one row."""
-    begin = block_id[0] * step
-    values: Integers = _count(replace(counts, rows=counts.rows[begin : begin + step]), by_column)
-    return values[np.newaxis] if by_column else values
+    return counted.sum(axis=0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise, product
 from math import prod
 from typing import Any
 
@@ -23,19 +22,24 @@ from xr_tensorfmt.contract import (
     StoredDtype,
     Tensor,
     TensorFormatError,
-    is_file_name,
     name_dims,
     open_sibling,
-    shorten,
     transpose_layout,
 )
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
+from xr_tensorfmt.formats.pycauset.blocks import (
+    MAX_BLOCK_LEVELS,
+    MAX_BLOCKS,
+    Block,
+    BlockEntry,
+    BlockMatrix,
+    read_manifest,
+)
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
     PREAMBLE,
-    format_attribute,
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import (
@@ -43,14 +47,9 @@ from xr_tensorfmt.formats.pycauset.earlier_versions import (
     read_archive,
     read_matrix,
 )
-from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
-from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix, Metadata
-
-MAX_BLOCKS = 4096
-"""Limit on the number of blocks, including nested blocks."""
-
-MAX_BLOCK_LEVELS = 8
-"""Limit on the nesting of blocks."""
+from xr_tensorfmt.formats.pycauset.matrices import Scaled, build_layout
+from xr_tensorfmt.formats.pycauset.metadata import Metadata, format_attribute
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix
 
 _MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
 
@@ -172,7 +171,8 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
     matrix, source = _reader_of_version(reader)(reader), reader.source
     if matrix.manifest is not None:
-        return _open_blocks(source, matrix, matrix.manifest, max_blocks, max_levels)
+        manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
+        return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
         matrix = _with_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
@@ -245,87 +245,41 @@ def _open_blocks(
     source: Source, matrix: Matrix, manifest: Metadata, max_blocks: int, max_levels: int
 ) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
-    version = manifest.get("version", int)
-    if version != 1:
-        raise manifest.error("version", version, "1", "the file is of a newer version")
     files: list[MatrixFile] = []
     blocks: list[Block] = []
-    for entry, (rows, columns) in _get_blocks(manifest, matrix):
+    for entry in read_manifest(manifest, matrix.rows, matrix.columns):
         if not (max_blocks and max_levels):
             actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
             hint = "the files are corrupt or malicious; save the matrix again"
             raise manifest.error("children", actual, "fewer blocks", hint)
-        shape = (rows[1] - rows[0], columns[1] - columns[0])
-        file = _open_block(source, entry, shape, max_blocks - 1, max_levels - 1)
+        file = _open_block(source, entry, max_blocks - 1, max_levels - 1)
         files.append(file)
-        blocks.append(Block(file.source, file.layout, (rows[0], columns[0])))
+        blocks.append(Block(file.source, file.layout, entry.corner))
         max_blocks -= len(file.files)
     layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
-    findings = (*matrix.findings, *_warn_of_rounding(matrix, layout, source.name))
-    return MatrixFile(source, replace(matrix, findings=findings), layout, blocks=tuple(files))
-
-
-def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
-    edges = manifest.get(key, list)
-    ascend = (
-        all(type(edge) is int for edge in edges)
-        and 1 < len(edges) <= MAX_BLOCKS + 1
-        and all(low < high for low, high in pairwise(edges))
-        and (edges[0], edges[-1]) == (0, length)
-    )
-    if not ascend:
-        expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shorten(repr(edges)), expected)
-    return edges
-
-
-def _get_blocks(
-    manifest: Metadata, matrix: Matrix
-) -> Iterator[tuple[Metadata, tuple[tuple[int, int], ...]]]:
-    """Yield the metadata of the blocks with their ranges of rows and columns."""
-    rows = _get_edges(manifest, "row_partitions", matrix.rows)
-    columns = _get_edges(manifest, "col_partitions", matrix.columns)
-    grid, height, width = manifest.get("children", list), len(rows) - 1, len(columns) - 1
-    if [len(row) if isinstance(row, list) else -1 for row in grid] != [width] * height:
-        expected = f"{height} x {width} blocks"
-        raise manifest.error("children", "another grid", expected)
-    for entry, ranges in zip(chain(*grid), product(pairwise(rows), pairwise(columns)), strict=True):
-        values = entry if isinstance(entry, dict) else {}
-        yield replace(manifest, values=values), ranges
-
-
-def _open_block(
-    source: Source, entry: Metadata, shape: tuple[int, int], max_blocks: int, max_levels: int
-) -> MatrixFile:
-    """Open a block, and raise TensorFormatError if it belongs to another matrix."""
-    name = entry.get("path", str)
-    if not is_file_name(name):
-        hint = "blocks must be in the block directory; save the matrix again"
-        raise entry.error("path", repr(name), "a bare file name", hint)
-    location = f"{os.path.basename(source.name)}.blocks/{name}"
-    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
-    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
-    matrix, uuid = block.matrix, entry.get("payload_uuid", str)
-    for field, actual, expected in (
-        ("the metadata key 'payload_uuid'", matrix.encoding.get("payload_uuid"), uuid),
-        ("the shape of a block", block.layout.shape, shape),
-    ):
-        if actual != expected:
-            required = f"{expected!r} as in {source.name}"
-            hint = "the files do not belong together; save that file again"
-            raise TensorFormatError(
-                sibling.name, field, actual, required, hint, offset=matrix.types_offset
-            )
-    return replace(block, source=sibling)  # without the first bytes
-
-
-def _warn_of_rounding(matrix: Matrix, layout: BlockMatrix, path: str) -> Iterator[Finding]:
-    """Warn if 64-bit integers become floating-point numbers because of other blocks."""
-    dtypes = {block.layout.dtype for block in layout.blocks}
-    if layout.dtype.kind in "fc" and dtypes & {np.dtype(np.int64), np.dtype(np.uint64)}:
-        names = ", ".join(sorted(map(str, dtypes)))
+    if layout.rounds_integers:
+        names = ", ".join(sorted(map(str, layout.dtypes)))
         message = (
             f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "
             "open a block by its own path for its exact values"
         )
-        yield Finding(path, matrix.types_offset, "the blocks", message, "warning")
+        finding = Finding(source.name, matrix.types_offset, "the blocks", message, "warning")
+        matrix = replace(matrix, findings=(*matrix.findings, finding))
+    return MatrixFile(source, matrix, layout, blocks=tuple(files))
+
+
+def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: int) -> MatrixFile:
+    """Open a block, and raise TensorFormatError if it belongs to another matrix."""
+    location = f"{os.path.basename(source.name)}.blocks/{entry.name}"
+    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
+    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
+    offset, uuid = block.matrix.types_offset, block.matrix.encoding.get("payload_uuid")
+    for field, actual, expected in (
+        ("the metadata key 'payload_uuid'", uuid, entry.uuid),
+        ("the shape of a block", block.layout.shape, entry.shape),
+    ):
+        if actual != expected:
+            required = f"{expected!r} as in {source.name}"
+            hint = "the files do not belong together; save that file again"
+            raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
+    return replace(block, source=sibling)  # without the first bytes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from zipfile import ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.contract import Boolean, Element, Finding, Plain, TensorFormatError, shorten
+from xr_tensorfmt.contract import Boolean, Element, Finding, Plain
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
@@ -18,8 +18,6 @@ STORAGE_ATTRS = frozenset(
     {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
 )
 """Attributes about the storage of a matrix. A reader sets them for every file."""
-
-Value = TypeVar("Value")
 
 HEADER_BYTES = 4096
 """Header size of versions 1, 2 and R1 in bytes. The values follow."""
@@ -99,77 +97,6 @@ R1_BIT_ROW_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Metadata:
-    """Metadata of a file: values by key, decoded from JSON or from the binary encoding."""
-
-    values: Mapping[str, Any]
-    path: str
-    offset: int
-
-    def error(
-        self,
-        key: str,
-        actual: object,
-        expected: str,
-        hint: str = "the file is corrupt; save it again",
-    ) -> TensorFormatError:
-        """Return an error about the value of a key."""
-        field = f"the metadata key {key!r}"
-        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
-
-    def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
-        """Return the value of a key, or raise TensorFormatError if it has another type."""
-        value = self.values.get(key, default)
-        type_name = f"a value of type {expected.__name__}"
-        if value is None:
-            hint = "the matrix cannot be read without this key; save it again with a newer PyCauset"
-            raise self.error(key, "missing", type_name, hint)
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise self.error(key, shorten(repr(value)), type_name)
-        return value
-
-    def get_length(self, key: str) -> int:
-        """Return a number of rows or columns."""
-        value = self.get(key, int)
-        if value < 0:
-            raise self.error(key, value, "a non-negative integer")
-        return value
-
-    def get_map(self, key: str) -> Metadata:
-        """Return the map of a key, empty if the key is missing."""
-        return Metadata(self.get(key, dict, {}), self.path, self.offset)
-
-    def get_scalar(self, key: str) -> complex:
-        """Return a number, stored as one or as a map of real and imaginary part; default 1."""
-        value = self.values.get(key, 1.0)
-        parts: list[Any] = [value, 0]
-        if isinstance(value, dict):
-            parts = [value.get("real"), value.get("imag")]
-        try:
-            return complex(*(part + 0.0 for part in parts))
-        except (TypeError, OverflowError):
-            expected = "a number, or its real and imaginary parts, in double precision"
-            raise self.error(key, shorten(repr(value)), expected) from None
-
-    def build_matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
-        """Return the matrix. `view` holds scalar, transposition and conjugation."""
-        return Matrix(
-            version=version,
-            matrix_type=self.get("matrix_type", str),
-            data_type=self.get("data_type", str),
-            rows=self.get_length("rows"),
-            columns=self.get_length("cols"),
-            offset=offset,
-            limit=limit,
-            types_offset=self.offset,
-            seed=self.get("seed", int, 0),
-            scalar=view.get_scalar("scalar"),
-            is_transposed=view.get("is_transposed", bool, False),
-            is_conjugated=view.get("is_conjugated", bool, False),
-        )
-
-
-@dataclass(frozen=True)
 class Matrix:
     """Parsed header of a file: a matrix, or a vector with one column.
 
@@ -200,7 +127,7 @@ class Matrix:
     embedded: Any = None
     derived: tuple[str, ...] = ()
     payload_length: int | None = None
-    manifest: Metadata | None = None
+    manifest: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
     min_stop: int = 0
     members: Sequence[ZipInfo] = ()

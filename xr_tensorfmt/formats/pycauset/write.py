@@ -26,9 +26,10 @@ from xr_tensorfmt.contract import (
     encode_metadata,
 )
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.container import build_metadata, pack_container
+from xr_tensorfmt.formats.pycauset.container import pack_container
 from xr_tensorfmt.formats.pycauset.earlier_versions import min_payload_bytes, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import Mirrored, build_layout
+from xr_tensorfmt.formats.pycauset.metadata import build_metadata
 from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
 

@@ -1,0 +1,181 @@
+"""BLOCK matrices: the manifest in the metadata, and the layout of blocks in other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product
+from typing import Any
+
+import numpy as np
+
+from xr_tensorfmt.contract import (
+    Array,
+    ByteRead,
+    Extents,
+    Integers,
+    Layout,
+    Selection,
+    Source,
+    contiguous_chunk,
+    entry_from_indices,
+    entry_indices,
+    is_file_name,
+    shorten,
+)
+from xr_tensorfmt.formats.pycauset.metadata import Metadata
+
+MAX_BLOCKS = 4096
+"""Limit on the number of blocks, including nested blocks."""
+
+MAX_BLOCK_LEVELS = 8
+"""Limit on the nesting of blocks."""
+
+
+@dataclass(frozen=True)
+class BlockEntry:
+    """Block in a manifest: its file name and UUID, its first row and column, and its shape."""
+
+    name: str
+    uuid: str
+    corner: tuple[int, int]
+    shape: tuple[int, int]
+
+
+def read_manifest(manifest: Metadata, rows: int, columns: int) -> Iterator[BlockEntry]:
+    """Yield the blocks of a matrix, row by row."""
+    version = manifest.get("version", int)
+    if version != 1:
+        raise manifest.error("version", version, "1", "the file is of a newer version")
+    row_ranges = list(pairwise(_get_edges(manifest, "row_partitions", rows)))
+    column_ranges = list(pairwise(_get_edges(manifest, "col_partitions", columns)))
+    grid = manifest.get("children", list)
+    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
+    if lengths != [len(column_ranges)] * len(row_ranges):
+        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+        raise manifest.error("children", "another grid", expected)
+    ranges = product(row_ranges, column_ranges)
+    for child, ((top, bottom), (left, right)) in zip(chain(*grid), ranges, strict=True):
+        entry = replace(manifest, values=child if isinstance(child, dict) else {})
+        name = entry.get("path", str)
+        if not is_file_name(name):
+            hint = "blocks must be in the block directory; save the matrix again"
+            raise entry.error("path", repr(name), "a bare file name", hint)
+        uuid = entry.get("payload_uuid", str)
+        yield BlockEntry(name, uuid, (top, left), (bottom - top, right - left))
+
+
+def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
+    edges = manifest.get(key, list)
+    ascend = (
+        all(type(edge) is int for edge in edges)
+        and 1 < len(edges) <= MAX_BLOCKS + 1
+        and all(low < high for low, high in pairwise(edges))
+        and (edges[0], edges[-1]) == (0, length)
+    )
+    if not ascend:
+        expected = f"integers that ascend from 0 to {length}"
+        raise manifest.error(key, shorten(repr(edges)), expected)
+    return edges
+
+
+@dataclass(frozen=True)
+class Block:
+    """Block of a BLOCK matrix: its file, its layout, and its first row and column."""
+
+    source: Source
+    layout: Layout
+    corner: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class BlockMatrix(Layout):
+    """Matrix assembled from blocks in other files."""
+
+    lengths: tuple[int, int]
+    blocks: tuple[Block, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns of all blocks together."""
+        return self.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Common dtype of the blocks."""
+        return np.result_type(*self.dtypes)
+
+    @property
+    def dtypes(self) -> set[np.dtype[Any]]:
+        """dtypes of the blocks."""
+        return {block.layout.dtype for block in self.blocks}
+
+    @property
+    def rounds_integers(self) -> bool:
+        """Whether 64-bit integers become floating-point numbers because of other blocks."""
+        integers = {np.dtype(np.int64), np.dtype(np.uint64)}
+        return self.dtype.kind in "fc" and bool(self.dtypes & integers)
+
+    # The check of the format reads the stored elements of the blocks.
+    layout_to_validate = None
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Whole rows."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
+
+    def extents(self, selection: Selection) -> Extents:
+        """Return no ranges, because the blocks are in other files."""
+        return Extents.none()
+
+    def _select_blocks(
+        self, selection: Selection
+    ) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
+        """Yield the selected blocks, their slices of the values, and their inner selections."""
+        indices = [entry_indices(entry) for entry in selection.entries]
+        for block in self.blocks:
+            shape, parts, entries = block.layout.shape, [], []
+            for axis, low, length in zip(indices, block.corner, shape, strict=True):
+                parts.append(slice(*np.searchsorted(axis, (low, low + length)).tolist()))
+                entries.append(entry_from_indices(axis[parts[-1]] - low))
+            inner = Selection(shape, tuple(entries))
+            if inner.size:
+                yield block, tuple(parts), inner
+
+    def _locate_points(
+        self, points: tuple[Integers, ...]
+    ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
+        """Yield the blocks with points, the numbers of these points, and their inner indices."""
+        for block in self.blocks:
+            moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
+            inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
+            numbers = np.flatnonzero(inside.all(axis=0))
+            if numbers.size:
+                yield block, numbers, tuple(moved[:, numbers])
+
+    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
+        """Return the reads of the selected blocks."""
+        parts = self._select_blocks(selection)
+        return [read for block, _, part in parts for read in block.layout.reads(block.source, part)]
+
+    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
+        """Return the reads of the blocks with points."""
+        parts = self._locate_points(points)
+        return [
+            read
+            for block, _, inner in parts
+            for read in block.layout.point_reads(block.source, inner)
+        ]
+
+    def read(self, source: Source, selection: Selection) -> Array:
+        """Read the selected blocks."""
+        values = np.empty(selection.shape, dtype=self.dtype)
+        for block, slices, part in self._select_blocks(selection):
+            values[slices] = block.layout.read(block.source, part)
+        return values
+
+    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
+        """Read the points of the blocks."""
+        values = np.empty(points[0].size, dtype=self.dtype)
+        for block, numbers, inner in self._locate_points(points):
+            values[numbers] = block.layout.read_points(block.source, inner)
+        return values
