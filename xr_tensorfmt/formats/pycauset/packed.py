@@ -32,8 +32,6 @@ from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
-# Bits that are packed at a time. A value is read once, so that the cache does not matter.
-_BITS_BATCH = 32 << 20
 
 
 class PartlyStored(WritableLayout):
@@ -173,9 +171,8 @@ class Packed(PartlyStored):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Encode batches of rows."""
-        batch = _BITS_BATCH if self.rows.bits == 1 else BATCH_BYTES // values.itemsize
         indices, columns = map(entry_indices, selection.entries)
-        step = max(1, batch // max(1, columns.size))
+        step = max(1, BATCH_BYTES // values.itemsize // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
             entries = (slice(int(rows[0]), int(rows[-1]) + 1, 1), selection.entries[1])
@@ -189,11 +186,6 @@ class Packed(PartlyStored):
         if self.rows.stride:
             return
         rows, columns = map(entry_indices, selection.entries)
-        cuts = np.clip(self.rows.find_first_columns(rows) - columns[0], 0, columns.size)
-        # Columns before the first stored one need no mask.
-        block, corner = slice(0, int(cuts[0])), slice(int(cuts[0]), int(cuts[-1]))
-        below = np.arange(corner.start, corner.stop) < cuts[:, np.newaxis]
-        if values[:, block].any() or np.logical_and(values[:, corner], below).any():
-            wrong = values.astype(np.bool_) & (np.arange(columns.size) < cuts[:, np.newaxis])
-            implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
-            self.refuse_first(wrong, implied, selection, values)
+        wrong = np.logical_and(values, columns < self.rows.find_first_columns(rows)[:, np.newaxis])
+        implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
+        self.refuse_first(wrong, implied, selection, values)
