@@ -149,7 +149,7 @@ def _find_gaps(storage: Storage) -> list[Gap]:
     for symmetry in storage.symmetries:
         start = symmetry.offset + HEADER_BYTES + len(symmetry.pack())
         gaps.append(Gap(start, stops[symmetry.offset], "the padding of a chunk 'SYMMETRY'"))
-    if storage.pairs is None and storage.is_in_chunk:
+    if storage.pairs is None:
         values_stop = storage.offset + storage.nbytes
         gaps.append(Gap(values_stop, storage.stop, "the padding of the chunk 'DENSDATA'"))
     return gaps

@@ -49,12 +49,17 @@ ENTRY = "entry"
 
 @dataclass(frozen=True)
 class Storage:
-    """The parsed header of a file, with the offset and the type of the values."""
+    """The parsed header of a file, with the type of the values and their range of bytes.
+
+    The range includes the padding of a chunk. `pairs` is the number of pairs, or None if all values
+    are stored.
+    """
 
     header: Header
     element: Element
     components: int
     offset: int
+    stop: int
     pairs: int | None = None
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
@@ -64,7 +69,9 @@ class Storage:
     @classmethod
     def raw(cls, header: Header, reader: HeaderReader) -> Storage:
         """Return the storage of values that follow the header directly."""
-        return cls(header, *build_element(header, reader), header.stop)
+        element, components = build_element(header, reader)
+        nbytes = header.total * components * element.stored.itemsize
+        return cls(header, element, components, header.stop, header.stop + nbytes)
 
     @property
     def element_bytes(self) -> int:
@@ -77,23 +84,6 @@ class Storage:
         return self.header.total * self.element_bytes
 
     @property
-    def pair_bytes(self) -> int:
-        """Bytes of a pair of index and value."""
-        return pair_dtype(self.element, self.components).itemsize
-
-    @property
-    def is_in_chunk(self) -> bool:
-        """Whether the values are in a chunk 'DENSDATA'."""
-        return bool(self.chunks) and self.chunks[-1].magic == DENSE_DATA
-
-    @property
-    def stop(self) -> int:
-        """Offset of the first trailing byte."""
-        if self.pairs is not None:
-            return self.offset + self.pairs * self.pair_bytes
-        return self.chunks[-1].stop if self.is_in_chunk else self.offset + self.nbytes
-
-    @property
     def unknown_chunks(self) -> list[Chunk]:
         """Chunks that the format does not define."""
         return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
@@ -101,23 +91,22 @@ class Storage:
 
 def _read_0_9(reader: HeaderReader, header: Header) -> Storage:
     """Find values that follow the header directly, as in version 0.9."""
-    remaining = reader.source.size - header.stop
     candidates = [Storage.raw(candidate, reader) for candidate in _find_candidates(header)]
-    sizes = [candidate.nbytes for candidate in candidates]
     chunk = Chunk.read(reader, header.stop)
-    if chunk is not None and chunk.magic == DENSE_DATA:
-        for storage in candidates:
-            if _fits(reader, chunk, storage.nbytes):
-                return _read_dense(reader, replace(storage, chunks=(chunk,)))
-    if remaining in sizes:
-        return candidates[sizes.index(remaining)]
+    for storage in candidates:
+        if chunk is not None and chunk.magic == DENSE_DATA and _fits(reader, chunk, storage.nbytes):
+            return _read_dense(reader, replace(storage, chunks=(chunk,)))
+    for storage in candidates:
+        if storage.stop == reader.source.size:
+            return storage
     if header.version != VERSION_0_9:
         hint = "the file's size does not fit version 0.9 either"
         raise build_version_error(reader, header.version, hint)
+    remaining, sizes = reader.source.size - header.stop, [storage.nbytes for storage in candidates]
     raise reader.error(
         f"the data of a tensor of shape {header.lengths}",
         f"{remaining} bytes",
-        " or ".join(f"{size} bytes" for size in dict.fromkeys(sizes)),
+        " or ".join(f"{size} bytes" for size in sizes),
         "the file has trailing bytes, or its header is corrupt"
         if remaining > max(sizes)
         else "the file is truncated, or its header is corrupt",
@@ -141,7 +130,7 @@ def _find_candidates(header: Header) -> Iterator[Header]:
 def _read_1_0(reader: HeaderReader, header: Header) -> Storage:
     """Read chunks and find the values after them, as in version 1.0."""
     storage = Storage.raw(header, reader)
-    fits_raw = reader.source.size - header.stop == storage.nbytes
+    fits_raw = reader.source.size == storage.stop
     if fits_raw and not (header.is_index_value or is_chunk(reader, header.stop)):
         message = (
             "missing, but values of exactly the right size follow the header; they are read as in "
@@ -205,7 +194,7 @@ def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
             "the file is truncated; fetch it again",
             chunk.offset,
         )
-    return replace(storage, offset=chunk.content_offset)
+    return replace(storage, offset=chunk.content_offset, stop=chunk.stop)
 
 
 def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
@@ -232,7 +221,9 @@ def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
     """Read the number of pairs, which precedes the pairs."""
     start, total = storage.offset, storage.header.total
     count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
-    room = (reader.source.size - start - COUNT_BYTES) // storage.pair_bytes
+    pair_bytes = pair_dtype(storage.element, storage.components).itemsize
+    offset = start + COUNT_BYTES
+    room = (reader.source.size - offset) // pair_bytes
     if count > min(room, total):
         limit = f"{total} elements of the tensor"
         if room <= total:
@@ -244,7 +235,7 @@ def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
             "the file is truncated or corrupt",
             start,
         )
-    return replace(storage, offset=start + COUNT_BYTES, pairs=count)
+    return replace(storage, offset=offset, stop=offset + count * pair_bytes, pairs=count)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
