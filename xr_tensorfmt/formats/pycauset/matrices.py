@@ -303,20 +303,19 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
 
 def _check_types(matrix: Matrix, path: str) -> None:
     """Raise TensorFormatError if matrix type, data type and shape do not match."""
-    matrix_type, data_type, types = matrix.matrix_type, matrix.data_type, spec.DATA_TYPES
-    actual, expected = f"{matrix.rows} rows and {matrix.columns} columns", ""
-    field = f"the shape of a {matrix_type}"
-    if matrix_type not in types or data_type not in types[matrix_type]:
-        is_supported = matrix_type in types
-        field = f"the data type of a {matrix_type} matrix" if is_supported else "the matrix type"
-        actual = repr(data_type if is_supported else matrix_type)
-        expected = f"one of {', '.join(sorted(types[matrix_type] if is_supported else types))}"
-    elif matrix_type in spec.SQUARE and matrix.rows != matrix.columns:
-        expected = "a square matrix"
-    elif matrix.is_vector and matrix.columns != 1:
-        expected = "one column"
-    elif matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
-        expected = f"more rows than the active index {matrix.seed}"
+    matrix_type, data_type, types = matrix.matrix_type, matrix.data_type, spec.MATRIX_TYPES
+    if matrix_type not in types:
+        field, actual = "the matrix type", repr(matrix_type)
+        expected = f"one of {', '.join(sorted(types))}"
+    elif data_type not in types[matrix_type].data_types:
+        field, actual = f"the data type of a {matrix_type} matrix", repr(data_type)
+        expected = f"one of {', '.join(sorted(types[matrix_type].data_types))}"
+    else:
+        field = f"the shape of a {matrix_type}"
+        actual = f"{matrix.rows} rows and {matrix.columns} columns"
+        expected = spec.find_shape_fault(matrix_type, matrix.rows, matrix.columns)
+        if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
+            expected = f"more rows than the active index {matrix.seed}"
     if expected:
         hint = "the header is corrupt, or of an unsupported version"
         raise TensorFormatError(path, field, actual, expected, hint, offset=matrix.types_offset)
@@ -324,24 +323,21 @@ def _check_types(matrix: Matrix, path: str) -> None:
 
 def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
     """Return the layout of the stored values and their size in bytes."""
-    matrix_type, element, offset = (
-        matrix.matrix_type,
-        spec.ELEMENTS[matrix.data_type],
-        matrix.offset,
-    )
+    element, offset = spec.ELEMENTS[matrix.data_type], matrix.offset
+    properties = spec.MATRIX_TYPES[matrix.matrix_type]
     shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
     # A transposed vector is a matrix with one row.
     is_flat = matrix.is_vector and not matrix.is_transposed
     lengths = shape[1:] if is_flat else shape
-    if matrix_type in ("IDENTITY", "UNIT_VECTOR"):
+    if properties.stored == "none":
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
-    if matrix_type in spec.TRIANGLES or matrix.data_type == spec.BIT:
-        rows, sign = _build_rows(matrix, shape, element), spec.MIRROR_SIGNS.get(matrix_type)
+    if properties.stored == "triangle" or matrix.data_type == spec.BIT:
+        rows = _build_rows(matrix, shape, element)
         layout = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
-        if sign is not None:
-            layout = Mirrored(rows, element, sign)
+        if properties.mirror_sign:
+            layout = Mirrored(rows, element, properties.mirror_sign)
         return OnlyRow(layout) if is_flat else layout, rows.nbytes
-    if matrix_type == "DIAGONAL":
+    if properties.stored == "diagonal":
         dense = Dense(lengths[:1], element, offset)
         return Diagonal(lengths, dense), dense.stop - offset
     if matrix.data_type == spec.COMPLEX_FLOAT16:
@@ -353,7 +349,7 @@ def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
 
 def _build_rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
     bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
-    diagonal = None
-    if matrix.matrix_type in spec.TRIANGLES:
-        diagonal = 0 if matrix.has_diagonal or matrix.matrix_type in spec.MIRROR_SIGNS else 1
+    properties, diagonal = spec.MATRIX_TYPES[matrix.matrix_type], None
+    if properties.stored == "triangle":
+        diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
     return Rows(*shape, bits, matrix.row_bytes, matrix.offset, diagonal)

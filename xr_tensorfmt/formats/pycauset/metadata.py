@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from xr_tensorfmt.contract import TensorFormatError, shorten
-from xr_tensorfmt.formats.pycauset.spec import TRIANGLES, Matrix
+from xr_tensorfmt.formats.pycauset.spec import MATRIX_TYPES, Matrix
 
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT_PREFIX = "spacetime_"
@@ -89,8 +89,8 @@ class Metadata:
 
 def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
-    layouts = {"DIAGONAL": "raw_diagonal", **dict.fromkeys(TRIANGLES, "raw_triangular")}
-    layout = layouts.get(matrix.matrix_type, "raw_dense")
+    layouts = {"triangle": "raw_triangular", "diagonal": "raw_diagonal"}
+    layout = layouts.get(MATRIX_TYPES[matrix.matrix_type].stored, "raw_dense")
     return {
         "rows": matrix.rows,
         "cols": matrix.columns,

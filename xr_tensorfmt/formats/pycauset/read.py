@@ -51,8 +51,6 @@ from xr_tensorfmt.formats.pycauset.matrices import Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import Metadata, format_attribute
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix
 
-_MOSTLY_IMPLIED = ("IDENTITY", "UNIT_VECTOR", "DIAGONAL", spec.BLOCK)
-
 
 @dataclass(frozen=True)
 class MatrixFile:
@@ -77,7 +75,8 @@ class MatrixFile:
     @property
     def is_mostly_implied(self) -> bool:
         """Whether the file may store few of the elements."""
-        return self.matrix.matrix_type in _MOSTLY_IMPLIED
+        matrix_type = spec.MATRIX_TYPES.get(self.matrix.matrix_type)
+        return matrix_type is None or matrix_type.stored in ("diagonal", "none")
 
     @property
     def end(self) -> End:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from zipfile import ZipInfo
 
 import numpy as np
@@ -57,20 +57,39 @@ _REALS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64"})
 _ALL = frozenset({BIT, COMPLEX_FLOAT16, *DTYPES})
 _DOUBLE = frozenset({"FLOAT64"})
 
-DATA_TYPES: Mapping[str, frozenset[str]] = {
-    "CAUSAL": frozenset({BIT}),
-    "TRIANGULAR_INTEGER": _INTEGERS,
-    "TRIANGULAR_FLOAT": _REALS,
-    "DENSE_FLOAT": _ALL,
-    "INTEGER": _INTEGERS,
-    "VECTOR": _ALL,
-    "UNIT_VECTOR": _DOUBLE,
-    "IDENTITY": _DOUBLE,
-    "DIAGONAL": _DOUBLE,
-    "SYMMETRIC": _DOUBLE,
-    "ANTISYMMETRIC": _DOUBLE,
+
+@dataclass(frozen=True)
+class MatrixType:
+    """Properties of a matrix type.
+
+    `stored` is the stored part of the matrix. The lower triangle is the upper one times
+    `mirror_sign`, which is 0 if the lower triangle is zero.
+    """
+
+    data_types: frozenset[str]
+    stored: Literal["all", "triangle", "diagonal", "none"] = "all"
+    mirror_sign: int = 0
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the matrix must be square."""
+        return self.stored in ("triangle", "diagonal")
+
+
+MATRIX_TYPES: Mapping[str, MatrixType] = {
+    "CAUSAL": MatrixType(frozenset({BIT}), "triangle"),
+    "TRIANGULAR_INTEGER": MatrixType(_INTEGERS, "triangle"),
+    "TRIANGULAR_FLOAT": MatrixType(_REALS, "triangle"),
+    "DENSE_FLOAT": MatrixType(_ALL),
+    "INTEGER": MatrixType(_INTEGERS),
+    "VECTOR": MatrixType(_ALL),
+    "UNIT_VECTOR": MatrixType(_DOUBLE, "none"),
+    "IDENTITY": MatrixType(_DOUBLE, "none"),
+    "DIAGONAL": MatrixType(_DOUBLE, "diagonal"),
+    "SYMMETRIC": MatrixType(_DOUBLE, "triangle", 1),
+    "ANTISYMMETRIC": MatrixType(_DOUBLE, "triangle", -1),
 }
-"""Allowed data types by matrix type."""
+"""Matrix types with all values in one file."""
 
 BLOCK = "BLOCK"
 """Matrix type of a file with its values in other files."""
@@ -80,14 +99,15 @@ VECTORS = ("VECTOR", "UNIT_VECTOR")
 NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
 """Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal."""
 
-MIRROR_SIGNS = {"SYMMETRIC": 1, "ANTISYMMETRIC": -1}
-"""Factor of the lower triangle, by matrix type. Only the upper triangle is stored."""
 
-TRIANGLES = ("CAUSAL", *NUMBER_TRIANGLES, *MIRROR_SIGNS)
-"""Matrix types stored as an upper triangle."""
+def find_shape_fault(matrix_type: str, rows: int, columns: int) -> str:
+    """Return what a matrix type requires of the shape, or an empty string if the shape fits."""
+    if matrix_type in VECTORS and columns != 1:
+        return "one column"
+    if MATRIX_TYPES[matrix_type].is_square and rows != columns:
+        return "a square matrix"
+    return ""
 
-SQUARE = (*TRIANGLES, "DIAGONAL")
-"""Matrix types that must be square."""
 
 WORD_BYTES = 8
 """Row alignment of triangles and, before R1, of bits."""

@@ -178,14 +178,14 @@ def _matrix_types(
 
 def _find_mismatch(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
     """Return the reason why a shape does not fit a matrix type, or an empty string."""
-    is_vector, square = matrix_type in spec.VECTORS, shape[0] == shape[-1]
+    is_vector = matrix_type in spec.VECTORS
     fault = ""
     if is_vector != (len(shape) == 1):
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    elif version == "v2" and not square:
+    elif version == "v2" and shape[0] != shape[-1]:
         return f"{_PROGRAMS[version]} has only square matrices; leave out version="
-    elif not square and matrix_type in spec.SQUARE:
-        fault = f"a {matrix_type} matrix must be square"
+    elif not is_vector and (required := spec.find_shape_fault(matrix_type, *shape)):
+        fault = f"{matrix_type} requires {required}"
     elif matrix_type == "UNIT_VECTOR" and not shape[0]:
         fault = "a unit vector must have an element"
     return fault and f"{fault}; leave out matrix_type="
