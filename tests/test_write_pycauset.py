@@ -604,7 +604,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, r"'CAUSE' \(did you mean 'CAUSAL'\?\) is "),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
-        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and CAUSAL requires a square matrix"),
+        (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and CAUSAL requires a square"),
         (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "is float64, and PyCauset's CAUSAL holds on"),
         (np.zeros((2, 2), "f4"), {"matrix_type": "SYMMETRIC"}, "SYMMETRIC holds only float64; cho"),
         (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector must have an element"),

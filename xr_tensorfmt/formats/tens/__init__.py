@@ -47,7 +47,7 @@ class TensFormat(Format):
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
         """Turn the tensor of a file of pairs into its pairs if ``sparse="stored"``."""
-        from xr_tensorfmt.formats.tens.read import select_stored  # noqa: PLC0415
+        from xr_tensorfmt.formats.tens.stored_pairs import select_stored  # noqa: PLC0415
 
         return select_stored(container) if options.sparse == "stored" else container
 

@@ -28,7 +28,6 @@ from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
 from xr_tensorfmt.formats._shared.symmetries import check_symmetry
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
-from xr_tensorfmt.formats.tens.read import Storage
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
     DIMENSION_FLAGS_OFFSET,
@@ -37,6 +36,7 @@ from xr_tensorfmt.formats.tens.spec import (
     Header,
     Offset,
 )
+from xr_tensorfmt.formats.tens.storage import Storage
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 _PAIRS_AT_ONCE = 16 * BLOCK

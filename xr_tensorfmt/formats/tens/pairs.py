@@ -14,7 +14,6 @@ from xr_tensorfmt.contract import (
     Array,
     CachedValue,
     Element,
-    ElementError,
     Extents,
     Integers,
     Layout,
@@ -285,63 +284,3 @@ class Pairs(Layout):
     ) -> TensorFormatError:
         offset = self.offset + number * self.stride
         return TensorFormatError(source.name, field, actual, expected, hint, offset=offset)
-
-
-@dataclass(frozen=True)
-class PairValue(Element):
-    """The value of a stored pair."""
-
-    value: Element
-
-    @property
-    def stored(self) -> np.dtype[Any]:
-        """dtype of the pair."""
-        return pair_dtype(self.value, 1)
-
-    @property
-    def name(self) -> str:
-        """Name of the value's element."""
-        return self.value.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the value."""
-        return self.value.dtype
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Decode the value."""
-        self.value.decode_into(values, raw["value"][..., 0])
-
-
-@dataclass(frozen=True)
-class PairIndex(PairValue):
-    """The index of a stored pair along one dimension."""
-
-    inner: int
-    length: int
-    total: int
-
-    @property
-    def name(self) -> str:
-        """Formula for the index."""
-        return f"index // {self.inner} % {self.length}"
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of an index."""
-        return np.dtype(np.int64)
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Compute the index. Raise an error if the global index is out of bounds."""
-        index = raw["index"].astype(np.uint64)
-        outside = index >= np.uint64(self.total)
-        if outside.any():
-            position = int(np.argmax(outside))
-            raise ElementError(
-                position,
-                f"the global index {int(index.flat[position])}",
-                f"one below {self.total}",
-                "the file is corrupt, or its dimension headers are wrong",
-            )
-        along = index // np.uint64(self.inner) % np.uint64(self.length)
-        np.copyto(values, along, casting="unsafe")

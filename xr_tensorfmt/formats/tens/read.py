@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 from xr_tensorfmt.contract import (
     MAX_FILLED_ELEMENTS,
     Container,
     Dense,
-    Element,
     End,
-    Finding,
     HeaderReader,
     Layout,
     OpenOptions,
@@ -22,227 +17,20 @@ from xr_tensorfmt.contract import (
     column_major,
     name_dims,
 )
-from xr_tensorfmt.formats.tens.chunks import (
-    DEFINED_MAGICS,
-    DENSE_DATA,
-    EMBEDDED,
-    SYMMETRY,
-    Chunk,
-    compute_chunk_size,
-    is_chunk,
-    read_chunks,
-    read_embedded_metadata,
-)
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, PairIndex, Pairs, PairValue, pair_dtype
-from xr_tensorfmt.formats.tens.spec import (
-    FIXED_BYTES,
-    VERSION_0_9,
-    Header,
-    build_element,
-    build_version_error,
-)
-from xr_tensorfmt.formats.tens.symmetries import Symmetry, build_packed_group, format_symmetries
+from xr_tensorfmt.formats.tens.pairs import Pairs
+from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
+from xr_tensorfmt.formats.tens.storage import Storage, find_values
+from xr_tensorfmt.formats.tens.stored_pairs import ENTRY
+from xr_tensorfmt.formats.tens.symmetries import build_packed_group, format_symmetries
 
 COMPONENT = "component"
-ENTRY = "entry"
-
-
-@dataclass(frozen=True)
-class Storage:
-    """The parsed header of a file, with the type of the values and their range of bytes.
-
-    The range includes the padding of a chunk. `pairs` is the number of pairs, or None if all values
-    are stored.
-    """
-
-    header: Header
-    element: Element
-    components: int
-    offset: int
-    stop: int
-    pairs: int | None = None
-    chunks: tuple[Chunk, ...] = ()
-    symmetries: tuple[Symmetry, ...] = ()
-    embedded: bytes | None = None
-    findings: tuple[Finding, ...] = ()
-
-    @classmethod
-    def raw(cls, header: Header, reader: HeaderReader) -> Storage:
-        """Return the storage of values that follow the header directly."""
-        element, components = build_element(header, reader)
-        nbytes = header.total * components * element.stored.itemsize
-        return cls(header, element, components, header.stop, header.stop + nbytes)
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an element."""
-        return self.element.stored.itemsize * self.components
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor."""
-        return self.header.total * self.element_bytes
-
-    @property
-    def unknown_chunks(self) -> list[Chunk]:
-        """Chunks that the format does not define."""
-        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
-
-
-def _read_0_9(reader: HeaderReader, header: Header) -> Storage:
-    """Find values that follow the header directly, as in version 0.9."""
-    candidates = [Storage.raw(candidate, reader) for candidate in _find_candidates(header)]
-    chunk = Chunk.read(reader, header.stop)
-    for storage in candidates:
-        if chunk is not None and chunk.magic == DENSE_DATA and _fits(reader, chunk, storage.nbytes):
-            return _read_dense(reader, replace(storage, chunks=(chunk,)))
-    for storage in candidates:
-        if storage.stop == reader.source.size:
-            return storage
-    if header.version != VERSION_0_9:
-        hint = "the file's size does not fit version 0.9 either"
-        raise build_version_error(reader, header.version, hint)
-    remaining, sizes = reader.source.size - header.stop, [storage.nbytes for storage in candidates]
-    raise reader.error(
-        f"the data of a tensor of shape {header.lengths}",
-        f"{remaining} bytes",
-        " or ".join(f"{size} bytes" for size in sizes),
-        "the file has trailing bytes, or its header is corrupt"
-        if remaining > max(sizes)
-        else "the file is truncated, or its header is corrupt",
-        header.stop,
-    )
-
-
-def _find_candidates(header: Header) -> Iterator[Header]:
-    """Yield the possible meanings of a header.
-
-    cc4s since 2018 and sisi4s state the size of a complex number as the bytes per number.
-    """
-    size = header.bytes_per_number
-    is_complex = (header.number_type, header.numbers) == (b"IEEE", 2)
-    if is_complex and size in (16, 32):
-        yield replace(header, bytes_per_number=size // 2)
-    if not (is_complex and size == 32):
-        yield header
-
-
-def _read_1_0(reader: HeaderReader, header: Header) -> Storage:
-    """Read chunks and find the values after them, as in version 1.0."""
-    storage = Storage.raw(header, reader)
-    fits_raw = reader.source.size == storage.stop
-    if fits_raw and not (header.is_index_value or is_chunk(reader, header.stop)):
-        message = (
-            "missing, but values of exactly the right size follow the header; they are read as in "
-            "version 0.9"
-        )
-        field = "the chunk 'DENSDATA' that version 1.0 demands"
-        finding = Finding(reader.source.name, storage.offset, field, message, "warning")
-        return replace(storage, findings=(finding,))
-    chunks, symmetries, embedded = [], [], None
-    for chunk in read_chunks(reader, header.stop):
-        chunks.append(chunk)
-        if chunk.magic == SYMMETRY:
-            symmetries.append(Symmetry.read(reader, header, chunk))
-        elif chunk.magic == EMBEDDED:
-            embedded = read_embedded_metadata(reader, chunk)
-    storage = replace(
-        storage,
-        offset=chunks[-1].stop if chunks else header.stop,
-        chunks=tuple(chunks),
-        symmetries=tuple(symmetries),
-        embedded=embedded,
-    )
-    if chunks and chunks[-1].magic == DENSE_DATA:
-        _check_not_packed(reader, symmetries)
-        return _read_dense(reader, storage)
-    if header.is_index_value:
-        return _read_pairs(reader, storage)
-    raise reader.error(
-        "the data",
-        f"missing ({reader.source.size - storage.offset} bytes remain)",
-        "a chunk 'DENSDATA'",
-        "the file is truncated or corrupt",
-        storage.offset,
-    )
-
-
-def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
-    """Find the values in the last chunk, DENSDATA, and check its size."""
-    header, chunk = storage.header, storage.chunks[-1]
-    if header.is_index_value:
-        raise reader.error(
-            "a chunk 'DENSDATA'",
-            "in a file whose flags say index-value storage",
-            "one of the two",
-            "the header is corrupt",
-            chunk.offset,
-        )
-    if not _fits(reader, chunk, storage.nbytes):
-        raise reader.error(
-            "the size of chunk 'DENSDATA'",
-            chunk.size,
-            f"{compute_chunk_size(storage.nbytes)} for a tensor of shape {header.lengths}",
-            "the file is corrupt, or its data are packed in a way that the format does not define",
-            chunk.size_offset,
-        )
-    if chunk.stop > reader.source.size:
-        raise reader.error(
-            "the data",
-            f"cut off by the end of the file at byte {reader.source.size}",
-            f"{chunk.size} bytes of chunk 'DENSDATA'",
-            "the file is truncated; fetch it again",
-            chunk.offset,
-        )
-    return replace(storage, offset=chunk.content_offset, stop=chunk.stop)
-
-
-def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
-    """Return whether a chunk has the size of its content. The last chunk may lack padding."""
-    is_last = chunk.stop == reader.source.size
-    return chunk.size == compute_chunk_size(payload) or (
-        is_last and chunk.stop == chunk.content_offset + payload
-    )
-
-
-def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> None:
-    for symmetry in symmetries:
-        if symmetry.packed:
-            raise reader.error(
-                f"the symmetry {str(symmetry)!r}",
-                "packed in a file of sequential values",
-                "index-value storage",
-                "TENS 1.0 does not define the order of such values; write them as pairs",
-                symmetry.offset,
-            )
-
-
-def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
-    """Read the number of pairs, which precedes the pairs."""
-    start, total = storage.offset, storage.header.total
-    count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
-    pair_bytes = pair_dtype(storage.element, storage.components).itemsize
-    offset = start + COUNT_BYTES
-    room = (reader.source.size - offset) // pair_bytes
-    if count > min(room, total):
-        limit = f"{total} elements of the tensor"
-        if room <= total:
-            limit = f"{room} pairs that fit in the file"
-        raise reader.error(
-            "the number of pairs",
-            count,
-            f"at most the {limit}",
-            "the file is truncated or corrupt",
-            start,
-        )
-    return replace(storage, offset=offset, stop=offset + count * pair_bytes, pairs=count)
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
-    header = Header.read(reader)
-    storage = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
+    storage = find_values(reader)
+    header = storage.header
     check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.names)
     for reserved in (COMPONENT, ENTRY):
@@ -290,33 +78,6 @@ def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) 
     is_stored = options.sparse == "stored"
     group = () if is_stored else build_packed_group(reader, header, storage.symmetries)
     return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
-
-
-def select_stored(container: Container) -> Container:
-    """Return the pairs of a file, with a coordinate for the index along each dimension."""
-    storage: Storage = container.parsed
-    header = storage.header
-    (tensor,) = container.tensors
-    names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
-    count, offset = (storage.pairs or 0,), storage.offset
-    coordinates = []
-    for axis, (name, length) in enumerate(zip(names, header.lengths, strict=True)):
-        element = PairIndex(storage.element, prod(header.lengths[:axis]), length, header.total)
-        encoding = {"tensorfmt": {"format": "tens", "axis": axis}}
-        layout = Dense(count, element, offset)
-        coordinates.append(Tensor(name, (ENTRY,), layout, encoding=encoding))
-    # The dimensions are gone, and their coordinates with them.
-    reserved = {ENTRY, *names, *tensor.dims}
-    others = [
-        coordinate
-        for coordinate in container.coordinates
-        if not reserved & {coordinate.name, *coordinate.dims}
-    ]
-    layout = Dense(count, PairValue(storage.element), offset)
-    file_info = {**tensor.encoding["tensorfmt"], "sparse": "stored"}
-    encoding = {**tensor.encoding, "tensorfmt": file_info}
-    values = replace(tensor, dims=(ENTRY,), layout=layout, encoding=encoding)
-    return replace(container, tensors=(values,), coordinates=(*coordinates, *others))
 
 
 def _build_attrs(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:

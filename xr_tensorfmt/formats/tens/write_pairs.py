@@ -32,7 +32,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
-from xr_tensorfmt.formats.tens.read import ENTRY
+from xr_tensorfmt.formats.tens.stored_pairs import ENTRY
 from xr_tensorfmt.formats.tens.write_values import (
     build_header,
     get_file_info,
