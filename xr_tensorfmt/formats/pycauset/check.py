@@ -35,8 +35,9 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_slots,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
+from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.formats.pycauset.read import MatrixFile, default_dims
+from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 

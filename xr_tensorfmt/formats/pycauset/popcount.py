@@ -23,7 +23,7 @@ from xr_tensorfmt.contract import (
     get_lazy_read,
 )
 from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
-from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
+from xr_tensorfmt.formats.pycauset.views import OnlyRow
 
 # Elements unpacked at a time for column sums, one byte per element.
 _UNPACKED = 4 << 20

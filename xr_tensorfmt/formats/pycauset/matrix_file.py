@@ -1,0 +1,203 @@
+"""Open a file of any PyCauset version, and the block files of a BLOCK matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from xr_tensorfmt.contract import (
+    End,
+    Finding,
+    HeaderReader,
+    Layout,
+    Source,
+    TensorFormatError,
+    open_sibling,
+    transpose_layout,
+)
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
+from xr_tensorfmt.formats.pycauset import spec
+from xr_tensorfmt.formats.pycauset.blocks import (
+    MAX_BLOCK_LEVELS,
+    MAX_BLOCKS,
+    Block,
+    BlockEntry,
+    BlockMatrix,
+    read_manifest,
+)
+from xr_tensorfmt.formats.pycauset.container import (
+    BLOCK_MAGIC,
+    METADATA_ALIGNMENT,
+    PREAMBLE,
+    read_container,
+)
+from xr_tensorfmt.formats.pycauset.earlier_versions import (
+    TYPES_OFFSET,
+    read_archive,
+    read_matrix,
+)
+from xr_tensorfmt.formats.pycauset.matrices import build_layout
+from xr_tensorfmt.formats.pycauset.metadata import Metadata
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
+from xr_tensorfmt.formats.pycauset.views import Scaled
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A parsed file: its matrix and the layout of the stored values."""
+
+    source: Source
+    matrix: Matrix
+    stored: Layout
+    payload_bytes: int = 0
+    blocks: tuple[MatrixFile, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the values, transposed, scaled and conjugated."""
+        matrix, layout = self.matrix, self.stored
+        if matrix.is_transposed and not matrix.is_vector:
+            layout = transpose_layout(layout, (1, 0))
+        if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
+            layout = Scaled(layout, matrix.scalar, matrix.is_conjugated)
+        return layout
+
+    @property
+    def is_mostly_implied(self) -> bool:
+        """Whether the file may store few of the elements."""
+        matrix_type = spec.MATRIX_TYPES.get(self.matrix.matrix_type)
+        return matrix_type is None or matrix_type.stored in ("diagonal", "none")
+
+    @property
+    def end(self) -> End:
+        """End of the file."""
+        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
+        return End(self.source, stop, "the matrix")
+
+    @property
+    def files(self) -> tuple[MatrixFile, ...]:
+        """The file and the files of its blocks, including nested blocks."""
+        return (self, *(file for block in self.blocks for file in block.files))
+
+
+def open_file(reader: HeaderReader) -> MatrixFile:
+    """Read the header of a file and the headers of its blocks."""
+    return _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
+
+
+def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
+    matrix, source = _reader_of_version(reader)(reader), reader.source
+    if matrix.manifest is not None:
+        manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
+        return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
+    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
+        matrix = _with_diagonal(reader, matrix, matrix.payload_length)
+    stored, size = build_layout(matrix, source.name)
+    if matrix.offset + size > matrix.limit:
+        raise reader.error(
+            f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
+            f"{matrix.data_type}",
+            f"{max(0, matrix.limit - matrix.offset)} bytes",
+            f"{size} bytes",
+            "the file is truncated, or its header is corrupt; download or save it again",
+            matrix.offset,
+        )
+    return MatrixFile(source, matrix, stored, size)
+
+
+def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
+    head = reader.head
+    if head.startswith(ZIP_MAGIC):
+        return read_archive
+    if head.startswith(PREAMBLE):
+        return read_container
+    if not head.startswith(MAGIC):
+        hint = "it is not a PyCauset file"
+        raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
+    if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
+        return read_matrix
+    if version == 1 and not any(head[TYPES_OFFSET:]):
+        raise reader.error(
+            "the header",
+            "the empty header of a backing store of a PyCauset session",
+            "a saved matrix",
+            "save the matrix with pycauset.save, and open that file",
+            TYPES_OFFSET,
+        )
+    preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
+    raise reader.error(
+        "the version",
+        f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
+        f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
+        "the header is damaged, or of a newer version",
+        len(MAGIC),
+    )
+
+
+_LENGTH_EXCESS = 64
+"""Excess of the payload length in files of PyCauset 0.5.0, in bytes."""
+
+
+def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
+    """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
+    strict, full = (
+        max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)
+        for triangle in (matrix, replace(matrix, has_diagonal=True))
+    )
+    has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)
+    if has_diagonal and strict == full:
+        has_diagonal = any(reader.read_field(matrix.offset, full, "the payload"))
+    elif has_diagonal and length == strict + _LENGTH_EXCESS:
+        # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
+        following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
+        magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != BLOCK_MAGIC
+    encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
+    return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
+
+
+def _open_blocks(
+    source: Source, matrix: Matrix, manifest: Metadata, max_blocks: int, max_levels: int
+) -> MatrixFile:
+    """Open the blocks of a matrix, within the remaining limits."""
+    files: list[MatrixFile] = []
+    blocks: list[Block] = []
+    for entry in read_manifest(manifest, matrix.rows, matrix.columns):
+        if not (max_blocks and max_levels):
+            actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
+            hint = "the files are corrupt or malicious; save the matrix again"
+            raise manifest.error("children", actual, "fewer blocks", hint)
+        file = _open_block(source, entry, max_blocks - 1, max_levels - 1)
+        files.append(file)
+        blocks.append(Block(file.source, file.layout, entry.corner))
+        max_blocks -= len(file.files)
+    layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
+    if layout.rounds_integers:
+        names = ", ".join(sorted(map(str, layout.dtypes)))
+        message = (
+            f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "
+            "open a block by its own path for its exact values"
+        )
+        finding = Finding(source.name, matrix.types_offset, "the blocks", message, "warning")
+        matrix = replace(matrix, findings=(*matrix.findings, finding))
+    return MatrixFile(source, matrix, layout, blocks=tuple(files))
+
+
+def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: int) -> MatrixFile:
+    """Open a block, and raise TensorFormatError if it belongs to another matrix."""
+    location = f"{os.path.basename(source.name)}.blocks/{entry.name}"
+    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
+    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
+    offset, uuid = block.matrix.types_offset, block.matrix.encoding.get("payload_uuid")
+    for field, actual, expected in (
+        ("the metadata key 'payload_uuid'", uuid, entry.uuid),
+        ("the shape of a block", block.layout.shape, entry.shape),
+    ):
+        if actual != expected:
+            required = f"{expected!r} as in {source.name}"
+            hint = "the files do not belong together; save that file again"
+            raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
+    return replace(block, source=sibling)  # without the first bytes
