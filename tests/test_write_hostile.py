@@ -80,17 +80,6 @@ def test_what_no_computer_can_address_is_refused(tmp_path: Path, name: str, shap
         WRITERS[name](huge, tmp_path / f"a.{name}")
 
 
-def test_links_in_a_circle_stay(tmp_path: Path) -> None:
-    first, second = tmp_path / "1.tens", tmp_path / "2.tens"
-    first.symlink_to(second)
-    second.symlink_to(first)
-    with pytest.raises(OSError, match="symbolic links form a loop"):
-        to_tens(matrix(np.ones((2, 3))), first)
-    assert first.is_symlink()
-    assert second.is_symlink()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 OWN_KEYWORDS = {
     "tens": " and sparse and symmetries and version",
     "mag": " and version",

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EACCES, EINVAL, ELOOP, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
+from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE
@@ -25,8 +25,6 @@ def build_exists_error(path: str) -> FileExistsError:
 def resolve_target(path: str, *, replace: bool) -> str:
     """Resolve symbolic links; raise OSError if the file cannot be written or replaced."""
     target = os.path.realpath(path)
-    if os.path.islink(target):
-        raise OSError(ELOOP, "its symbolic links form a loop", path)
     directory = os.path.dirname(target)
     if os.path.isdir(target):
         raise IsADirectoryError(f"{path} is a directory; give the name of a file")
@@ -49,11 +47,12 @@ def check_writable(path: str) -> None:
         mode = stat.S_IMODE(os.stat(path).st_mode)
     except FileNotFoundError:
         return
-    if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
-        raise OSError(EROFS, "its file system is read-only; write to another directory", path)
     # Root may write to any file, but the mode shows the intention of the owner.
     if not mode & _WRITE_BITS or not os.access(path, os.W_OK):
-        reason = f"it is write-protected (mode {mode:04o}); make it writable, or remove it"
+        reason = (
+            f"the file (mode {mode:04o}) or its file system is write-protected; make it writable, "
+            "or write to another path"
+        )
         raise PermissionError(EACCES, reason, path)
 
 
@@ -67,7 +66,7 @@ _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
 
 
 @contextmanager
-def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = _PRIVATE_MODE) -> Iterator[int]:
+def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = 0) -> Iterator[int]:
     """Open a file descriptor, by default for reading and writing an existing file."""
     # Without this flag, Windows converts line endings.
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), mode)
@@ -98,10 +97,10 @@ def write_batches(path: str, batches: Iterator[Encoded]) -> None:
 def _split_batches(batches: Iterator[Encoded]) -> Iterator[tuple[int, memoryview]]:
     """Yield contiguous bytes and their offsets."""
     for extents, data in batches:
-        buffer, position = data.data, 0
+        buffer = data.data
         for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
-            yield start, buffer[position : position + length]
-            position += length
+            yield start, buffer[:length]
+            buffer = buffer[length:]
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
@@ -116,23 +115,11 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
         offset += count
 
 
-def _get_mode(target: str, path: str) -> int:
-    """Return the mode of the replaced file, or the default mode of new files."""
-    with suppress(FileNotFoundError):
-        return stat.S_IMODE(os.stat(target).st_mode)
-    # The default depends on the umask and on the access control list of the directory.
-    probe = unfinished_path(os.path.join(os.path.dirname(path), os.path.basename(target)))
-    with open_descriptor(probe, _CREATE, _DEFAULT_MODE) as descriptor:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    os.unlink(probe)
-    return mode
-
-
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    Until then only its owner can read it, since other users may share the directory.
+    If there is a target, only the owner can read the unfinished file.
     """
 
     target: str
@@ -155,7 +142,8 @@ class AtomicFile:
 
     def create(self) -> Self:
         """Create the unfinished file at `path`."""
-        with self._add_hint(discard=True), open_descriptor(self.path, _CREATE) as descriptor:
+        mode = _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
+        with self._add_hint(discard=True), open_descriptor(self.path, _CREATE, mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
@@ -175,8 +163,8 @@ class AtomicFile:
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
-            with suppress(OSError):  # file systems without modes
-                os.chmod(self.path, _get_mode(self.target, self.path))
+            with suppress(OSError):  # the target is new, or the file system has no modes
+                os.chmod(self.path, stat.S_IMODE(os.stat(self.target).st_mode))
 
     def publish(self) -> None:
         """Rename the complete file to the target."""
