@@ -28,7 +28,7 @@ MODULES = {
     "cluster": {"test_remote_clusters", "test_write_clusters"},
     "store": {
         "test_clouds", "test_object_stores", "test_remote", "test_remote_caches",
-        "test_remote_faults", "test_remote_secrets", "test_remote_troubles", "test_virtual",
+        "test_remote_faults", "test_remote_secrets", "test_remote_versions", "test_virtual",
         "test_write_remote",
     },
     "docs": {

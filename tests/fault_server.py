@@ -10,6 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.client import HTTPConnection
 from threading import Condition, Event
 from typing import Any
@@ -189,6 +190,24 @@ def truncated(handler: FaultHandler) -> None:
     handler.answer(206, kept[start:], headers=span | handler.version(content))
 
 
+def short_range(handler: FaultHandler) -> None:
+    """Send a byte less, and say so."""
+    content, start, stop = handler.span
+    handler.partial(content, start, stop - 1)
+
+
+def no_content_range(handler: FaultHandler) -> None:
+    content, start, stop = handler.span
+    handler.answer(206, content[start:stop], headers=handler.version(content))
+
+
+def too_long(handler: FaultHandler) -> None:
+    """Say that the range is right, and send more."""
+    content, start, stop = handler.span
+    span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
+    handler.answer(206, content[start:] + content, headers=span | handler.version(content))
+
+
 class Plain(AbstractFileSystem):
     """A file system without coroutines, such as SFTP; it knows nothing of xr_tensorfmt."""
 
@@ -250,20 +269,24 @@ def by_calls(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return name, {"fs": Plain(server.url)}
 
 
-ONCE = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
+PAUSES = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)}
+SETTINGS = {
+    "client_options": {"allow_http": True},
+    "retry_config": {"max_retries": 2, "backoff": PAUSES},
+}
 
 
 def by_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     from obstore.store import S3Store  # noqa: PLC0415
 
     bucket, _, key = name.partition("/")
-    return key, {"fs": S3Store(bucket, endpoint=server.url, skip_signature=True, **ONCE)}
+    return key, {"fs": S3Store(bucket, endpoint=server.url, skip_signature=True, **SETTINGS)}
 
 
 def by_obstore_over_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     from obstore.store import HTTPStore  # noqa: PLC0415
 
-    return name, {"fs": HTTPStore(server.url, **ONCE)}
+    return name, {"fs": HTTPStore(server.url, **SETTINGS)}
 
 
 Way = Callable[[FaultServer, str], tuple[str, dict[str, Any]]]

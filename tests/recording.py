@@ -20,7 +20,7 @@ class LoggingSource(Source):
     def read_field(self, start: int, length: int) -> bytes: ...
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         def fill(start: int, buffer: memoryview) -> int:
             self.requests.append((start, len(buffer)))
             piece = self.read_field(start, len(buffer))

@@ -97,12 +97,12 @@ def test_while_a_thread_reads_a_file_object() -> None:
     source = FileObject(BytesIO(bytes(8)))
 
     def reading(pause: Callable[[], None]) -> None:
-        with source.opened():
+        with source.open():
             pause()
 
     def read() -> bool:
         buffer = np.empty(8, np.uint8)
-        with source.opened() as fill:
+        with source.open() as fill:
             return fill(0, buffer.data) == 8
 
     with in_a_thread(reading):

@@ -103,7 +103,7 @@ def test_python_calls_what_is_registered_before_it_joins_threads() -> None:
         def wait():
             started.set()
             try:
-                threads.wait_for_first([threads.Future()])
+                threads.wait_for_result(threads.Future())
             except RuntimeError as error:
                 print(error)
 

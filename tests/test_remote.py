@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -14,17 +16,21 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
+from tests.opening import tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import MAX_REQUESTS
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, run_all
 
 MIB = 1 << 20
 
@@ -353,7 +359,7 @@ def test_guessing_asks_no_store(store: Store) -> None:
 
 
 def test_a_source_is_equal_to_its_copy_and_small() -> None:
-    source = RemoteFile(Location("memory://x", MemoryStore().fs, "/x"), 5, Version("etag"))
+    source = RemoteFile(Location("memory://x", MemoryStore().fs, "/x"), 5, Version(5, "etag"))
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source
     assert len(pickle.dumps(source)) < 500
@@ -397,3 +403,150 @@ def test_labels_of_unequal_length_are_fetched_once(
         assert http.log.fetched == fetched
     assert pickle.loads(pickle.dumps(ds)).x.values.tolist() == ds.x.values.tolist()
     assert ds.tensor[2_345, ..., 3] == values[2_345, 3]
+
+
+def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
+    values = np.zeros(4 * MIB)
+
+    def last_part(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        if stop == len(content):
+            handler.answer(500, b"out of order")
+        return stop == len(content)
+
+    tensor = tensor_of(http.put("part", tf.version_0_9(values)))
+    http.trouble = last_part
+    with pytest.raises(OSError, match="the server answered 500"):
+        tensor.values  # noqa: B018
+
+
+def test_what_is_not_there_is_a_missing_file(http: HttpStore, s3: S3Store) -> None:
+    s3.put("there", b"")
+    with pytest.raises(FileNotFoundError):
+        tensor_of(f"{http.url}/missing")
+    with pytest.raises(FileNotFoundError):
+        tensor_of("s3://bucket/missing", storage_options=s3.options)
+    with pytest.raises(FileNotFoundError):
+        tensor_of("memory://missing")
+
+
+def test_a_folder_is_refused() -> None:
+    MemoryFileSystem().pipe_file("/folder/x", b"TENS")
+    with pytest.raises((IsADirectoryError, FileNotFoundError)):
+        tensor_of("memory://folder")
+
+
+def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.bin"
+    path.write_bytes(tf.version_0_9(numbers()))
+    for file, keywords in (
+        (f"file://{path}", {}),
+        (fsspec.open(str(path)), {}),
+        (str(path), {"fs": fsspec.filesystem("file")}),
+    ):
+        tensor = tensor_of(file, **keywords)
+        np.testing.assert_array_equal(tensor, numbers())
+        (tensor, _) = unwrap(tensor_of(file, **keywords).variable)
+        assert isinstance(tensor.source, LocalFile)
+
+
+@pytest.mark.parametrize(
+    ("file", "keywords", "error", "words"),
+    [
+        ("/a", {"storage_options": {"anon": True}}, ValueError, "storage_options= applies to URLs"),
+        ("memory://a", {"storage_options": "anon"}, TypeError, "must be a mapping .*, not a str"),
+        (
+            "/a",
+            {"fs": "s3"},
+            TypeError,
+            "fs= must be a file system of fsspec or a store of obstore, not a str",
+        ),
+        (b"TENS", {"fs": MemoryFileSystem()}, TypeError, "needs the path of a file in it"),
+        ("nowhere://a", {}, ValueError, "Protocol not known: nowhere"),
+        ("memory://a", {"io": "fast"}, ValueError, "io='fast' is not one of"),
+        (
+            "/a",
+            {"fs": MemoryFileSystem(), "storage_options": {"a": 1}},
+            ValueError,
+            "already has a file system",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(file, keywords, error, words) -> None:
+    with pytest.raises(error, match=words):
+        xr.open_dataset(file, engine="tensorfmt", **keywords)
+
+
+def test_compressed_open_files_are_refused() -> None:
+    MemoryFileSystem().pipe_file("/t.gz", b"x")
+    with pytest.raises(ValueError, match=r"is compressed \(gzip\).* decompress it first"):
+        tensor_of(fsspec.open("memory://t.gz", compression="gzip"))
+
+
+def test_asynchronous_file_systems_are_refused(http: HttpStore) -> None:
+    fs = fsspec.filesystem("http", asynchronous=True)
+    with pytest.raises(ValueError, match="asynchronous=True"):
+        tensor_of(f"{http.url}/x", fs=fs)
+
+
+def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None:
+    class Silent(MemoryFileSystem):
+        def info(self, path: str, **_: Any) -> dict[str, Any]:
+            return {"name": path, "size": None, "type": "file"}
+
+    fs = Silent(skip_instance_cache=True)
+    fs.pipe_file("/t", FILES["tens-0.9"]())
+    with pytest.raises(ValueError, match="does not report the size of the object"):
+        tensor_of("/t", fs=fs)
+
+
+def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
+    url = http.put("threads", tf.version_0_9(numbers()))
+    tensor = tensor_of(url)
+    picks = xr.DataArray(np.arange(40) % 7, dims="p")
+    expected = numbers()[:, np.arange(40) % 7, np.arange(40) % 7]
+
+    def read(_: int) -> bool:
+        return bool((tensor.isel(b=picks, c=picks).values.T == expected.T).all())
+
+    with ThreadPoolExecutor(40) as threads:
+        assert all(threads.map(read, range(40)))
+
+
+def test_calls_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    def start(number: int) -> Future[None]:
+        future: Future[None] = Future()
+        if number == 3:
+            future.set_exception(KeyError(number))
+        else:
+            future.set_result(None)
+        return future
+
+    with pytest.raises(KeyError):
+        run_all(start, items())
+    assert len(taken) <= 4 + 2 * MAX_REQUESTS
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_reads_with_threads_of_its_own(http: HttpStore) -> None:
+    tensor = tensor_of(http.put("fork", tf.version_0_9(numbers())))
+    tensor[0].values  # noqa: B018  # threads and connections are there
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, pickle.dumps(float(tensor.values.sum())))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    assert pickle.loads(answer) == float(tensor.values.sum())

@@ -125,10 +125,7 @@ def written_over(path: Path) -> None:
         file.write(bytes(len(CONTENT)))
 
 
-@pytest.mark.parametrize("advice", [windows._POPULATE_WRITE, 9999])  # of today, of no system
-def test_a_window_that_is_detached_keeps_its_bytes(path: Path, monkeypatch, advice: int) -> None:
-    monkeypatch.setattr(windows, "_POPULATE_WRITE", advice)
-    monkeypatch.setattr(windows, "MAX_WINDOW", 3 * mmap.PAGESIZE)  # done in steps
+def test_a_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
     source = LocalFile.from_path(path)
     whole = source.read(Extents.single(0, 1 << 20))
     part = source.read(Extents.single(10_000, 900_000))
@@ -158,15 +155,6 @@ def test_windows_of_another_file_stay_attached(path: Path) -> None:
     other.write_bytes(CONTENT)
     windows.detach(other.stat())
     assert isinstance(owner(LocalFile.from_path(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports what it cannot copy")
-def test_a_window_over_a_file_that_was_cut_cannot_be_detached(path: Path) -> None:
-    whole = LocalFile.from_path(path).read(Extents.single(0, 1 << 20))
-    os.truncate(path, 0)
-    with pytest.raises(OSError, match="Bad address"):
-        windows.detach(path.stat())
-    assert whole.size == 1 << 20
 
 
 def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
@@ -304,9 +292,7 @@ def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        IsADirectoryError, match="is a directory without files; pass the path of a file"
-    ):
+    with pytest.raises(IsADirectoryError, match="is a directory; pass the path of a file in it"):
         LocalFile.from_path(tmp_path)
 
 
@@ -388,16 +374,11 @@ def test_text_and_pipes_are_refused(path: Path) -> None:
     os.close(writing)
 
 
-def test_pipes_and_devices_are_refused_and_do_not_hang(path: Path, tmp_path: Path) -> None:
-    source = LocalFile.from_path(path)
+def test_pipes_and_devices_are_refused_and_do_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(OSError, match="is not a regular file"):
             LocalFile.from_path(name)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(SourceChangedError):
-        source.read(Extents.single(0, 1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -440,9 +421,3 @@ def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> N
     before = faults()
     source.read(Extents.uniform(starts, 8))
     assert faults() - before < 100
-
-
-def test_a_file_beside_it_with_too_long_a_name_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"a")
-    with pytest.raises(FileNotFoundError, match="the file name is too long"):
-        LocalFile.from_path(tmp_path / "a").sibling("x" * 300)

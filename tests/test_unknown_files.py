@@ -93,12 +93,8 @@ def test_no_such_file_is_claimed(tmp_path: Path) -> None:
         assert not engine.guess_can_open(str(tmp_path / name)), name
 
 
-def test_a_directory_says_what_is_in_it(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match=r"is a directory without files"):
-        opened(tmp_path)
-    for name in "dcba":
-        (tmp_path / f"{name}.mag").touch()
-    with pytest.raises(IsADirectoryError, match=r"such as 'a.mag', 'b.mag', 'c.mag'$"):
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match=r"is a directory; pass the path"):
         opened(tmp_path)
 
 
@@ -110,12 +106,6 @@ def test_a_pattern_is_told_from_a_name(tmp_path: Path) -> None:
         opened(tmp_path / "b.mag")
     to_file(xr.DataArray(np.ones(3, "f4"), dims="x"), tmp_path / "[1].mag")
     assert opened(tmp_path / "[1].mag").sizes == {"x": 3}
-
-
-def test_a_zarr_store_says_so(tmp_path: Path) -> None:
-    (tmp_path / "zarr.json").touch()
-    with pytest.raises(IsADirectoryError, match=r"is a zarr store; .*engine='zarr'"):
-        opened(tmp_path)
 
 
 def test_a_compressed_file_of_a_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:

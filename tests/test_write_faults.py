@@ -29,7 +29,7 @@ from xr_tensorfmt.writing import upload
 
 MIB = 1 << 20
 OLD = b"old"
-UNCHANGED = "the target is unchanged"
+UNCERTAIN = "the target is unchanged unless the upload was complete"
 
 OPERATIONS: dict[str, tuple[str, str]] = {
     "put": ("PUT", ""),
@@ -140,7 +140,7 @@ def test_a_fault_that_lasts(
     else:
         assert isinstance(failure, error)
         assert failure.filename == url
-        assert (UNCHANGED in said(failure)) == (not is_new)
+        assert UNCERTAIN in said(failure)
     # Of an upload whose beginning was never confirmed nothing is known that could end it.
     if (kind, operation) != ("lost answer", "create"):
         assert bucket.list_multipart_uploads("bucket") == []
@@ -176,9 +176,8 @@ def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str
 def test_whose_object_the_second_attempt_finds_is_not_known(s3: S3Store, bucket: Any) -> None:
     url, data = "s3://bucket/new.mag", dataset("put")
     s3.fault = Faults("put", "lost answer", times=1)
-    with pytest.raises(FileExistsError, match="may have been replaced") as caught:
+    with pytest.raises(FileExistsError, match=f"exists already; .*; {UNCERTAIN}"):
         to_mag(data, url, storage_options=impatient(s3), mode="x")
-    assert UNCHANGED not in said(caught.value)
     xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
 
 
@@ -187,7 +186,7 @@ def test_a_fault_of_the_abort_leaves_the_old_object(s3: S3Store, bucket: Any, ki
     url = s3.put("x.mag", OLD)
     refused, fault = Faults("complete", "403 AccessDenied"), Faults("abort", kind)
     s3.fault = lambda environ, answer: refused(environ, lambda: fault(environ, answer))
-    with pytest.raises(OSError, match=UNCHANGED):
+    with pytest.raises(OSError, match=UNCERTAIN):
         to_mag(dataset("abort"), url, storage_options=impatient(s3))
     fault.released.set()
     healthy(s3)
@@ -204,7 +203,7 @@ def test_a_store_that_takes_no_bytes_is_given_up(
     s3.fault = faults = Faults("part", "deaf")
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
-        pytest.raises(TimeoutError, match=f"accepted no bytes for 1 s; {UNCHANGED}") as caught,
+        pytest.raises(TimeoutError, match=f"accepted no bytes for 1 s; {UNCERTAIN}") as caught,
     ):
         WAYS[way](dataset("part"), url, storage_options=impatient(s3))
     assert caught.value.filename == url
@@ -212,19 +211,6 @@ def test_a_store_that_takes_no_bytes_is_given_up(
     healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert not list(tmp_path.iterdir())
-
-
-def test_a_store_that_cannot_be_asked_is_no_proof(s3: S3Store, bucket: Any) -> None:
-    url = s3.put("x.mag", OLD)
-    faults = Faults("complete", "lost answer")
-
-    def gone(environ: dict, answer: Any) -> Any:
-        return None if faults.seen else faults(environ, answer)
-
-    s3.fault = gone
-    with pytest.raises(OSError, match="may have been replaced") as caught:
-        to_mag(dataset("complete"), url, storage_options=impatient(s3))
-    assert UNCHANGED not in said(caught.value)
 
 
 WRITES = """
@@ -294,11 +280,15 @@ def test_a_signal_in_a_stalled_upload_ends_it(
         assert process.returncode != 0
         if way == "now":
             assert "KeyboardInterrupt" in said.decode()
-            assert f"s3://bucket/x.mag was cancelled; {UNCHANGED}" in said.decode()
+            assert f"s3://bucket/x.mag was cancelled; {UNCERTAIN}" in said.decode()
         assert bucket.list_multipart_uploads("bucket") == []
     healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert os.listdir(tmp_path) == ["source.mag"]
+
+
+WHOLE = 4496
+"""Bytes of the object that is written."""
 
 
 class LosesAnswers(MemoryFileSystem):
@@ -308,46 +298,22 @@ class LosesAnswers(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     moves = True
-    version: ClassVar[dict[str, str]] = {}
 
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         if self.moves:
             super().mv(path1, path2)
         raise TimeoutError(ETIMEDOUT, "no answer")
 
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        info = super().info(path)
-        return {name: info[name] for name in ("name", "size", "type")} | self.version
 
-
-UNKNOWN = "the object may have been replaced; check it before"
-WHOLE = 4496
-"""Bytes of the object that is written."""
-
-
-@pytest.mark.parametrize(
-    ("moves", "size", "version", "words"),
-    [
-        (True, 3, {}, UNKNOWN),
-        (True, WHOLE, {}, UNKNOWN),
-        (False, 3, {}, UNCHANGED),
-        # Nothing shows that it is not the one that was sent.
-        (False, WHOLE, {}, UNKNOWN),
-        (False, WHOLE, {"mtime": "noon"}, UNKNOWN),
-        (False, WHOLE, {"ETag": "a"}, UNCHANGED),
-    ],
-)
-def test_a_move_without_an_answer(
-    moves: bool, size: int, version: dict[str, str], words: str
-) -> None:
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_move_without_an_answer(moves: bool) -> None:
     fs = LosesAnswers()
-    fs.pipe_file("/bucket/x.mag", bytes(size))
-    fs.moves, fs.version = moves, version
-    with pytest.raises(TimeoutError, match=f"no answer; {words}") as caught:
+    fs.pipe_file("/bucket/x.mag", OLD)
+    fs.moves = moves
+    with pytest.raises(TimeoutError, match=f"no answer; {UNCERTAIN}"):
         to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
-    assert (UNCHANGED in said(caught.value)) == (words == UNCHANGED)
     assert fs.find("/bucket") == ["/bucket/x.mag"]
-    assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else size)
+    assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else len(OLD))
 
 
 class TakesNoBytes(MemoryFileSystem):
@@ -364,7 +330,7 @@ class TakesNoBytes(MemoryFileSystem):
 def test_an_object_is_unchanged_until_the_move() -> None:
     fs = TakesNoBytes()
     fs.pipe_file("/bucket/x.mag", bytes(WHOLE))
-    with pytest.raises(OSError, match=f"quota is used up; {UNCHANGED}") as caught:
+    with pytest.raises(OSError, match=f"quota is used up; {UNCERTAIN}") as caught:
         to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
     assert caught.value.errno == ENOSPC
     assert fs.find("/bucket") == ["/bucket/x.mag"]

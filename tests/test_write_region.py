@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 from pathlib import Path
@@ -28,7 +27,7 @@ from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.region import SharedFile
+from xr_tensorfmt.writing.region import MutableFile
 
 
 def base() -> xr.Dataset:
@@ -266,20 +265,6 @@ def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch)
     assert (load(path).a[0] == -1).all()
 
 
-def test_writing_waits_for_memory_of_loaded_values(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "a.mag"
-    to_mag(wide(0), path)
-    before = path.read_bytes()
-
-    def full(status: os.stat_result) -> None:
-        raise OSError(errno.ENOMEM, "Cannot allocate memory")
-
-    monkeypatch.setattr("xr_tensorfmt.writing.region.detach", full)
-    with pytest.raises(OSError, match=r"cannot be copied \(Cannot .*\).*a\.mag"):
-        to_mag(wide(1), path, region={})
-    assert path.read_bytes() == before
-
-
 def test_a_hard_link_is_the_same_file(path: Path) -> None:
     link = path.with_name("link.mag")
     link.hardlink_to(path)
@@ -328,13 +313,13 @@ def test_a_store_has_no_regions() -> None:
 def test_others_may_write_while_the_header_is_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = SharedFile.read
+    whole = MutableFile.read
 
     def touched(source, extents):
         os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 10**9))
         return whole(source, extents)
 
-    monkeypatch.setattr(SharedFile, "read", touched)
+    monkeypatch.setattr(MutableFile, "read", touched)
     to_mag(patch(1, 6), path, region={"x": slice(1)})
     assert (load(path).a[0] == -1).all()
 

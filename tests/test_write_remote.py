@@ -174,7 +174,7 @@ def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, wh
     s3.refused = lambda environ: (
         environ["REQUEST_METHOD"] in requests and query in environ["QUERY_STRING"]
     )
-    with pytest.raises(PermissionError, match=f"the target is unchanged: '{url}'"):
+    with pytest.raises(PermissionError, match=f"the target is unchanged unless .*: '{url}'"):
         to_mag(dataset(6000).chunk(x=500), url, **at(s3))
     s3.refused = lambda environ: False
     assert bucket.list_multipart_uploads("bucket") == []
@@ -193,7 +193,7 @@ def test_a_dead_line_in_the_middle_leaves_the_old_object(
         return await call(fs, method, *more, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", cut)
-    with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged: '{url}'"):
+    with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged .*'{url}'"):
         to_mag(dataset(6000).chunk(x=500), url, **at(s3))
     assert bucket.list_multipart_uploads("bucket") == []
     assert bucket.cat_file("bucket/x.mag") == b"old"
@@ -384,7 +384,7 @@ def test_a_local_directory_with_too_little_space_is_named_before_anything_is_com
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     memory.pipe_file("/bucket/x.mag", b"old")
-    words = r"1000 bytes are free.*in .*memory://bucket/x.mag.*'temporary-directory'.* more space"
+    words = r"1000 bytes are free.*in .*memory://bucket/x.mag.*'temporary-directory'.* enough spac"
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(OSError, match=words) as caught,
@@ -434,7 +434,7 @@ def test_a_store_that_refuses_leaves_nothing_on_the_disk(
         tasks.compute()
 
     s3.refused = lambda environ: environ["REQUEST_METHOD"] == "PUT"
-    with pytest.raises(PermissionError, match=r"target is unchanged: 's3://bucket/x.mag'"):
+    with pytest.raises(PermissionError, match=r"target is unchanged .*'s3://bucket/x.mag'"):
         write()
     assert list(tmp_path.iterdir()) == []
 
@@ -442,7 +442,7 @@ def test_a_store_that_refuses_leaves_nothing_on_the_disk(
 def test_a_worker_that_does_not_see_the_directory_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "this process cannot find .*set dask's 'temporary-directory' to a directory that all"
+    words = "No such file .*set dask's 'temporary-directory' to a directory that all"
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         monkeypatch.setattr(upload.UploadedFile, "create", lambda file: file)

@@ -98,7 +98,7 @@ class Container:
         Parts of the file that become stale if some values are changed in place.
     updates : tuple of HeaderUpdate
         Bytes that ``region=`` updates after it has changed values; only set if the source that was
-        opened has ``is_shared``.
+        opened has ``is_mutable``.
     parsed : object, optional
         The parsed header, for `Format.check`.
     """

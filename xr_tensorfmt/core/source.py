@@ -17,10 +17,10 @@ from xr_tensorfmt.errors import TensorFormatError
 
 
 @dataclass(frozen=True, eq=False)
-class MergedRange:
-    """The bytes ``[start, stop)`` of one fetch, and the requested ranges in them.
+class Fetch:
+    """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
 
-    `packed_start` is the offset of the first range among all packed ranges of a read.
+    `packed_start` is the index of the first range in the concatenated ranges.
     """
 
     start: int
@@ -33,58 +33,58 @@ class MergedRange:
         """Bytes to fetch."""
         return self.stop - self.start
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether there are no gaps between the ranges."""
-        return self.extents.nbytes == self.size
+    def allocate(self, packed: Bytes) -> Bytes:
+        """Return a buffer: the view of `packed`, or new memory if the ranges have gaps."""
+        has_gaps = self.extents.nbytes < self.size
+        return np.empty(self.size, dtype=np.uint8) if has_gaps else self.view(packed)
 
-    def target(self, packed: Bytes) -> Bytes:
-        """Return the view of `packed` for these ranges."""
+    def copy_ranges(self, buffer: Bytes, packed: Bytes) -> None:
+        """Copy the ranges from a buffer of `allocate` to `packed`, unless it is a view."""
+        if self.extents.nbytes < self.size:
+            self.view(packed)[:] = self.extents.gather(buffer, self.start)
+
+    def view(self, packed: Bytes) -> Bytes:
+        """Return the view of `packed` for the ranges."""
         return packed[self.packed_start : self.packed_start + self.extents.nbytes]
 
-    def copy_to(self, packed: Bytes, fetched: Bytes) -> None:
-        """Copy the ranges from the fetched bytes to `packed`."""
-        ranges = fetched if self.is_exact else self.extents.gather(fetched, self.start)
-        self.target(packed)[:] = ranges
 
-
-def merge_ranges(extents: Extents, *, gap: int, limit: int) -> Iterator[MergedRange]:
+def merge_fetches(extents: Extents, *, gap: int, limit: int) -> Iterator[Fetch]:
     """Merge neighbouring ranges, without dividing long ones."""
     packed_start = 0
     for group in extents.merged(gap=gap, limit=limit):
-        yield MergedRange(*group.bounds, group, packed_start)
+        yield Fetch(*group.bounds, group, packed_start)
         packed_start += group.nbytes
 
 
-def balance_ranges(
+def balance_fetches(
     extents: Extents, *, gap: int, min_size: int, max_size: int, count: int
-) -> list[MergedRange]:
+) -> list[Fetch]:
     """Merge and divide ranges into about `count` of similar size, for concurrent requests."""
     gaps = extents.gaps
     fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
     size = min(max(fetched // count, min_size), max_size)
-    ranges: list[MergedRange] = []
-    for merged in merge_ranges(extents, gap=gap, limit=size):
-        ranges += [merged] if merged.size <= size else _divide(merged, size, max_size)
-    return ranges
+    fetches: list[Fetch] = []
+    for fetch in merge_fetches(extents, gap=gap, limit=size):
+        fetches += [fetch] if fetch.size <= size else _divide(fetch, size, max_size)
+    return fetches
 
 
-def _divide(merged: MergedRange, size: int, max_size: int) -> Iterator[MergedRange]:
+def _divide(fetch: Fetch, size: int, max_size: int) -> Iterator[Fetch]:
     """Divide the last range, the only one that can be long."""
-    extents = merged.extents
+    extents = fetch.extents
     if len(extents) > 1:
-        if merged.size <= max_size:
-            yield merged
+        if fetch.size <= max_size:
+            yield fetch
             return
         before = Extents(extents.starts[:-1], extents.lengths[:-1])
-        yield MergedRange(*before.bounds, before, merged.packed_start)
+        yield Fetch(*before.bounds, before, fetch.packed_start)
     first, length = int(extents.starts[-1]), int(extents.lengths[-1])
-    packed_start = merged.packed_start + extents.nbytes - length
+    packed_start = fetch.packed_start + extents.nbytes - length
     count = -(-length // size)
     edges = [length * number // count for number in range(count + 1)]
     for lower, upper in pairwise(edges):
         piece = Extents.single(first + lower, first + upper)
-        yield MergedRange(first + lower, first + upper, piece, packed_start + lower)
+        yield Fetch(first + lower, first + upper, piece, packed_start + lower)
 
 
 Fill = Callable[[int, memoryview], int]
@@ -98,7 +98,7 @@ Pages of a window count as process memory once they are read, until the window i
 
 # A system call costs about as much as reading this many bytes, so smaller gaps are read.
 _GAP = 16 << 10
-# Limit on the memory of a merged range.
+# Limit on the memory of a fetch.
 _SCRATCH = 8 << 20
 
 
@@ -107,7 +107,7 @@ class Source(ABC):
 
     A source of a path or URL has the identity of the file, such as its size and modification
     time, but no open file, so it pickles small. A source of a file object keeps the object open
-    and shares its file position. A source of bytes in memory pickles the bytes.
+    and shares its position. A source of bytes in memory pickles the bytes.
     """
 
     size: int
@@ -115,7 +115,7 @@ class Source(ABC):
     """Whether `window` returns memory maps."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
-    is_shared: bool = False
+    is_mutable: bool = False
     """Whether other programs may change values while the header is used."""
     read_ahead: int = 4096
     """Minimum number of bytes to fetch for a header: one page by default."""
@@ -131,7 +131,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def opened(self) -> AbstractContextManager[Fill]:
+    def open(self) -> AbstractContextManager[Fill]:
         """Open the source for a batch of requests."""
 
     def window(self, start: int, stop: int) -> Bytes | None:
@@ -175,13 +175,13 @@ class Source(ABC):
         for number in numbers:
             read(number)
 
-    def merged_ranges(self, extents: Extents) -> Iterable[MergedRange]:
+    def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
         """Return the fetches of `read`, in file order."""
-        return merge_ranges(extents, gap=_GAP, limit=_SCRATCH)
+        return merge_fetches(extents, gap=_GAP, limit=_SCRATCH)
 
-    def transferred_bytes(self, merged: MergedRange) -> int:
-        """Return the number of bytes that are transferred for a merged range."""
-        return merged.size
+    def count_transferred(self, fetch: Fetch) -> int:
+        """Return the number of bytes that a fetch transfers."""
+        return fetch.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.
@@ -204,15 +204,11 @@ class Source(ABC):
             The file was changed or replaced after it was opened.
         """
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        with self.opened() as fill:
-            for merged in self.merged_ranges(extents):
-                is_exact = merged.is_exact
-                fetched = (
-                    merged.target(packed) if is_exact else np.empty(merged.size, dtype=np.uint8)
-                )
-                self._fill(fill, merged.start, fetched)
-                if not is_exact:
-                    merged.copy_to(packed, fetched)
+        with self.open() as fill:
+            for fetch in self.plan_fetches(extents):
+                buffer = fetch.allocate(packed)
+                self._fill(fill, fetch.start, buffer)
+                fetch.copy_ranges(buffer, packed)
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:

@@ -195,7 +195,7 @@ def _chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
     for chunk, shape, (tensor, key) in _find_tensors(variable):
         reads = tensor.plan(key).reads(tensor.layout, tensor.source)
         requests = [
-            (source, merged) for source, ranges in reads for merged in source.merged_ranges(ranges)
+            (source, fetch) for source, ranges in reads for fetch in source.plan_fetches(ranges)
         ]
         extents: dict[str, list[Extents]] = {}
         for source, ranges in reads:
@@ -205,8 +205,8 @@ def _chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
             chunk,
             shape,
             {file: Extents.union(ranges) for file, ranges in extents.items()},
-            tuple((source.name, merged.start, merged.stop) for source, merged in requests),
-            sum(source.transferred_bytes(merged) for source, merged in requests),
+            tuple((source.name, fetch.start, fetch.stop) for source, fetch in requests),
+            sum(source.count_transferred(fetch) for source, fetch in requests),
         )
 
 

@@ -47,11 +47,6 @@ class FsspecStore:
         loop: asyncio.AbstractEventLoop = getattr(self.fs, "loop", None) or get_loop()
         return loop
 
-    async def connect(self) -> None:
-        """Create the client. s3fs reads the models of botocore, which takes long."""
-        if hasattr(self.fs, "set_session"):
-            await self.fs.set_session()
-
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""
         return dict(await self._call("info", path))
@@ -104,8 +99,6 @@ class HttpStore(FsspecStore):
         }
         if request.version.strong_etag:
             headers["If-Match"] = request.version.strong_etag
-        elif request.version.modified:
-            headers["If-Unmodified-Since"] = request.version.modified
         options = {**self.fs.kwargs, "headers": headers}
         if "timeout" not in self.fs.client_kwargs:
             # By default, aiohttp limits the whole request to 300 s.
@@ -114,11 +107,8 @@ class HttpStore(FsspecStore):
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(request.path), **options) as response:
             response.raise_for_status()
-            content_range = response.headers.get("Content-Range", "")
-            length = response.content_length
-            size = request.check_content_range(response.status, content_range, length)
             count = await _receive(response.content.iter_any(), into)
-            return RangeResponse(count, Version.from_info(response.headers), size)
+            return RangeResponse.from_headers(count, response.headers)
 
 
 class S3Store(FsspecStore):
@@ -149,11 +139,8 @@ class S3Store(FsspecStore):
         arguments = {name: value for name, value in options.items() if name in names and value}
         response = await client.get_object(**arguments)
         try:
-            status = response["ResponseMetadata"]["HTTPStatusCode"]
-            content_range, length = response.get("ContentRange", ""), response.get("ContentLength")
-            size = request.check_content_range(status, content_range, length)
             count = await _receive(response["Body"].iter_chunks(_PIECE), into)
-            return RangeResponse(count, Version.from_info(response), size)
+            return RangeResponse.from_headers(count, response)
         finally:
             response["Body"].close()
 
@@ -186,10 +173,9 @@ class CachedStore(FsspecStore):
 
     def _read(self, request: RangeRequest, into: memoryview) -> RangeResponse:
         with self._open(request.path) as file:
-            size = file.seek(0, os.SEEK_END)
-            request.check_size(size)
+            version = Version(file.seek(0, os.SEEK_END))
             file.seek(request.start)
-            return RangeResponse(copy_bytes(file.read(len(into)), into), size=size)
+            return RangeResponse(copy_bytes(file.read(len(into)), into), version)
 
     @contextmanager
     def _open(self, path: str) -> Iterator[BinaryIO]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from errno import EINVAL, ENAMETOOLONG, ENOENT
+from errno import ENOENT
 from io import FileIO
 from weakref import WeakKeyDictionary
 
@@ -25,7 +25,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import ForkSafeLock
-from xr_tensorfmt.core.source import MAX_WINDOW, Fill, MergedRange, Source, merge_ranges
+from xr_tensorfmt.core.source import MAX_WINDOW, Fetch, Fill, Source, merge_fetches
 from xr_tensorfmt.errors import SourceChangedError
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Windows may use a quarter of them.
@@ -34,9 +34,6 @@ _DESCRIPTOR_FRACTION = 4
 # Linux refuses a writable window that is larger than the memory without this flag. Python has it
 # since 3.13. The value is that of x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-
-# MADV_POPULATE_WRITE copies all pages of a range. It needs Linux 5.14.
-_POPULATE_WRITE = 23
 
 _FileKey = tuple[int, int]
 _windows: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
@@ -81,28 +78,15 @@ def detach(status: os.stat_result) -> None:
         _changed_files.add(key)
         mappings = [mapping for mapping, file_key in _windows.items() if file_key == key]
     for mapping in mappings:
-        _copy_pages(mapping)
+        # Writing to a page copies it.
+        pages = np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE]
+        np.bitwise_or(pages, 0, out=pages)
         with _lock.current:
             _windows.pop(mapping, None)
 
 
 def _get_key(status: os.stat_result) -> _FileKey:
     return status.st_dev, status.st_ino
-
-
-def _copy_pages(mapping: mmap.mmap) -> None:
-    """Copy all pages of a window."""
-    for start in range(0, len(mapping), MAX_WINDOW):
-        length = min(MAX_WINDOW, len(mapping) - start)
-        if sys.platform == "linux":
-            try:
-                mapping.madvise(_POPULATE_WRITE, start, length)
-                continue
-            except OSError as error:
-                if error.errno != EINVAL:
-                    raise
-        pages = np.frombuffer(mapping, np.uint8, length, start)[:: mmap.PAGESIZE]
-        np.bitwise_or(pages, 0, out=pages)
 
 
 # Smaller ranges are copied, which is faster than page faults.
@@ -147,7 +131,7 @@ class LocalFile(Source):
                 raise FileNotFoundError(ENOENT, reason, absolute) from None
             raise
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(_describe_directory(absolute))
+            raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
         return cls(
@@ -174,20 +158,13 @@ class LocalFile(Source):
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
         """Open another file in the same directory or below it, with the same `mapped`."""
         directory = os.path.dirname(self.path)
-        try:
-            return type(self).from_path(
-                os.path.join(directory, *path.split("/")), mapped=self.mapped
-            ), b""
-        except OSError as error:
-            if error.errno != ENAMETOOLONG:
-                raise
-            raise FileNotFoundError(ENOENT, "the file name is too long", path) from error
+        sibling = os.path.join(directory, *path.split("/"))
+        return type(self).from_path(sibling, mapped=self.mapped), b""
 
     @contextmanager
-    def _open(self) -> Iterator[FileIO]:
-        with FileIO(self.path, opener=_open_nonblocking) as file:
-            status = os.fstat(file.fileno())
-            self._check(status)
+    def _open_file(self) -> Iterator[FileIO]:
+        with FileIO(self.path) as file:
+            self._check(os.fstat(file.fileno()))
             yield file
 
     def _check(self, status: os.stat_result) -> None:
@@ -218,9 +195,9 @@ class LocalFile(Source):
         return is_other or _get_attributes(status) == self.attributes
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         """Open the file for a batch of reads, and check that it has not changed."""
-        with self._open() as file:
+        with self._open_file() as file:
 
             def fill(start: int, buffer: memoryview) -> int:
                 file.seek(start)
@@ -232,40 +209,40 @@ class LocalFile(Source):
         """Map a range; writing to the map does not change the file."""
         if not self.mapped or stop - start < _MIN_WINDOW:
             return None
-        with self._open() as file:
+        with self._open_file() as file:
             return map_window(file.fileno(), start, stop, scattered=scattered)
 
-    def merged_ranges(self, extents: Extents) -> Iterable[MergedRange]:
+    def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
         """Windows of up to 64 MiB if the file is mapped."""
         if not self.mapped:
-            return super().merged_ranges(extents)
-        return merge_ranges(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
+            return super().plan_fetches(extents)
+        return merge_fetches(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
 
-    def transferred_bytes(self, part: MergedRange) -> int:
+    def count_transferred(self, fetch: Fetch) -> int:
         """Return the bytes of the touched pages of a window, or the size of a copy."""
-        in_window = self.mapped and part.size >= _MIN_WINDOW
-        return part.extents.count_pages(PAGE) * PAGE if in_window else part.size
+        in_window = self.mapped and fetch.size >= _MIN_WINDOW
+        return fetch.extents.count_pages(PAGE) * PAGE if in_window else fetch.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range as a window, or copy several ranges from windows."""
         if not self.mapped:
             return super().read(extents)
-        first, *others = self.merged_ranges(extents)
+        first, *others = self.plan_fetches(extents)
         if not others:
-            return self._read_group(extents)
+            return self._read_window(extents)
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        for part in (first, *others):
-            part.target(packed)[:] = self._read_group(part.extents)
+        for fetch in (first, *others):
+            fetch.view(packed)[:] = self._read_window(fetch.extents)
         return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Copy one short range, which is faster than a window."""
         content = np.empty(stop - start, dtype=np.uint8)
-        with self.opened() as fill:
+        with self.open() as fill:
             self._fill(fill, start, content)
         return content.tobytes()
 
-    def _read_group(self, group: Extents) -> Bytes:
+    def _read_window(self, group: Extents) -> Bytes:
         start, stop = group.bounds
         sparse = (stop - start) // len(group) > _SPARSE_SPACING
         window = self.window(start, stop, scattered=len(group) > 1 and sparse)
@@ -277,27 +254,6 @@ class LocalFile(Source):
 def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
     """Return attributes whose changes affect the change time, but not the content."""
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
-
-
-_ZARR_METADATA = {"zarr.json", ".zgroup", ".zarray", ".zmetadata"}
-_MAX_NAMES = 3
-
-
-def _describe_directory(path: str) -> str:
-    """Describe a directory, and name files to open instead."""
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_file())
-    if not _ZARR_METADATA.isdisjoint(names):
-        return f"{path} is a zarr store; leave out engine=, or pass engine='zarr'"
-    if not names:
-        return f"{path} is a directory without files; pass the path of a file"
-    examples = ", ".join(map(repr, names[:_MAX_NAMES]))
-    return f"{path} is a directory; pass the path of a file in it, such as {examples}"
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open a file without waiting, in case a pipe has replaced it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _format_time(nanoseconds: int) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem
 from fsspec.core import OpenFile, url_to_fs
@@ -16,8 +15,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, check_timeout
-from xr_tensorfmt.sources.store_errors import call_store, redact
+from xr_tensorfmt.sources.store_errors import redact, translate_error
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
+
+Result = TypeVar("Result")
 
 EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -63,6 +64,22 @@ class Location:
         except RuntimeError:  # fsspec refuses the event loop of another process
             return replace(self, fs=pickle.loads(pickle.dumps(self.fs)))  # noqa: S301  # own bytes
         return self
+
+    def translate(self, error: Exception, context: str = "") -> Exception:
+        """Return a built-in error without secrets for an error of the file system."""
+        return translate_error(error, self.url, self.path, self.fs, context)
+
+    def call(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:
+        """Call a function of the file system, and translate its errors."""
+        try:
+            return call(*arguments)
+        except Exception as error:  # noqa: BLE001  # libraries do not share a base class
+            failure = self.translate(error, context)
+        # Raising outside of the except clause leaves out the original error as context.
+        try:
+            raise failure from None
+        finally:
+            del failure
 
 
 def exists(fs: AbstractFileSystem, path: str) -> bool:
@@ -139,11 +156,8 @@ def _locate(
             # botocore opens ten connections by default.
             config = {"max_pool_connections": MAX_REQUESTS, **config}
             options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
-        find_file_system = partial(_find_file_system, file, **options)
-        url, kept = file, (ImportError, TypeError, ValueError)
-        fs, path = call_store(
-            find_file_system, url=redact(url), path=url, options=options, kept=kept
-        )
+        url = file
+        fs, path = _find_file_system(url, options)
     url = redact(url)
     if getattr(file, "compression", None):
         raise ValueError(
@@ -158,19 +172,20 @@ def _locate(
     return Location(url, fs, path, timeout)
 
 
-def _find_file_system(url: str, **options: Any) -> tuple[AbstractFileSystem, str]:
+def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
     """Return the file system and the path of a URL; name the extra if a package is missing."""
     try:
-        fs, path = url_to_fs(url, **options)
-    except ImportError as error:
-        extra = EXTRAS.get(url.rpartition("://")[0].rpartition("::")[2])
-        if extra is None:
-            raise
+        return url_to_fs(url, **options)  # type: ignore[no-any-return]
+    except Exception as error:  # noqa: BLE001  # libraries do not share a base class
+        kept = ImportError, TypeError, ValueError
+        failure = translate_error(error, redact(url), url, options, kept=kept)
+    extra = EXTRAS.get(url.rpartition("://")[0].rpartition("::")[2])
+    if isinstance(failure, ImportError) and extra:
         raise ImportError(
-            f"{redact(url)}: a package for this URL is not installed ({error}); "
+            f"{redact(url)}: a package for this URL is not installed ({failure}); "
             f"run: pip install 'xr-tensorfmt[{extra}]'"
-        ) from error
-    return fs, path
+        )
+    raise failure
 
 
 def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:

@@ -7,12 +7,12 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from uuid import uuid4
 
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.store_errors import call_store, redact
+from xr_tensorfmt.sources.store_errors import redact
 
 
 class Memory(Source):
@@ -36,7 +36,7 @@ class Memory(Source):
         return self._name
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         """Fill buffers from the bytes."""
 
         def fill(start: int, buffer: memoryview) -> int:
@@ -81,19 +81,12 @@ class FileObject(Source):
         return f"<{type(self._file).__name__}>"
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         """Lock the file object, since all readers share its position."""
-        fs, path = self._location
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
-            read = partial(self._file.read, len(buffer))
-            context = f", while bytes {start} to {start + len(buffer) - 1} were read"
-            piece = (
-                call_store(read, url=self.name, path=path, options=fs, context=context)
-                if fs is not None
-                else read()
-            )
+            piece = self._file.read(len(buffer))
             buffer[: len(piece)] = piece
             return len(piece)
 
@@ -105,24 +98,16 @@ class FileObject(Source):
         with self._lock.current:
             yield fill
 
-    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[bytes, str]]:
         """Pickle the file object without the lock; raise TypeError if it cannot be pickled."""
         try:
-            content = pickle.dumps(self._file)
+            return _unpickle, (pickle.dumps(self._file), self._token)
         except TypeError as error:
             raise TypeError(
                 f"{self.name} is an open file, so it cannot be sent to other processes; "
                 "open it by path"
             ) from error
-        return _unpickle, (content, *self._location, self.name, self._token)
-
-    @property
-    def _location(self) -> tuple[Any, str]:
-        """File system and path of a file object of fsspec, otherwise None and an empty str."""
-        return getattr(self._file, "fs", None), str(getattr(self._file, "path", ""))
 
 
-def _unpickle(content: bytes, fs: Any, path: str, name: str, token: str) -> FileObject:
-    """Unpickle a file object, which may send requests to a store."""
-    load = partial(pickle.loads, content)
-    return FileObject(call_store(load, url=name, path=path, options=fs) if fs else load(), token)
+def _unpickle(content: bytes, token: str) -> FileObject:
+    return FileObject(pickle.loads(content), token)  # noqa: S301  # pickled by this module

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -25,10 +24,6 @@ _ROOTS = {
     "S3Store": "s3://",
 }
 _BUCKETS = "bucket", "container_name"
-_DEFAULT_RETRIES = 10
-
-# Messages of obstore for a response that is not the requested range.
-_RANGE_ERROR = re.compile("source: (NotPartial|UnexpectedRange)|RangeNotSupported")
 
 _processes: set[int] = set()
 """Processes that have used obstore. A process forked from one of them lacks its threads."""
@@ -43,14 +38,13 @@ class ObstoreStore:
     """A store of obstore, with the attributes of an fsspec file system that locations use."""
 
     is_conditional = True
+    retries = True
     storage_args = ()
 
     def __init__(self, store: Any, pickled: bytes | None = None) -> None:
         _processes.add(os.getpid())
         self.store = store
         self._pickled = pickled
-        config = getattr(store, "retry_config", None) or {}
-        self.retries = bool(config.get("max_retries", _DEFAULT_RETRIES))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store. A process unpickles equal stores once and shares the connections."""
@@ -88,9 +82,6 @@ class ObstoreStore:
         joined = "/".join(str(part).strip("/") for part in parts if part)
         return f"{_ROOTS[type(self.store).__name__]}{joined}"
 
-    async def connect(self) -> None:
-        """Do nothing. The first request connects."""
-
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""
         return _convert_meta(await self.store.head_async(path))
@@ -100,16 +91,9 @@ class ObstoreStore:
         options: dict[str, Any] = {"range": (request.start, request.stop)}
         if request.version.strong_etag:
             options["if_match"] = request.version.strong_etag
-        try:
-            response = await self.store.get_async(request.path, options=options)
-        except Exception as error:
-            if _RANGE_ERROR.search(str(error)):
-                raise request.build_range_error("another range, or the whole file,") from None
-            raise
-        size = response.meta["size"]
-        request.check_size(size)
+        response = await self.store.get_async(request.path, options=options)
         count = copy_bytes(await response.bytes_async(), into)
-        return RangeResponse(count, Version.from_info(_convert_meta(response.meta)), size)
+        return RangeResponse(count, Version.from_info(_convert_meta(response.meta)))
 
 
 @lru_cache(maxsize=32)

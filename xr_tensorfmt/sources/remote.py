@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EIO, ETIMEDOUT
 from functools import partial
-from itertools import islice
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.core.source import Fill, MergedRange, Source, balance_ranges
+from xr_tensorfmt.core.source import Fetch, Fill, Source, balance_fetches
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.fsspec_store import FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.locations import Location
@@ -34,8 +33,8 @@ from xr_tensorfmt.sources.requests import (
     build_changed_error,
 )
 from xr_tensorfmt.sources.retries import retry
-from xr_tensorfmt.sources.store_errors import TransientFailure, find_response, translate_error
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, get_threads, wait_for_first, wait_for_result
+from xr_tensorfmt.sources.store_errors import TransientFailure, find_response
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, get_threads, run_all, wait_for_result
 
 Result = TypeVar("Result")
 
@@ -92,10 +91,10 @@ class RemoteFile(Source):
         return self.location.url
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """URL, options, size and version. A replaced object has other names in dask."""
+        """URL, options and version. A replaced object has other names in dask."""
         url, fs, path = self.location.url, self.location.fs, self.location.path
         options = type(fs).__name__, fs.storage_args, fs.storage_options
-        return (type(self).__name__, url, path, self.size, str(self.version), *options)
+        return (type(self).__name__, url, path, str(self.version), *options)
 
     def sibling(self, path: str) -> tuple[RemoteFile, bytes]:
         """Open another object in the same directory, with its first bytes."""
@@ -108,42 +107,32 @@ class RemoteFile(Source):
 
     def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
         """Make up to 24 reads concurrently."""
-        get_threads(self.store, "read").run_all(read, numbers)
+        threads = get_threads(self.store, "read")
+        run_all(lambda number: threads.submit(read, number), numbers)
 
-    def merged_ranges(self, extents: Extents) -> list[MergedRange]:
+    def plan_fetches(self, extents: Extents) -> list[Fetch]:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""
         sizes = {"min_size": MIN_PART, "max_size": MAX_PART}
-        return balance_ranges(extents, gap=MAX_GAP, count=PARTS, **sizes)
+        return balance_fetches(extents, gap=MAX_GAP, count=PARTS, **sizes)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        location, parts = self.location.renew_after_fork(), iter(self.merged_ranges(extents))
-        pending: dict[Future[RangeResponse], tuple[MergedRange, Bytes]] = {}
-        try:
-            while True:
-                for part in islice(parts, MAX_REQUESTS - len(pending)):
-                    fetched = (
-                        part.target(packed) if part.is_exact else np.empty(part.size, np.uint8)
-                    )
-                    future = _start_fetch(location, self._build_request(part), fetched.data)
-                    pending[future] = part, fetched
-                if not pending:
-                    break
-                for future in wait_for_first(pending):
-                    part, fetched = pending.pop(future)
-                    future.result()
-                    if not part.is_exact:
-                        part.copy_to(packed, fetched)
-        finally:
-            for future in pending:
-                future.cancel()
+        location = self.location.renew_after_fork()
+        run_all(partial(self._start_fetch, location, packed), self.plan_fetches(extents))
         self._check_version(location)
         return packed
 
-    def _build_request(self, part: MergedRange) -> RangeRequest:
-        url, path = self.location.url, self.location.path
-        return RangeRequest(url, path, part.start, part.stop, self.version, self.size)
+    def _start_fetch(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
+        store = _get_store(location)
+        request = RangeRequest(location.url, location.path, fetch.start, fetch.stop, self.version)
+
+        async def attempt() -> None:
+            buffer = fetch.allocate(packed)
+            await _fetch(store, request, buffer.data)
+            fetch.copy_ranges(buffer, packed)
+
+        return _start(location, store, attempt, request)
 
     def _check_version(self, location: Location) -> None:
         """Compare the version after a read if the requests had no condition on it."""
@@ -151,14 +140,12 @@ class RemoteFile(Source):
             return
         location.fs.invalidate_cache(location.path)
         info = wait_for_result(_start_info(location))
-        size, version = info.get("size"), Version.from_info(info)
-        if size != self.size or self.version.differs(version):
-            raise build_changed_error(
-                location.url, f"{size} bytes, {version}", f"{self.size} bytes, {self.version}"
-            )
+        version = Version.from_info(info)
+        if self.version.differs(version):
+            raise build_changed_error(location.url, version, self.version)
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         """Fill buffers by `read`."""
 
         def fill(start: int, buffer: memoryview) -> int:
@@ -172,10 +159,10 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and concurrently its first bytes."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    head = bytearray(HEAD_BYTES)
+    store, head = _get_store(location), bytearray(HEAD_BYTES)
     request = RangeRequest(location.url, location.path, 0, HEAD_BYTES)
     info = _start_info(location)
-    fetch = _start_fetch(location, request, memoryview(head))
+    fetch = _start(location, store, partial(_fetch, store, request, memoryview(head)), request)
     try:
         source = RemoteFile.from_info(location, wait_for_result(info))
         if source.size == 0:
@@ -184,33 +171,23 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     finally:
         info.cancel()
         fetch.cancel()
-    if source.version.differs(response.version):
-        raise build_changed_error(location.url, response.version, source.version)
-    if response.size not in (None, source.size):
-        raise build_changed_error(location.url, f"{response.size} bytes", f"{source.size} bytes")
-    if response.count != min(source.size, HEAD_BYTES):
-        actual, expected = f"{response.count} first bytes", f"{source.size} bytes in all"
-        raise build_changed_error(location.url, actual, expected)
-    return source, bytes(head[: response.count])
+    stop = min(source.size, HEAD_BYTES)
+    replace(request, stop=stop, version=source.version).check_response(response)
+    return source, bytes(head[:stop])
 
 
-def _start_fetch(
-    location: Location, request: RangeRequest, into: memoryview
-) -> Future[RangeResponse]:
-    """Start a range request, which fills a buffer of its length."""
-    store = _get_store(location)
-
-    async def fetch() -> RangeResponse:
-        try:
-            response = await store.fetch(request, into)
-        except Exception as error:
-            error_response = find_response(error)
-            request.check_status(error_response.status if error_response else 0)
-            raise
-        request.check_response(response)
-        return response
-
-    return _start(location, store, fetch, request)
+async def _fetch(
+    store: FsspecStore | ObstoreStore, request: RangeRequest, into: memoryview
+) -> RangeResponse:
+    """Make a range request once, and check its response."""
+    try:
+        response = await store.fetch(request, into)
+    except Exception as error:
+        error_response = find_response(error)
+        request.check_status(error_response.status if error_response else 0)
+        raise
+    request.check_response(response)
+    return response
 
 
 def _start_info(location: Location) -> Future[dict[str, Any]]:
@@ -226,24 +203,22 @@ def _start(
     request: RangeRequest | None = None,
 ) -> Future[Result]:
     """Start a request in the event loop of a store, with retries and translated errors."""
-    context, nbytes = (request.context, request.length) if request else ("", 0)
 
     async def send() -> Result:
         try:
-            await store.connect()
+            if hasattr(location.fs, "set_session"):
+                await location.fs.set_session()  # reads the models of botocore, which takes long
             slot = _slots.setdefault(_get_store_key(location), asyncio.Semaphore(MAX_REQUESTS))
             return await retry(
                 attempt,
                 location.timeout,
                 slot,
                 partial(_build_unavailable_error, location, request),
-                nbytes=nbytes,
+                nbytes=request.length if request else 0,
                 store_retries=store.retries,
             )
-        except MemoryError:
-            raise
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-            failure = translate_error(error, location.url, location.path, location.fs, context)
+            failure = location.translate(error, request.context if request else "")
         # Raising outside of the except clause leaves out the original error as context.
         raise failure
 
@@ -256,22 +231,21 @@ def _build_unavailable_error(
     failure: TransientFailure,
     attempts: int,
     seconds: float,
-) -> Exception:
+) -> StoreUnavailableError:
     """Return the error for a request that failed in all attempts."""
     context, span = (request.context, (request.start, request.stop)) if request else ("", None)
-    error = translate_error(failure.error, location.url, location.path, location.fs, context)
     times = "once" if attempts == 1 else f"{attempts} times"
     hint = "pass a larger timeout= to wait longer" if failure.is_timeout else "try again later"
     if failure.pause:
         hint = f"the server requests a pause of {failure.pause:.3g} s; try again later"
-    text = getattr(error, "strerror", None) or str(error)
-    if failure.is_timeout and not failure.is_status and type(failure.error) is not TimeoutError:
-        text = f"no data was received in time{context}"  # some libraries only name the exception
+    text = f"the response was not complete in time{context}"
+    number = ETIMEDOUT
+    if failure.is_status or not failure.is_timeout:
+        error = location.translate(failure.error, context)
+        text, number = getattr(error, "strerror", str(error)), getattr(error, "errno", EIO)
     reason = f"{text}; it was requested {times} in {seconds:.3g} s; {hint}"
-    if failure.is_timeout:
-        return StoreTimeoutError(ETIMEDOUT, reason, location.url, span, attempts, seconds)
-    number = getattr(error, "errno", None) or EIO
-    return StoreUnavailableError(number, reason, location.url, span, attempts, seconds)
+    error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
+    return error_type(number, reason, location.url, span, attempts, seconds)
 
 
 def _get_store(location: Location) -> FsspecStore | ObstoreStore:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.errors import SourceChangedError
 
 # Names in infos of file systems and in headers of responses, in order of preference. Checksums such
 # as Content-MD5 are not entity tags: a server does not compare them with If-Match.
@@ -18,15 +18,16 @@ _TIMES = "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "
 
 @dataclass(frozen=True)
 class Version:
-    """Entity tag and modification time of an object, or empty strings if they are unknown."""
+    """Size, entity tag and modification time of an object, as far as they are known."""
 
+    size: int | None = None
     etag: str = ""
     modified: str = ""
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> Version:
-        """Return the version in the info of a file system, or in the headers of a response."""
-        return cls(_get_first(info, _ETAGS), _get_first(info, _TIMES))
+        """Return the version in the info of a file system."""
+        return cls(info.get("size"), _get_first(info, _ETAGS), _get_first(info, _TIMES))
 
     @property
     def strong_etag(self) -> str:
@@ -35,14 +36,18 @@ class Version:
 
     def differs(self, other: Version) -> bool:
         """Return whether two versions differ; False if they cannot be compared."""
+        if None not in (self.size, other.size) and self.size != other.size:
+            return True
         if self.etag and other.etag:
             return self.etag.removeprefix("W/") != other.etag.removeprefix("W/")
         return bool(self.modified and other.modified) and self.modified != other.modified
 
     def __str__(self) -> str:
         """Describe the version for messages."""
-        parts = ("entity tag", self.etag), ("modified", self.modified)
-        return ", ".join(f"{name} {value}" for name, value in parts if value) or "no version"
+        size = None if self.size is None else f"{self.size} bytes"
+        etag, modified = f"entity tag {self.etag}", f"modified {self.modified}"
+        parts = size, self.etag and etag, self.modified and modified
+        return ", ".join(filter(None, parts)) or "another version"
 
 
 def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -50,24 +55,33 @@ def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 NO_VERSION = Version()
-_OK, _PRECONDITION_FAILED, _NOT_SATISFIABLE = 200, 412, 416
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_PRECONDITION_FAILED, _NOT_SATISFIABLE = 412, 416
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 @dataclass(frozen=True)
 class RangeResponse:
-    """Number of received bytes, and version and size of the object if the response has them."""
+    """Number of received bytes, and their offset and the version if the response has them."""
 
     count: int
     version: Version = NO_VERSION
-    size: int | None = None
+    start: int | None = None
+
+    @classmethod
+    def from_headers(cls, count: int, headers: Mapping[str, Any]) -> RangeResponse:
+        """Return a response of HTTP or S3. Without Content-Range, it is the whole file."""
+        content_range = headers.get("Content-Range") or headers.get("ContentRange") or ""
+        match = _CONTENT_RANGE.fullmatch(content_range)
+        size = int(match[2]) if match and match[2] != "*" else None
+        version = replace(Version.from_info(headers), size=size)
+        return cls(count, version, int(match[1]) if match else 0)
 
 
 @dataclass(frozen=True)
 class RangeRequest:
     """A request for the bytes ``[start, stop)`` of an object.
 
-    `version` and `size` are those of the opened object, unless it is being opened.
+    `version` is that of the opened object, unless the object is being opened.
     """
 
     url: str
@@ -75,7 +89,6 @@ class RangeRequest:
     start: int
     stop: int
     version: Version = NO_VERSION
-    size: int | None = None
 
     @property
     def length(self) -> int:
@@ -87,63 +100,31 @@ class RangeRequest:
         """The requested bytes, for messages."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
-    def check_content_range(
-        self, status: int, content_range: str, length: int | None
-    ) -> int | None:
-        """Raise if a response has other bytes than requested; return the size of the object."""
-        is_short = length is None or length <= self.length
-        if status == _OK:
-            size, actual = length, "the whole file"
-            is_valid = self.start == 0 and length is not None
-        else:
-            match = _CONTENT_RANGE.fullmatch(content_range)
-            size = int(match[3]) if match and match[3] != "*" else None
-            is_valid = bool(match and int(match[1]) == self.start and int(match[2]) < self.stop)
-            actual = f"{length} bytes" if is_valid else f"the range {content_range!r}"
-        self.check_size(size)
-        if not (is_valid and is_short):
-            raise self.build_range_error(actual)
-        return size
-
-    def build_range_error(self, actual: str) -> OSError:
-        """Return the error for a response with other bytes than requested."""
-        return OSError(
-            errno.EIO,
-            f"the server sent {actual} instead of bytes {self.start} to {self.stop - 1}; it "
-            "does not serve byte ranges; put 'simplecache::' before the URL to open a local copy",
-            self.url,
-        )
-
-    def check_size(self, size: int | None) -> None:
-        """Raise SourceChangedError if the object has another size."""
-        if size is not None and self.size not in (None, size):
-            raise build_changed_error(self.url, f"{size} bytes", f"{self.size} bytes")
-
     def check_status(self, status: int) -> None:
         """Raise SourceChangedError if a status means that the object was replaced."""
-        if status == _PRECONDITION_FAILED:
-            raise build_changed_error(self.url, "another version", self.version)
-        if status == _NOT_SATISFIABLE and self.size is not None:
-            raise build_changed_error(self.url, f"no byte {self.start}", f"{self.size} bytes")
+        is_outside = status == _NOT_SATISFIABLE and self.version.size is not None
+        if status == _PRECONDITION_FAILED or is_outside:
+            raise build_changed_error(self.url, NO_VERSION, self.version)
 
     def check_response(self, response: RangeResponse) -> None:
-        """Raise if a response has another version, size or number of bytes."""
+        """Raise if a response has another version, or other bytes than requested."""
         if self.version.differs(response.version):
             raise build_changed_error(self.url, response.version, self.version)
-        self.check_size(response.size)
-        if self.size is not None and response.count != self.length:
-            raise TensorFormatError(
+        is_short = self.version.size is not None and response.count < self.length
+        is_other = response.start not in (None, self.start)
+        if is_other or is_short or response.count > self.length:
+            count = f"more than {self.length}" if response.count > self.length else response.count
+            offset = self.start if response.start is None else response.start
+            raise OSError(
+                errno.EIO,
+                f"the server sent {count} bytes from byte {offset}, expected {self.length} from "
+                f"byte {self.start}; the object has changed, or its server does not serve byte "
+                "ranges; put 'simplecache::' before the URL to open a local copy",
                 self.url,
-                f"bytes {self.start} to {self.stop - 1}",
-                f"{response.count} bytes",
-                f"{self.length} bytes",
-                "the store sent another number of bytes than were requested; "
-                "the object has changed, or its server does not serve byte ranges",
-                offset=self.start,
             )
 
 
-def build_changed_error(path: str, actual: object, expected: object) -> SourceChangedError:
+def build_changed_error(path: str, actual: Version, expected: Version) -> SourceChangedError:
     """Return the error for an object that was replaced after it was opened."""
     return SourceChangedError(
         path,

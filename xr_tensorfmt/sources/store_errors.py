@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
-
-Result = TypeVar("Result")
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 # A password may contain "@", and unescaped "/" or "?". Its colon does not start a port number.
@@ -30,71 +28,49 @@ _SECRET_OPTION = re.compile(
 )
 _MIN_SECRET_LENGTH = 4
 
-_ERRNO_BY_TYPE = {
-    FileNotFoundError: errno.ENOENT,
-    PermissionError: errno.EACCES,
-    FileExistsError: errno.EEXIST,
-    IsADirectoryError: errno.EISDIR,
-    TimeoutError: errno.ETIMEDOUT,
+# Exceptions of Python, aiohttp, http.client, botocore and obstore, or their base classes.
+_ERRNO_BY_NAME = {
+    "FileNotFoundError": errno.ENOENT,
+    "FileExistsError": errno.EEXIST,
+    "IsADirectoryError": errno.EISDIR,
+    **dict.fromkeys(
+        (
+            "PermissionError",
+            "NoCredentialsError",
+            "PermissionDeniedError",
+            "UnauthenticatedError",
+        ),
+        errno.EACCES,
+    ),
+    **dict.fromkeys(
+        ("TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"),
+        errno.ETIMEDOUT,
+    ),
+    **dict.fromkeys(
+        (
+            "ConnectionResetError",
+            "ClientPayloadError",
+            "ServerDisconnectedError",
+            "IncompleteRead",
+            "HTTPClientError",
+            "IncompleteReadError",
+            "ResponseParserError",
+        ),
+        errno.ECONNRESET,
+    ),
 }
 _ERRNO_BY_STATUS = {
     **dict.fromkeys((401, 403, 407), errno.EACCES),
     **dict.fromkeys((404, 410), errno.ENOENT),
     **dict.fromkeys((408, 504), errno.ETIMEDOUT),
 }
-
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
-# Exceptions of Python, aiohttp, http.client and botocore, or their base classes.
-_RESETS = {
-    "ConnectionResetError",
-    "ConnectionAbortedError",
-    "BrokenPipeError",
-    "ClientPayloadError",
-    "ServerDisconnectedError",
-    "IncompleteRead",
-    "HTTPClientError",
-    "IncompleteReadError",
-    "ResponseParserError",
-}
-_TIMEOUTS = {"TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"}
-
-# obstore reports status and cause as text.
-_OBSTORE_STATUS = re.compile(r"status code: (\d{3})\b ?([^:\n]*)")
-_OBSTORE_STATUSES = {
-    "PreconditionError": 412,
-    "PermissionDeniedError": 403,
-    "UnauthenticatedError": 401,
-}
-_OBSTORE_TRANSIENT = re.compile(r"kind: (Interrupted|Timeout)\b|\b(IncompleteMessage)\b")
 
 
 def redact(text: str) -> str:
     """Remove user, password and query from the URLs in a str."""
     return _URL.sub(lambda match: _QUERY.sub("?...", _USER.sub("", match[0])), text)
-
-
-def call_store(
-    call: Callable[..., Result],
-    *arguments: Any,
-    url: str,
-    path: str,
-    options: object,
-    context: str = "",
-    kept: tuple[type[Exception], ...] = (),
-) -> Result:
-    """Call a file system, and translate its errors."""
-    try:
-        return call(*arguments)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-        failure = translate_error(error, url, path, options, context, kept)
-    # Raising outside of the except clause leaves out the original error as context.
-    try:
-        raise failure from None
-    finally:
-        del failure
 
 
 def translate_error(
@@ -106,10 +82,10 @@ def translate_error(
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
     """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
-    error = _get_actual_error(error)
-    if isinstance(error, TensorFormatError | StoreUnavailableError):
+    if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
+    error = _unwrap(error)
     reason = redact(_describe(error, url, path))
     secrets = {*_find_secrets(options), *_find_secrets_in_url(path)}
     for secret in sorted(secrets, key=len, reverse=True):
@@ -136,33 +112,23 @@ class Response:
         return float(value) if value.isdecimal() else 0.0
 
 
-def find_response(error: BaseException | None) -> Response | None:
-    """Return the HTTP response in an error of a library, or in its cause."""
+def find_response(error: BaseException) -> Response | None:
+    """Return the HTTP response in an error of a library."""
     if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
         return Response(403, str(error).partition("\n")[2])
+    if type(error).__name__ == "PreconditionError":  # obstore
+        return Response(412)
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
         metadata, details = response.get("ResponseMetadata", {}), response.get("Error", {})
         status, headers = metadata.get("HTTPStatusCode", 0), metadata.get("HTTPHeaders")
         return Response(status, details.get("Message", ""), headers)
-    obstore_message = _get_obstore_message(error)
-    if obstore_message:
-        match = _OBSTORE_STATUS.search(obstore_message)
-        status = int(match[1]) if match else _OBSTORE_STATUSES.get(type(error).__name__)
-        return Response(status, match[2] if match else "") if status else None
     for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
         status = getattr(error, name, None)
         if isinstance(status, int):
             message = str(getattr(error, "message", "")).partition("\n")[0]
             return Response(status, message, getattr(error, "headers", None))
-    # adlfs raises RuntimeError from an error of Azure.
-    return find_response(error.__cause__) if type(error) is RuntimeError else None
-
-
-def _get_obstore_message(error: BaseException | None) -> str:
-    """Return the message of an error of obstore, or an empty str for other errors."""
-    message, mark, _ = str(error).partition("\n\nDebug source")
-    return message.strip() if mark else ""
+    return None
 
 
 def _get_errno(error: Exception) -> int:
@@ -171,25 +137,21 @@ def _get_errno(error: Exception) -> int:
         return _ERRNO_BY_STATUS.get(response.status, errno.EIO)
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return error.errno
-    if type(error).__name__ == "NoCredentialsError":  # botocore
-        return errno.EACCES
-    if _get_obstore_message(error) and "ConnectionRefused" in str(error):
-        return errno.ECONNREFUSED
-    numbers = (number for base, number in _ERRNO_BY_TYPE.items() if isinstance(error, base))
-    return next(numbers, errno.EIO)
+    names = (base.__name__ for base in type(error).__mro__)
+    return next((_ERRNO_BY_NAME[name] for name in names if name in _ERRNO_BY_NAME), errno.EIO)
 
 
 def _describe(error: Exception, url: str, path: str) -> str:
-    response, text = find_response(error), str(error)
+    response = find_response(error)
     if response is not None:
         # str(error) also contains the request.
         return f"the server answered {response.status} {response.message}".rstrip()
+    text = str(error).partition("\n\nDebug source")[0].strip()  # obstore
     names = ("", path.strip("/"), url)
     if isinstance(error, FileNotFoundError) and (
         text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
     ):
         return "there is no such object"
-    text = _get_obstore_message(error) or text
     if isinstance(error, OSError):
         return error.strerror or text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -211,42 +173,27 @@ class TransientFailure:
 
 def find_transient_failure(error: Exception) -> TransientFailure | None:
     """Return the transient failure behind an error, or None if a retry is useless."""
-    actual = _get_actual_error(error)
-    for candidate in (actual, _get_cause(actual)):
-        if candidate is None:
-            continue
-        response = find_response(candidate)
-        if response and response.status in _TRANSIENT_STATUSES:
-            return TransientFailure(actual, response.status in (408, 504), True, response.pause)
-        if _get_obstore_message(candidate):
-            match = _OBSTORE_TRANSIENT.search(str(candidate))
-            if match:
-                return TransientFailure(actual, match[1] == "Timeout", True)
-        names = {base.__name__ for base in type(candidate).__mro__}
-        is_timeout = not _TIMEOUTS.isdisjoint(names)
-        number = candidate.errno if isinstance(candidate, OSError) else None
-        if is_timeout or not _RESETS.isdisjoint(names) or number in _TRANSIENT_ERRNOS:
-            return TransientFailure(actual, is_timeout)
-    return None
+    error = _unwrap(error)
+    number, response = _get_errno(error), find_response(error)
+    is_timeout = number == errno.ETIMEDOUT
+    if response is not None and response.status in _TRANSIENT_STATUSES:
+        return TransientFailure(error, is_timeout, True, response.pause)
+    return TransientFailure(error, is_timeout) if number in _TRANSIENT_ERRNOS else None
 
 
-def _get_actual_error(error: Exception) -> Exception:
-    """Return the cause of a FileNotFoundError if the cause is another failure.
+def _unwrap(error: Exception) -> Exception:
+    """Return the failure behind an error that hides it.
 
-    fsspec raises FileNotFoundError if a HEAD request fails for any reason.
+    fsspec raises FileNotFoundError if a HEAD request fails for any reason. s3fs and adlfs raise
+    OSError and RuntimeError from responses. botocore keeps an error of aiohttp in `kwargs`.
     """
-    cause = error.__cause__
-    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
-        return error
-    is_other = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
-    return cause if is_other or find_response(cause) else error
-
-
-def _get_cause(error: Exception) -> Exception | None:
-    """Return the cause of an error; botocore keeps it in `kwargs`."""
     arguments = getattr(error, "kwargs", None)
     cause = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
-    return cause if isinstance(cause, Exception) else None
+    is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO
+    if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
+        return error
+    is_useful = find_response(cause) or (is_vague and _get_errno(cause) != errno.EIO)
+    return cause if is_useful else error
 
 
 def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from xr_tensorfmt.core.locks import call_in_children
@@ -29,22 +29,33 @@ _is_shutdown = threading.Event()
 getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
 
 
-def wait_for_first(futures: Collection[Future[Any]]) -> set[Future[Any]]:
-    """Wait until at least one future is done, and return the futures that are done."""
-    while not _is_shutdown.is_set():
-        done = wait(futures, _INTERVAL, FIRST_COMPLETED).done
-        if done:
-            return done
-    raise RuntimeError("the process is ending, so the read was cancelled")
-
-
-def wait_for_result(future: Future[Result]) -> Result:
-    """Wait for a future, and cancel it if the wait is interrupted."""
+def wait_for_result(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
+    """Wait for a future, and cancel it if the wait ends before. `check` may end it by an error."""
     try:
-        wait_for_first([future])
+        while not wait([future], _INTERVAL).done:
+            if _is_shutdown.is_set():
+                raise RuntimeError("the process is ending, so the request was cancelled")
+            if check is not None:
+                check()
         return future.result()
     finally:
         future.cancel()
+
+
+def run_all(start: Callable[[Item], Future[None]], items: Iterable[Item]) -> None:
+    """Start a call for every item, and wait for all calls; stop at the first error."""
+    pending: deque[Future[None]] = deque()
+    try:
+        for item in items:
+            # Twice as many, so that a slow call does not keep the others from starting.
+            if len(pending) >= 2 * MAX_REQUESTS:
+                wait_for_result(pending.popleft())
+            pending.append(start(item))
+        while pending:
+            wait_for_result(pending.popleft())
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
@@ -58,38 +69,15 @@ def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ..
     if not future.set_running_or_notify_cancel():
         return
     try:
-        result = call(*arguments)
+        future.set_result(call(*arguments))
     except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
         future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
-class StoreThreads(ThreadPoolExecutor):
-    """A pool of 24 threads for calls that wait for a store."""
-
-    def __init__(self) -> None:
-        super().__init__(MAX_REQUESTS)
-
-    def run_all(self, call: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """Call a function with every item, and wait for all calls; stop at the first error."""
-        pending: deque[Future[None]] = deque()
-        try:
-            for item in items:
-                if len(pending) >= MAX_REQUESTS:
-                    wait_for_result(pending.popleft())
-                pending.append(self.submit(call, item))
-            while pending:
-                wait_for_result(pending.popleft())
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-_pools: dict[Hashable, StoreThreads] = {}
+_pools: dict[Hashable, ThreadPoolExecutor] = {}
 call_in_children(_pools.clear)
 
 
-def get_threads(store: Hashable, purpose: str) -> StoreThreads:
+def get_threads(store: Hashable, purpose: str) -> ThreadPoolExecutor:
     """Return the threads of a store. Calls that wait for each other need different purposes."""
-    return _pools.setdefault((store, purpose), StoreThreads())
+    return _pools.setdefault((store, purpose), ThreadPoolExecutor(MAX_REQUESTS))

@@ -51,7 +51,7 @@ class StoredObject(Source):
         return redact(self.url)
 
     @contextmanager
-    def opened(self) -> Iterator[Fill]:
+    def open(self) -> Iterator[Fill]:
         """Open the object for sequential requests."""
         store, path = self.registry.resolve(self.url)
 

@@ -39,10 +39,10 @@ from xr_tensorfmt.writing.write_target import Piece
 Region = Mapping[Any, slice]
 
 
-class SharedFile(LocalFile):
+class MutableFile(LocalFile):
     """A file whose values may change while its header is used."""
 
-    is_shared = True
+    is_mutable = True
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
@@ -125,21 +125,13 @@ def _complete_and_update(
 
 
 def _read_updates(path: str, read: Callable[[HeaderReader], Container]) -> tuple[HeaderUpdate, ...]:
-    return read(HeaderReader(SharedFile.from_path(path, mapped=False))).updates
+    return read(HeaderReader(MutableFile.from_path(path, mapped=False))).updates
 
 
 def detach_file(path: str) -> None:
     """Copy pages of loaded values that are mapped from a file."""
-    try:
+    with suppress(FileNotFoundError):
         detach(os.stat(path))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        reason = (
-            "values that were loaded from it would change with it, because they cannot be copied "
-            f"({error.strerror}); delete them, or write a whole new file"
-        )
-        raise OSError(error.errno, reason, path) from error
 
 
 def _identity(path: str) -> tuple[int, ...]:
@@ -161,7 +153,7 @@ def write_region(
             f"{location.url}: no store can change a part of an object; write all of it, "
             "without region="
         )
-    source = SharedFile.from_path(checked.path, mapped=False)
+    source = MutableFile.from_path(checked.path, mapped=False)
     container = read(HeaderReader(source))
     if container.derived:
         raise ValueError(

@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from xr_tensorfmt.core.layout import UnrepresentableValueError
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.sources.store_errors import call_store, redact
+from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import resolve_target
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.upload import Upload
@@ -107,15 +107,9 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
 
 
 def _read_start(location: Location) -> bytes:
-    fs = location.renew_after_fork().fs
-    fs.invalidate_cache(location.path)
-    content: bytes = call_store(
-        lambda: fs.cat_file(location.path, start=0, end=MAX_REPLACED_BYTES),
-        url=location.url,
-        path=location.path,
-        options=fs,
-    )
-    return bytes(content)
+    location = location.renew_after_fork()
+    location.fs.invalidate_cache(location.path)
+    return bytes(location.call(location.fs.cat_file, location.path, 0, MAX_REPLACED_BYTES))
 
 
 def _read_small_file(location: Location) -> bytes:

@@ -16,7 +16,6 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import open_source
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.store_errors import call_store
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import Compare, FilePlan, PlannedVariable
 from xr_tensorfmt.writing.graph import compare_variables, plan_tasks
@@ -110,8 +109,8 @@ def _finish(
 
 
 def _delete(location: Location) -> None:
-    fs, path = location.renew_after_fork().fs, location.path
-    call_store(lambda: fs.rm_file(path), url=location.url, path=path, options=fs)
+    location = location.renew_after_fork()
+    location.call(location.fs.rm_file, location.path)
 
 
 def _remove(orphans: Sequence[Location]) -> None:

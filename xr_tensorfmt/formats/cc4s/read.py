@@ -91,7 +91,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         raise no_directory_error(reader.source)
     source = reader.source
     try:
-        return _read(source, yaml, options, is_strict=not source.is_shared)
+        return _read(source, yaml, options, is_strict=not source.is_mutable)
     except ChecksumError:
         time.sleep(PAUSE)
     except (SourceChangedError, FileNotFoundError):
@@ -99,7 +99,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     # A writer may have replaced the elements and then the YAML file meanwhile.
     sibling = source.sibling(os.path.basename(yaml.source.name))
     yaml = yaml if sibling is None else HeaderReader(*sibling)
-    return _read(source, yaml, options, is_strict=options.verify and not source.is_shared)
+    return _read(source, yaml, options, is_strict=options.verify and not source.is_mutable)
 
 
 def _read(
@@ -114,9 +114,9 @@ def _read(
     opened = _open_all(source, parts, fields.path)
     mismatches: list[Finding] = []
     updates: tuple[HeaderUpdate, ...] = ()
-    if source.is_shared and checksums:
+    if source.is_mutable and checksums:
         updates = (_compute_update(fields.path, offset, checksums, parts, opened),)
-    elif not source.is_shared:
+    elif not source.is_mutable:
         mismatches = _compare_checksums(parts, opened, is_strict=is_strict)
     if not yaml.source.high_latency:
         # Writers replace the elements before the YAML. Raise an error if it has been replaced.

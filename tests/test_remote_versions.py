@@ -1,0 +1,133 @@
+"""Objects that were replaced, and servers without versions, conditions or byte ranges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import fsspec
+import numpy as np
+import pytest
+
+from tests import tensfiles as tf
+from tests.families import numbers
+from tests.opening import tensor_of
+from tests.servers import Handler, HttpStore, S3Store
+from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.sources.remote import open_remote
+from xr_tensorfmt.sources.requests import Version
+
+
+def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore) -> None:
+    http.conditions = False
+    url = http.put("plain", tf.version_0_9(numbers()))
+    tensor = tensor_of(url)
+    http.put("plain", tf.version_0_9(numbers() + 1))
+    with pytest.raises(SourceChangedError, match="entity tag"):
+        tensor[3].values  # noqa: B018
+
+
+def test_a_server_without_versions_is_found_out_where_the_size_tells(http: HttpStore) -> None:
+    http.etags = False
+    url = http.put("bare", tf.version_0_9(numbers()))
+    tensor = tensor_of(url)
+    np.testing.assert_array_equal(tensor, numbers())
+    tensor = tensor_of(url)
+    http.put("bare", tf.version_0_9(numbers()[:, :, :3]))
+    with pytest.raises(SourceChangedError):
+        tensor.values  # noqa: B018
+
+
+@pytest.mark.parametrize("modified", ["", "Mon, 05 Jan 2026 10:00:00 GMT"], ids=["none", "second"])
+@pytest.mark.parametrize("rows", [3, 40], ids=["smaller", "larger"])
+def test_an_object_of_another_size_is_found_out_without_a_version(
+    http: HttpStore, modified: str, rows: int
+) -> None:
+    http.etags, http.modified = False, modified
+    url = http.put("bare", tf.version_0_9(np.zeros((1000, 20))))
+    tensor = tensor_of(url)
+    http.put("bare", tf.version_0_9(np.ones((1000, rows))))
+    with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
+        tensor[:5, 1].values  # noqa: B018
+    with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
+        tensor[:, 19].values  # noqa: B018
+
+
+def test_an_object_that_shrinks_while_it_is_opened_is_noticed(http: HttpStore) -> None:
+    http.etags = False
+    url = http.put("race", tf.version_0_9(np.zeros(50_000)))
+
+    def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        handler.partial(tf.version_0_9(np.zeros(40_000)), start, stop)
+        return True
+
+    http.trouble = replace
+    with pytest.raises(SourceChangedError, match="it has been replaced since"):
+        tensor_of(url)
+
+
+def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3Store) -> None:
+    fs = fsspec.filesystem("s3", **s3.options)
+    for rows in (3, 40):
+        url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
+        source, _ = open_remote(Location(url, fs, "bucket/bare"))
+        bare = replace(source, version=Version(source.size))
+        s3.put("bare", tf.version_0_9(np.ones((10, rows))))
+        with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
+            bare.read(Extents.single(bare.size - 8, bare.size))
+
+
+def test_an_object_replaced_while_it_is_opened_is_noticed(http: HttpStore) -> None:
+    url = http.put("race", tf.version_0_9(numbers()))
+
+    def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        handler.partial(tf.version_0_9(numbers() + 1), start, stop)
+        return True
+
+    http.trouble = replace
+    with pytest.raises(SourceChangedError):
+        tensor_of(url)
+
+
+def test_a_checksum_is_not_sent_as_a_condition(http: HttpStore) -> None:
+    http.etags, http.headers = False, {"Content-MD5": "Q2hlY2sgSW50ZWdyaXR5IQ=="}
+    sent: list[str | None] = []
+
+    def note(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+        sent.append(handler.headers["If-Match"])
+        return False
+
+    url = http.put("checked", tf.version_0_9(numbers()))
+    http.trouble = note
+    np.testing.assert_array_equal(tensor_of(url), numbers())
+    assert set(sent) == {None}
+
+
+def whole_file(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+    handler.answer(200, content)
+    return True
+
+
+def test_a_small_file_of_a_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
+    url = http.put("small", tf.version_0_9(np.arange(6.0).reshape(2, 3)))
+    http.trouble = whole_file
+    tensor = tensor_of(url)
+    with pytest.raises(OSError, match="does not serve byte ranges"):
+        tensor.values  # noqa: B018
+
+
+def test_s3_without_ranges_is_refused(s3: S3Store) -> None:
+    small = s3.put("small", tf.version_0_9(np.arange(6.0)))
+    large = s3.put("large", tf.version_0_9(np.zeros(1 << 20)))
+    s3.ranges = False
+    words = "sent more than 65536 bytes .* does not serve byte ranges.* 'simplecache::'"
+    try:
+        with pytest.raises(OSError, match=words):
+            tensor_of(large, storage_options=s3.options)
+        tensor = tensor_of(small, storage_options=s3.options)
+        with pytest.raises(OSError, match="does not serve byte ranges"):
+            tensor[3:].values  # noqa: B018
+    finally:
+        s3.ranges = True
+    np.testing.assert_array_equal(tensor, np.arange(6.0))
