@@ -53,11 +53,11 @@ REFUSED = {
     "unsorted mapped": (vf.header(None, ["y", "x"], None, 0), "'x' after 'y'"),
     "empty name": (
         vf.header(indexed={"": 1}) + bytes(8),
-        "the name of dimension 0 at byte 2: 0 bytes long",
+        "the size of the name of dimension 0 at byte 2: 0, expected 1",
     ),
     "long name": (
         vf.header(indexed={"n" * 5000: 1}) + bytes(8),
-        "5000 bytes long, expected 1 to 4096 bytes",
+        "5000, expected 1 to 4096 bytes",
     ),
     "name not UTF-8": (
         b"\2\1\2\xff\xfe\1" + bytes(8),

@@ -50,6 +50,9 @@ have `MAX_RANK_OF_VERSION_1` lengths."""
 MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
 """Limits on the size of a key, in an archive and in a stream."""
 
+RESERVED_METADATA_BYTES = 8
+"""Unused bytes that magnetron reserves per metadata record."""
+
 _CHECKSUM_OFFSET = 8
 """Offset of the checksum. It covers the following bytes up to the end of the records."""
 
@@ -195,22 +198,20 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
     tensors = tuple(record.stored(reader, numbering, base) for record in records)
-    contents = Contents(
-        "archive", header.version, tensors, stop, reader.source.size, metadata, file_info, findings
+    # magnetron reserves up to this size.
+    reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
+    reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
+    return Contents(
+        "archive",
+        header.version,
+        tensors,
+        stop,
+        reader.source.size,
+        metadata,
+        file_info,
+        findings,
+        reserved_stop=stop + reserved,
     )
-    return replace(contents, reserved_stop=_reserved_stop(contents))
-
-
-_RESERVED_BYTES_OF_METADATA = 8
-"""Unused bytes that magnetron reserves per metadata record."""
-
-
-def _reserved_stop(contents: Contents) -> int:
-    """Return the largest size that magnetron reserves for a file."""
-    data = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in contents.tensors)
-    gaps = (len(contents.tensors) + 1) * ARCHIVE_ALIGNMENT
-    metadata = len(contents.metadata) * _RESERVED_BYTES_OF_METADATA
-    return contents.data_start + data + gaps + metadata
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:

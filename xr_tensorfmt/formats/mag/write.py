@@ -52,7 +52,8 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
     records, gaps = [_pack_record(tensor, start) for tensor in tensors], []
     # magnetron reserves more bytes than needed.
-    size = header.struct.size + sum(len(record) + 8 for record in metadata)
+    reserved = archive.RESERVED_METADATA_BYTES
+    size = header.struct.size + sum(len(record) + reserved for record in metadata)
     for tensor, record in zip(tensors, records, strict=True):
         size = round_up(size + len(record), ARCHIVE_ALIGNMENT)
         size += round_up(tensor.nbytes, ARCHIVE_ALIGNMENT)

@@ -5,6 +5,7 @@ Integers below 128 take one byte. Others take four big-endian bytes, and their f
 
 from __future__ import annotations
 
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -43,6 +44,9 @@ LONG_BIT = 0x80
 
 LARGEST = (1 << 31) - 1
 """The largest integer of the format."""
+
+COUNTS = range(LARGEST + 1)
+"""The integers of the format."""
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
@@ -143,23 +147,21 @@ class Header:
     def unpack(cls, reader: HeaderReader) -> Header:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
-        tag = fields.tag()
-        cell_type = fields.cell_type() if tag & WITH_CELL_TYPE else "double"
-        names: list[str] = []
-        lengths: list[int] = []
-        if tag & SPARSE:
-            for number in range(fields.rank("mapped", names)):
-                names.append(fields.name(names, is_first=not number))
-        mapped = tuple(names)
-        if tag & DENSE:
-            for number in range(fields.rank("indexed", names)):
-                names.append(fields.name(names, is_first=not number))
-                lengths.append(fields.length(names[-1]))
+        tag = fields.integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7")
+        cell_type = "double"
+        if tag & WITH_CELL_TYPE:
+            types = ", ".join(f"{number} ({name})" for number, name in enumerate(CELL_TYPES))
+            number = fields.integer("the cell type", range(len(CELL_TYPES)), f"one of {types}")
+            cell_type = list(CELL_TYPES)[number]
+        mapped = fields.names("mapped", ()) if tag & SPARSE else {}
+        indexed = fields.names("indexed", mapped, has_lengths=True) if tag & DENSE else {}
         item = CELL_TYPES[cell_type].dtype.itemsize
+        lengths = tuple(indexed.values())
         check_size(reader.source.name, lengths, item, fields.offset)
-        indexed = tuple(names[len(mapped) :])
-        blocks = fields.integer("the number of blocks") if _has_count(tag, mapped) else 1
-        header = cls(tag, cell_type, mapped, indexed, tuple(lengths), blocks, fields.offset)
+        has_count = _has_count(tag, tuple(mapped))
+        blocks = fields.integer("the number of blocks") if has_count else 1
+        stop = fields.offset
+        header = cls(tag, cell_type, tuple(mapped), tuple(indexed), lengths, blocks, stop)
         header.check_fits(reader)
         return header
 
@@ -214,60 +216,45 @@ def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
 class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
-    def integer(self, field: str) -> int:
-        first = self.take(1, field)
+    def integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
+        """Read an integer. Raise an error if it is not valid."""
+        start, first = self.offset, self.take(1, field)
         rest = packed_size(first[0]) - 1
-        return unpack(first + self.take(rest, field) if rest else first)
+        value = unpack(first + self.take(rest, field) if rest else first)
+        if value not in valid:
+            raise self.reader.error(field, value, expected, _CORRUPT, start)
+        return value
 
-    def tag(self) -> int:
-        tag = self.integer("the tag")
-        if tag not in TAGS:
-            raise self.reader.error("the tag", tag, "1, 2, 3, 5, 6 or 7", _CORRUPT, 0)
-        return tag
+    def names(
+        self, role: str, previous: Collection[str], *, has_lengths: bool = False
+    ) -> dict[str, int]:
+        """Read unique and sorted names of dimensions, and their lengths if they have some."""
+        limit = MAX_DIMENSIONS - len(previous)
+        field = f"the number of {role} dimensions"
+        rank = self.integer(field, range(limit + 1), f"at most {limit}")
+        lengths: dict[str, int] = {}
+        for _ in range(rank):
+            name = self._name((*previous, *lengths), is_first=not lengths)
+            field = f"the size of dimension {name!r}"
+            lengths[name] = self.integer(field, COUNTS[1:], "at least 1") if has_lengths else 0
+        return lengths
 
-    def cell_type(self) -> str:
-        start = self.offset
-        number = self.integer("the cell type")
-        if number >= len(CELL_TYPES):
-            types = ", ".join(f"{i} ({name})" for i, name in enumerate(CELL_TYPES))
-            raise self.reader.error("the cell type", number, f"one of {types}", _CORRUPT, start)
-        return list(CELL_TYPES)[number]
-
-    def rank(self, title: str, previous: list[str]) -> int:
-        start, field = self.offset, f"the number of {title} dimensions"
-        rank, limit = self.integer(field), MAX_DIMENSIONS - len(previous)
-        if rank > limit:
-            raise self.reader.error(field, rank, f"at most {limit}", _CORRUPT, start)
-        return rank
-
-    def name(self, previous: list[str], *, is_first: bool) -> str:
-        """Read a unique name. Mapped names are sorted, and so are indexed names."""
-        start, field = self.offset, f"the name of dimension {len(previous)}"
-        size = self.integer(field)
-        if not 0 < size <= MAX_NAME_BYTES:
-            expected = f"1 to {MAX_NAME_BYTES} bytes"
-            raise self.reader.error(field, f"{size} bytes long", expected, _CORRUPT, start)
+    def _name(self, previous: Sequence[str], *, is_first: bool) -> str:
+        field = f"the name of dimension {len(previous)}"
+        limits = range(1, MAX_NAME_BYTES + 1)
+        size = self.integer(f"the size of {field}", limits, f"1 to {MAX_NAME_BYTES} bytes")
         raw = self.take(size, field)
         try:
             name = raw.decode()
         except UnicodeDecodeError as error:
             raise self.error(field, repr(raw[:40]), "UTF-8", _CORRUPT, back=size) from error
         if name in previous:
-            expected = "a unique name"
-            raise self.error(field, repr(name), expected, _CORRUPT, back=size)
+            raise self.error(field, repr(name), "a unique name", _CORRUPT, back=size)
         if not is_first and raw < previous[-1].encode():
-            raise self.error(
-                field,
+            actual, expected = (
                 f"{name!r} after {previous[-1]!r}",
                 "names in the order of their bytes",
-                "Vespa would confuse the dimensions; write the file again with sorted names",
-                back=size,
             )
+            hint = "Vespa would confuse the dimensions; write the file again with sorted names"
+            raise self.error(field, actual, expected, hint, back=size)
         return name
-
-    def length(self, name: str) -> int:
-        start, field = self.offset, f"the size of dimension {name!r}"
-        length = self.integer(field)
-        if not length:
-            raise self.reader.error(field, 0, "at least 1", _CORRUPT, start)
-        return length
