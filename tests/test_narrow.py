@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from xr_tensorfmt.core.elements import BFloat16, Boolean, Float8E4M3FN, StoredDtype
+from xr_tensorfmt.core.elements import Boolean, StoredDtype
+from xr_tensorfmt.core.narrow_floats import BFloat16, Float8E4M3FN
 
 ALL_BYTES = np.arange(256, dtype=np.uint8)
 ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)

@@ -24,7 +24,7 @@ from safetensors.numpy import load, load_file, save, save_file
 
 from tests.opening import opened
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_safetensors, validate
-from xr_tensorfmt.core.elements import Float8E4M3FN, Float8E5M2
+from xr_tensorfmt.core.narrow_floats import Float8E4M3FN, Float8E5M2
 
 DTYPES = ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<c8")
 NARROW = {

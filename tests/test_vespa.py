@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
-from xr_tensorfmt.core.elements import BFloat16
+from xr_tensorfmt.core.narrow_floats import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import spec
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks

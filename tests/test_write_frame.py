@@ -19,8 +19,9 @@ from tests.datasets import bits
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.core import dense
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import BFloat16, Boolean, Element, Float8E4M3FN, Plain, StoredDtype
+from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
 from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.narrow_floats import BFloat16, Float8E4M3FN
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory

@@ -28,13 +28,11 @@ from xr_tensorfmt.core.container import (
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import (
     Array,
-    BFloat16,
     Boolean,
     Element,
     ElementError,
     Plain,
     StoredDtype,
-    build_elements,
 )
 from xr_tensorfmt.core.embedded_metadata import (
     EMBEDDED_KEY,
@@ -75,6 +73,7 @@ from xr_tensorfmt.core.layout import (
     raw_bytes,
 )
 from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
 from xr_tensorfmt.core.selection import (
     KEEP,
     MAX_RUNS,

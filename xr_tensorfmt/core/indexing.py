@@ -12,86 +12,19 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xr_tensorfmt.core.axis_picks import NOTHING, AxisPick, normalize_indices, pick_axis
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.layout import ByteRead, Layout, ReorderingLayout
 from xr_tensorfmt.core.selection import (
-    KEEP,
-    Entry,
-    PostIndexer,
     Selection,
     apply_indexers,
-    entry_indices,
 )
 from xr_tensorfmt.core.source import Source
 
-_REVERSE = slice(None, None, -1)
-_EMPTY = slice(0, 0, 1)
-
 Spread = tuple[tuple[int, ...], ...]
 """For each axis of the tensor, the axes of the result that its values fill."""
-
-
-@dataclass(frozen=True, eq=False)
-class AxisPick:
-    """The indices to read along an axis, and the key to apply to the values afterwards."""
-
-    entry: Entry
-    post_indexer: PostIndexer
-
-    @property
-    def indices(self) -> Integers:
-        """The indices in the order of the key."""
-        return np.atleast_1d(entry_indices(self.entry)[self.post_indexer])
-
-    @property
-    def is_dropped(self) -> bool:
-        """Whether the key is an integer, so that the result does not have the axis."""
-        return isinstance(self.post_indexer, int)
-
-
-def pick_axis(key: Any, length: int) -> AxisPick:
-    """Convert a slice, an integer or an integer array."""
-    if isinstance(key, slice):
-        return _pick_range(range(*key.indices(length)))
-    indices = normalize_indices(np.asarray(key), length)
-    if indices.ndim == 0:
-        return AxisPick(slice(int(indices), int(indices) + 1, 1), 0)
-    return _pick_array(indices)
-
-
-def _pick_range(indices: range) -> AxisPick:
-    if not indices:
-        return AxisPick(_EMPTY, KEEP)
-    if indices.step > 0:
-        return AxisPick(slice(indices[0], indices[-1] + 1, indices.step), KEEP)
-    return AxisPick(slice(indices[-1], indices[0] + 1, -indices.step), _REVERSE)
-
-
-def _pick_array(indices: Integers) -> AxisPick:
-    if not indices.size:
-        return AxisPick(_EMPTY, KEEP)
-    first, last, steps = int(indices[0]), int(indices[-1]), np.diff(indices)
-    step = int(steps[0]) if steps.size else 1
-    if step and (steps == step).all():
-        return _pick_range(range(first, last + (1 if step > 0 else -1), step))
-    if (steps > 0).all():
-        return AxisPick(indices, KEEP)
-    unique, inverse = np.unique(indices, return_inverse=True)
-    return AxisPick(_pick_array(unique).entry, inverse)
-
-
-def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
-    """Return non-negative indices. Raise IndexError if an index is out of bounds."""
-    wide = indices.astype(np.int64, copy=False)
-    out_of_bounds = (wide < -length) | (wide >= length)
-    if out_of_bounds.any():
-        first = int(wide[out_of_bounds].flat[0])
-        raise IndexError(f"index {first} is out of bounds for an axis of length {length}")
-    negative = wide < 0
-    return np.where(negative, wide + length, wide) if negative.any() else wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +216,7 @@ def plan_vectorized(
     arrays = list(map(normalize_indices, _without_slices(key, tensor_shape), tensor_shape))
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        empty = (AxisPick(_EMPTY, KEEP),) * len(tensor_shape)
+        empty = (NOTHING,) * len(tensor_shape)
         return OuterPlan(tensor_shape, empty, (tuple(range(len(shape))),), shape)
     varying = list(map(_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)
