@@ -24,8 +24,9 @@ import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.fetches import Fetch, merge_fetches
 from xr_tensorfmt.core.locks import ForkSafeLock
-from xr_tensorfmt.core.source import MAX_WINDOW, Fetch, Fill, Source, merge_fetches
+from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
 from xr_tensorfmt.errors import SourceChangedError
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Windows may use a quarter of them.

@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.fetches import Fetch, balance_fetches
 from xr_tensorfmt.core.locks import call_in_children
-from xr_tensorfmt.core.source import Fetch, Fill, Source, balance_fetches
+from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.fsspec_store import FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.locations import Location
