@@ -266,33 +266,19 @@ def test_text_errors_is_not_a_keyword_of_open_mfdataset_itself(tmp_path: Path) -
 def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
     content = vf.tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
-    with pytest.warns(
-        TensorFormatWarning,
-        match="the labels of block 2 at byte 22: 'a', which block 0 has too; both are kept",
-    ):
-        ds = open_vespa(content)
+    message = "the labels of block 2 at byte 22: 'a', which block 0 has too; both are kept"
+    with pytest.warns(TensorFormatWarning, match=message) as caught:
+        ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
+    assert caught[0].filename == __file__
+    assert not ds.indexes["k"].is_unique
     assert ds.tensor.sel(k="a").values.tolist() == [[1.0], [3.0]]
+    unread = open_vespa(content, sparse="stored")
+    with pytest.warns(TensorFormatWarning, match=message):
+        unread.k.load()
     with pytest.raises(
         TensorFormatError, match=r"the labels of block 2 at byte .*: those of block 0"
     ):
         open_vespa(content, sparse="dense")
-
-
-def test_repeated_labels_are_found_when_all_are_read() -> None:
-    content = vf.tensor("int8", ["k"], {}, [("a",), ("b",), ("a",)], np.array([1, 2, 3]))
-    with pytest.warns(
-        TensorFormatWarning, match="the labels of block 2 at byte 13: 'a', which block 0"
-    ) as caught:
-        ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
-    assert caught[0].filename == __file__
-    assert not ds.indexes["k"].is_unique
-    unread = xr.open_dataset(
-        memoryview(content), engine="tensorfmt", format="vespa", sparse="stored"
-    )
-    with pytest.warns(
-        TensorFormatWarning, match="the labels of block 2 at byte 13: 'a', which block 0"
-    ):
-        unread.k.load()
     two = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
     assert open_vespa(two, sparse="stored").k.values.tolist() == ["a", "a", "a"]
 

@@ -96,7 +96,7 @@ def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
     return expanded if expanded.shape == shape else np.broadcast_to(expanded, shape).copy()
 
 
-# Points with at least this many elements are read one by one: indices would cost more.
+# Points with at least this many elements are read one by one, because indices cost more.
 _LARGE_POINT = 512
 # Points are read in batches, to bound the memory of their indices.
 _MAX_POINTS = 1 << 21
@@ -115,8 +115,7 @@ class PointPlan:
     picks : dict
         The key of every other axis, by axis.
     spread : tuple of tuple of int
-        The axes of the result that the points fill, and then those that every axis of `picks`
-        fills.
+        The axes of the result that the points fill, followed by the axes for every axis of `picks`.
     shape : tuple of int
         Shape of the result.
 

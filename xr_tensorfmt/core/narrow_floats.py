@@ -49,7 +49,7 @@ class BFloat16(Element):
         nan = np.isnan(values)
         if nan.any():
             kept = bits[nan] >> _HALF
-            # A NaN without bits in the upper half would become an infinity.
+            # Set a bit of a NaN that has bits in the lower half only. It must not become infinite.
             stored[nan] = np.where(kept & np.uint32(0x7F) == 0, kept | np.uint32(0x40), kept)
         return stored
 
