@@ -16,7 +16,7 @@ from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 from xr_tensorfmt.core.narrow_floats import BFloat16
 from xr_tensorfmt.formats import recognised
-from xr_tensorfmt.formats.vespa import spec
+from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.sources import open_source
 
@@ -78,29 +78,29 @@ def test_a_tensor_without_a_cell_type_is_double() -> None:
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
 
 
-@given(st.lists(st.integers(0, 300) | st.integers(0, spec.LARGEST), min_size=1))
+@given(st.lists(st.integers(0, 300) | st.integers(0, integers.LARGEST), min_size=1))
 def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
-    packed = [spec.pack(value) for value in values]
+    packed = [integers.pack(value) for value in values]
     assert packed == [vf.integer(value) for value in values]
-    assert [spec.unpack(each) for each in packed] == values
-    assert [spec.packed_size(each[0]) for each in packed] == list(map(len, packed))
+    assert [integers.unpack(each) for each in packed] == values
+    assert [integers.packed_size(each[0]) for each in packed] == list(map(len, packed))
     sizes = np.array(list(map(len, packed)))
     stops = np.cumsum(sizes)
     window = np.frombuffer(b"".join(packed), np.uint8)
-    unpacked, ends = spec.unpack_many(window, stops - sizes)
+    unpacked, ends = integers.unpack_many(window, stops - sizes)
     assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
 
 
 def test_an_integer_that_vespa_would_cut_off_is_refused() -> None:
     with pytest.raises(ValueError, match="2147483648 is more than 2147483647"):
-        spec.pack(1 << 31)
+        integers.pack(1 << 31)
 
 
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, spec.LARGEST])
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.LARGEST])
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     long = vf.integer(value, long=True)
-    assert spec.unpack(long) == value
-    unpacked, ends = spec.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
+    assert integers.unpack(long) == value
+    unpacked, ends = integers.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
     assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
 
 

@@ -17,7 +17,7 @@ from xr_tensorfmt.contract import (
     check_gaps,
 )
 from xr_tensorfmt.formats._shared.keyed import build_container
-from xr_tensorfmt.formats.mag import archive, document, snapshot
+from xr_tensorfmt.formats.mag import archive, document, snapshot, stream
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, Contents, check_placement
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
@@ -41,7 +41,7 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     """Read the header of any container."""
     magic = reader.read_head(len(MAGIC))
     if magic == STREAM_MAGIC:
-        return archive.read_stream(reader)
+        return stream.read_stream(reader)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from xr_tensorfmt.contract import (
     OpenOptions,
     parse_json,
     reject_repeated,
+    shorten,
 )
 from xr_tensorfmt.formats.vespa.json_forms import (
+    HEX,
     ParsedTensor,
-    load_json,
     parse_tensor,
 )
 from xr_tensorfmt.formats.vespa.read import build_container
@@ -75,7 +77,7 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     """
     name = "<Vespa JSON>"
     try:
-        tensor = parse_tensor(load_json(data), type)
+        tensor = parse_tensor(_load_json(data), type)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return _open(TensorSource(tensor, name), "vespa-json", **keywords)
@@ -122,6 +124,20 @@ def vespa_from_hex(data: str, **keywords: Any) -> Dataset:
             f"data={stripped[:40]!r} is not a string of hexadecimal digits, two per byte ({error})"
         ) from error
     return _open(Memory(content, name="<hexadecimal digits>"), "vespa", **keywords)
+
+
+def _load_json(content: Any) -> Any:
+    """Parse JSON text, and return other objects unchanged."""
+    if not isinstance(content, str | bytes | bytearray):
+        return content
+    string = content if isinstance(content, str) else content.decode()
+    if HEX.fullmatch(string) and isinstance(content, str):
+        return {"values": string}  # a field with format.tensors=hex-value
+    try:
+        # Vespa accepts a trailing comma.
+        return json.loads(string.strip().removesuffix(","), object_pairs_hook=reject_repeated)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
 def _open(source: Memory, format: str, **keywords: Any) -> Dataset:

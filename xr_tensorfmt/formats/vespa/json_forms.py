@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -11,20 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_DIMENSIONS, Array, is_addressable, reject_repeated, shorten
+from xr_tensorfmt.contract import Array, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Header, Strings
+from xr_tensorfmt.formats.vespa.type_string import format_type, parse_type
 
 MAX_JSON_CELLS = 1 << 24
 """Limit on the cells of a tensor if JSON lists only some of them."""
 
-_TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
-_DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
-_SCALARS = {"double": "tensor()"}
-
 _CONTENT_KEYS = ("cells", "values", "blocks")
 _WRAPPER_KEYS = {*_CONTENT_KEYS, "type", "dimensions"}
 
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
@@ -66,48 +62,6 @@ def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
         tuple(np.fromiter(column, STRING_DTYPE, len(blocks)) for column in columns),
         _convert_cells(header, cells),
     )
-
-
-def parse_type(string: str) -> Header:
-    """Parse a type; the header has no blocks. Raise ValueError if a size is missing."""
-    bare = re.sub(r"\s", "", string)
-    match = _TYPE.fullmatch(_SCALARS.get(bare, bare))
-    parts = match[2].split(",") if match and match[2] else []
-    sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
-    cell_type = (match and match[1]) or "double"
-    if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
-        raise ValueError(
-            f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
-            "'tensor<float>(user{},x[3])'; state the size of all indexed dimensions"
-        )
-    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
-    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
-    lengths = tuple(int(sizes[name]) for name in indexed)
-    if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
-        raise ValueError(
-            f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
-            "dimensions, or more cells than can be addressed"
-        )
-    return Header.create(cell_type, mapped, indexed, lengths, 0)
-
-
-def format_type(header: Header) -> str:
-    """Format a type as in JSON, which writes ``tensor()`` for a scalar."""
-    return _SCALARS.get(header.type, header.type)
-
-
-def load_json(content: Any) -> Any:
-    """Parse JSON text, and return other objects unchanged."""
-    if not isinstance(content, str | bytes | bytearray):
-        return content
-    string = content if isinstance(content, str) else content.decode()
-    if _HEX.fullmatch(string) and isinstance(content, str):
-        return {"values": string}  # a field with format.tensors=hex-value
-    try:
-        # Vespa accepts a trailing comma.
-        return json.loads(string.strip().removesuffix(","), object_pairs_hook=reject_repeated)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
 
 
 def _find_content(data: Any) -> tuple[str, Any] | None:
@@ -265,7 +219,7 @@ def _parse_hex(header: Header, digits: str) -> Array:
     if (
         not element
         or rest
-        or not _HEX.fullmatch(digits)
+        or not HEX.fullmatch(digits)
         or element.dtype.kind != header.element.dtype.kind
     ):
         raise ValueError(

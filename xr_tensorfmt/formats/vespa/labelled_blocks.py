@@ -27,7 +27,8 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, split_entry
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, Header, Strings, pack
+from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
+from xr_tensorfmt.formats.vespa.spec import Header, Strings
 
 # Copying a label of this length takes no longer than copying a shorter one.
 _SHORT_BYTES = 64

@@ -26,8 +26,9 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, split_entry
+from xr_tensorfmt.formats.vespa.integers import unpack_many
 from xr_tensorfmt.formats.vespa.scan import Window
-from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, unpack_many
+from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings
 
 TextErrors = Literal["strict", "surrogateescape"]
 """How to decode bytes that are not UTF-8."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from xr_tensorfmt.contract import Bytes, Entry, Extents, Integers, Source, TensorFormatError
-from xr_tensorfmt.formats.vespa.spec import LARGEST, LONG_BIT, Header
+from xr_tensorfmt.formats.vespa.integers import LARGEST, LONG_BIT
+from xr_tensorfmt.formats.vespa.spec import Header
 
 WINDOW_BYTES = 32 << 20
 """Bytes of the file to scan at a time."""

@@ -1,7 +1,4 @@
-"""Parse and pack the header of a typed binary tensor.
-
-Integers below 128 take one byte. Others take four big-endian bytes, and their first bit is set.
-"""
+"""Parse and pack the header of a typed binary tensor."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from numpy.typing import NDArray
 from xr_tensorfmt.contract import (
     MAX_DIMENSIONS,
     BFloat16,
-    Bytes,
     Cursor,
     Element,
     HeaderReader,
-    Integers,
     Plain,
     check_size,
 )
+from xr_tensorfmt.formats.vespa.integers import COUNTS, pack, packed_size, unpack
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag that state the parts of the header."""
@@ -39,15 +35,6 @@ BLOCK = "block"
 TYPE = "vespa_type"
 """The attribute of a variable that contains `Header.type`."""
 
-LONG_BIT = 0x80
-"""The bit of the first byte of integers with four bytes."""
-
-LARGEST = (1 << 31) - 1
-"""The largest integer of the format."""
-
-COUNTS = range(LARGEST + 1)
-"""The integers of the format."""
-
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
 
@@ -57,41 +44,10 @@ STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
-def packed_size(first: int) -> int:
-    """Return the bytes of an integer with a given first byte."""
-    return 4 if first & LONG_BIT else 1
-
-
-def pack(value: int) -> bytes:
-    """Pack an integer in its shortest form."""
-    if value > LARGEST:
-        raise ValueError(f"{value} is more than {LARGEST}, the largest integer of Vespa")
-    if value < LONG_BIT:
-        return bytes([value])
-    return (value | LONG_BIT << 24).to_bytes(4, "big")
-
-
 def pack_string(string: str) -> bytes:
     """Pack a name or a label, and restore bytes from ``surrogateescape``."""
     content = string.encode("utf-8", "surrogateescape")
     return pack(len(content)) + content
-
-
-def unpack(packed: bytes | memoryview) -> int:
-    """Unpack one byte or four. Small integers may also take four bytes."""
-    return int.from_bytes(packed, "big") & LARGEST
-
-
-def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """Unpack the integers at many positions, and return their ends too."""
-    first = window.take(starts, mode="clip")
-    if not first.size or first.max() < LONG_BIT:
-        return first.astype(np.int64), starts + 1
-    is_long = first >= LONG_BIT
-    long = (first & (LONG_BIT - 1)).astype(np.int64)
-    for number in range(1, 4):
-        long = (long << 8) | window.take(starts + number, mode="clip")
-    return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
 # In the order of their numbers. Vespa truncates to bfloat16, whereas ml_dtypes rounds.

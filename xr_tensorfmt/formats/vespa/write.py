@@ -22,17 +22,10 @@ from xr_tensorfmt.contract import (
     PlannedVariable,
     shorten,
 )
+from xr_tensorfmt.formats.vespa.integers import LARGEST
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
-from xr_tensorfmt.formats.vespa.spec import (
-    BLOCK,
-    CELL_TYPES,
-    LARGEST,
-    MAX_NAME_BYTES,
-    TYPE,
-    Header,
-    Strings,
-)
+from xr_tensorfmt.formats.vespa.spec import BLOCK, CELL_TYPES, MAX_NAME_BYTES, TYPE, Header, Strings
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 

@@ -20,8 +20,8 @@ from xr_tensorfmt.contract import (
     FilePlan,
     Piece,
 )
-from xr_tensorfmt.formats.vespa.json_forms import format_type
 from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.type_string import format_type
 from xr_tensorfmt.formats.vespa.write import Dimensions, arrange_tensor, check_name_dropped
 
 Form = Literal["short", "long", "hex"]
