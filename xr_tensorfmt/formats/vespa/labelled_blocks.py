@@ -70,6 +70,7 @@ class LabelledBlocks(Blocks):
         cells = self.find_cells(entry)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
         joined, sizes = np.empty(end - begin, dtype=np.uint8), cells - starts
+        # The packed labels of consecutive blocks are contiguous.
         block = int(entry_indices(entry)[0])
         first = begin - self.header.stop - block * self.header.block_bytes
         labels = self.labels[first : first + int(sizes.sum())]
