@@ -37,12 +37,13 @@ def parse_json(
     text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
     """Parse JSON as `json.loads` does. Raise LimitError if it exceeds a limit."""
-    check_values(text)
+    _check_count(text)
     try:
         value = loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise LimitError(_TOO_DEEP) from None
-    check_nested(value)
+    if is_too_deep(value, _children):
+        raise LimitError(_TOO_DEEP)
     return value
 
 
@@ -55,7 +56,7 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def check_values(text: str) -> None:
+def _check_count(text: str) -> None:
     """Raise LimitError if JSON has too many values, before they take memory."""
     if _count_marks(text) > MAX_VALUES:
         count = _count_marks(_STRING.sub("", text))
@@ -66,12 +67,6 @@ def check_values(text: str) -> None:
 def _count_marks(text: str) -> int:
     """Count the characters that precede values, including those in strings."""
     return sum(map(text.count, _MARKS))
-
-
-def check_nested(value: Any) -> None:
-    """Raise LimitError if a value is nested too deep."""
-    if is_too_deep(value, _children):
-        raise LimitError(_TOO_DEEP)
 
 
 def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:

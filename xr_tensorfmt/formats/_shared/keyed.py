@@ -103,7 +103,7 @@ def is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
+def _check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
     """Raise an error if a key is repeated or not encodable as UTF-8."""
     keys: set[str] = set()
     hint = "the header is corrupt"
@@ -156,7 +156,7 @@ def build_container(
     findings: Iterable[Finding] = (),
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
-    check_keys(path, tensors)
+    _check_keys(path, tensors)
     dims = _name_dims(options.dims, tensors)
     sources = [tensor.source for tensor in tensors if tensor.source is not None]
     siblings = {source.name: source for source in sources}
