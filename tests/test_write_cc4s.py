@@ -750,7 +750,7 @@ class TestStores:
         dataset = vertex().assign_coords(labels)
         with monkeypatch.context() as patched:
             patched.setattr(MemoryFileSystem, "cat_file", fail)
-            with pytest.raises(error, match="no answer"):
+            with pytest.raises(OSError, match="no answer"):
                 to_cc4s(dataset, "memory://b/CoulombVertex.yaml")
         assert memory.find("/b") == ["/b/State.yaml"]
         assert memory.cat_file("/b/State.yaml") == b"others need this"

@@ -107,18 +107,14 @@ class ExistingFile:
         return False
 
 
-def _complete(files: Sequence[ExistingFile]) -> None:
-    for file in files:
-        file.complete(())
-
-
-def _complete_and_update(
-    path: str, read: Callable[[HeaderReader], Container], files: Sequence[ExistingFile]
+def _finish(
+    path: str, read: Callable[[HeaderReader], Container] | None, files: Sequence[ExistingFile]
 ) -> None:
     """Complete files, and update the bytes of headers that depend on the values."""
-    _complete(files)
+    for file in files:
+        file.complete(())
     # Another process may write an older update afterwards, so look again.
-    while updates := [update for update in _read_updates(path, read) if update.is_due]:
+    while read and (updates := [update for update in _read_updates(path, read) if update.is_due]):
         for update in updates:
             piece = Piece(update.offset, update.current)
             ExistingFile(update.path, _identity(update.path)).complete([piece])
@@ -173,8 +169,7 @@ def write_region(
     files = [(ExistingFile.at(path).begin, build_block_grids(part)) for path, part in parts.items()]
     for update in container.updates:
         check_writable(update.path)
-    finish = partial(_complete_and_update, checked.path, read) if container.updates else _complete
-    tasks = plan_tasks(files, finish)
+    tasks = plan_tasks(files, partial(_finish, checked.path, read if container.updates else None))
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+import tempfile
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import dask.config
 from dask.delayed import Delayed, delayed
 from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
-from xr_tensorfmt.sources import is_remote
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.sources import is_remote, open_source
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.writing.atomic_file import resolve_target
+from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
-from xr_tensorfmt.writing.upload import Upload
-from xr_tensorfmt.writing.write_files import write_files
+from xr_tensorfmt.writing.graph import compare_variables, plan_tasks
+from xr_tensorfmt.writing.upload import UploadedFile
+from xr_tensorfmt.writing.write_target import WriteTarget
 
 MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
@@ -47,22 +53,14 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
     return Location(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
 
 
-def _check_target(location: Location, *, replace: bool) -> None:
-    """Raise an error if a target cannot be written or must not be replaced."""
-    if location.is_local:
-        resolve_target(location.path, replace=replace)
-    else:
-        Upload(location, replace=replace).check()
-
-
 def save(
     plan: FilePlan | DeferredPlans, location: Location, *, replace: bool, compute: bool
 ) -> Delayed | None:
     """Write a planned file or object, and its sibling files."""
-    # Errors of the location come before any value is computed.
-    _check_target(location, replace=replace)
     if isinstance(plan, FilePlan):
         return _save_planned(plan, location, replace=replace, compute=compute)
+    # Errors of the location come before any value is computed.
+    _get_target(location, 0, replace=replace)
     if not compute:
         # Hide the plan from dask, which would compute its arrays in memory.
         later = partial(save, plan, location, replace=replace, compute=True)
@@ -79,19 +77,41 @@ def save(
 def _save_planned(
     plan: FilePlan, location: Location, *, replace: bool, compute: bool
 ) -> Delayed | None:
-    files = [*_changed_siblings(plan, location, replace=replace), (plan, location)]
+    """Write files, which appear one after the other when all are complete.
+
+    Remove orphaned sibling files after that.
+    """
+    files = [*_changed_siblings(plan, location), (plan, location)]
+    targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
+    grids = [plan.block_grids for plan, _ in files]
     orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
-    return write_files(files, orphans, replace=replace, compute=compute)
+    plans = {os.path.basename(location.path): _drop_variables(plan) for plan, location in files}
+    finish = partial(_finish, plans, orphans)
+    if not compute:
+        begins = [target.begin for target in targets]
+        return plan_tasks(list(zip(begins, grids, strict=True)), finish)
+    begun: list[WriteTarget] = []
+    try:
+        # A task that begins a file could still run after another task has failed.
+        begun += (target.begin() for target in targets)
+        tasks = plan_tasks(list(zip(begun, grids, strict=True)))
+        tasks.compute()  # type: ignore[no-untyped-call]
+        # Ctrl-C interrupts this thread, but not the threads of dask.
+        finish(begun)
+    except BaseException as error:
+        discarded = [file.discard() for file in begun]
+        if begun and all(discarded):
+            note = f"{targets[-1].target} was not written; the target is unchanged."
+            error.add_note(note)
+        raise
+    return None
 
 
-def _changed_siblings(
-    plan: FilePlan, location: Location, *, replace: bool
-) -> Iterator[tuple[FilePlan, Location]]:
+def _changed_siblings(plan: FilePlan, location: Location) -> Iterator[tuple[FilePlan, Location]]:
     """Yield the sibling files to write. Skip existing files that `is_kept` accepts."""
     for sibling in plan.siblings:
         target = location.sibling(sibling.name)
-        if sibling.is_kept is None or not sibling.is_kept(_read_small_file(target)):
-            _check_target(target, replace=replace)
+        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target)):
             yield sibling.file_plan, target
 
 
@@ -100,23 +120,74 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
     if plan.find_orphans is None:
         return ()
     try:
-        content = _read_start(location)
-    except OSError:  # the file is new, or must not be read
+        return plan.find_orphans(_read_existing(location))
+    except OSError:  # the file must not be read
         return ()
-    return plan.find_orphans(content)
 
 
-def _read_start(location: Location) -> bytes:
+def _read_existing(location: Location) -> bytes:
+    """Return the start of a file or object, or nothing if it does not exist."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)
-    return bytes(location.call(location.fs.cat_file, location.path, 0, MAX_REPLACED_BYTES))
-
-
-def _read_small_file(location: Location) -> bytes:
-    """Return the content of a small file or object, or nothing if it does not exist."""
-    fs = location.renew_after_fork().fs
-    fs.invalidate_cache(location.path)
+    read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
     try:
-        return bytes(fs.cat_file(location.path))
+        return bytes(location.call(read))
     except FileNotFoundError:
         return b""
+
+
+def _get_target(location: Location, size: int, *, replace: bool) -> WriteTarget:
+    """Return the target of a location. Raise an error if it must not be written."""
+    if location.is_local:
+        return build_atomic_file(location.path, size, replace=replace)
+    directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
+    file = UploadedFile(
+        target=location.url,
+        size=size,
+        replace=replace,
+        location=location,
+        directory=os.path.abspath(directory),
+    )
+    file.check()
+    return file
+
+
+def _drop_variables(plan: FilePlan) -> FilePlan:
+    """Return what is needed to finish a file, without the values that dask computes."""
+    variables = plan.variables if plan.compare is not None else ()
+    return replace(plan, variables=variables, siblings=())
+
+
+def _finish(
+    plans: Mapping[str, FilePlan], orphans: Sequence[Location], files: Sequence[WriteTarget]
+) -> None:
+    """Complete and publish files by their names, and remove orphaned sibling files."""
+    complete: dict[str, Source] = {}
+    for (name, plan), file in zip(plans.items(), files, strict=True):
+        if plan.compare is not None:
+            compare_variables(file, plan.variables, plan.compare)
+        described = plan.describe_siblings(complete) if plan.describe_siblings else ()
+        file.complete((*plan.pieces, *described))
+        complete[name] = open_source(file.path)
+    for file in files:
+        file.publish()
+    _remove(orphans)
+
+
+def _remove(orphans: Sequence[Location]) -> None:
+    """Remove files or objects, and warn about those that remain."""
+    remaining = []
+    for orphan in orphans:
+        location = orphan.renew_after_fork()
+        try:
+            location.call(location.fs.rm_file, location.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            remaining.append(f"{location.url} ({error.strerror or error})")
+    if remaining:
+        message = (
+            f"{', '.join(remaining)}: no file describes these elements any longer, and they could "
+            "not be removed; remove them"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

@@ -63,6 +63,10 @@ class UploadedFile(AtomicFile):
         # The URL is redacted, so the name has no secrets.
         return os.path.join(self.directory, os.path.basename(self.target))
 
+    def check(self) -> None:
+        """Raise if the target cannot be an object, or exists and must not be replaced."""
+        Upload(self.location, replace=self.replace).check()
+
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
         with self._add_hint(discard=True), open_descriptor(self.path) as descriptor:
