@@ -37,7 +37,7 @@ class FsspecStore:
         self.timeout = timeout
 
     @property
-    def retries(self) -> bool:
+    def retries_statuses(self) -> bool:
         """Whether the library itself retries error statuses."""
         return type(self.fs).__module__.partition(".")[0] in ("adlfs", "gcsfs")
 
@@ -117,7 +117,7 @@ class S3Store(FsspecStore):
     is_conditional = True
 
     @property
-    def retries(self) -> bool:
+    def retries_statuses(self) -> bool:
         """Whether botocore retries error statuses, as it does by default."""
         retries = self.fs.config_kwargs.get("retries") or {}
         return bool(retries.get("total_max_attempts") != 1)

@@ -38,7 +38,7 @@ class ObstoreStore:
     """A store of obstore, with the attributes of an fsspec file system that locations use."""
 
     is_conditional = True
-    retries = True
+    retries_statuses = True
     storage_args = ()
 
     def __init__(self, store: Any, pickled: bytes | None = None) -> None:

@@ -216,7 +216,7 @@ def _start(
                 slot,
                 partial(_build_unavailable_error, location, request),
                 nbytes=request.length if request else 0,
-                store_retries=store.retries,
+                store_retries=store.retries_statuses,
             )
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
             failure = location.translate(error, request.context if request else "")

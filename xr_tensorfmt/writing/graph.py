@@ -31,7 +31,7 @@ BlockAction = Callable[[BlockGrid, int, Any, WriteTarget], None]
 """A function that writes a block to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
-"""A part of a variable without dask chunks, the blocks, and the number of the block."""
+"""A part of a variable without dask chunks, the grid, and the number of the block."""
 
 
 def compare_variables(
@@ -50,9 +50,9 @@ def compare_variables(
 
 
 def _compare_block(
-    compare: Compare, blocks: BlockGrid, number: int, values: Any, file: WriteTarget
+    compare: Compare, grid: BlockGrid, number: int, values: Any, file: WriteTarget
 ) -> None:
-    compare(open_source(file.path), *blocks.convert(number, values))
+    compare(open_source(file.path), *grid.convert(number, values))
 
 
 def plan_tasks(
@@ -92,27 +92,27 @@ def _tasks(
     graph: dict[Any, Any],
 ) -> Iterator[Any]:
     """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
-    for in_memory, group in groupby(grids, key=lambda grid: grid[0].chunks is None):
-        if in_memory:
+    for is_in_memory, group in groupby(grids, key=lambda gridded: gridded[0].chunks is None):
+        if is_in_memory:
             yield from ((write_in_memory, action, batch, begun) for batch in _batches(group))
             continue
-        for variable, blocks in group:
+        for variable, grid in group:
             # Send a large layout to each worker once, as a separate node.
-            grid = f"blocks-{begun}-{len(chunked)}"
-            graph[grid] = blocks
+            grid_key = f"blocks-{begun}-{len(chunked)}"
+            graph[grid_key] = grid
             chunked.append(variable.data)
-            for block in range(blocks.count):
+            for number in range(grid.count):
                 # A plain key would fail for a persisted array on a cluster: distributed removes
                 # its tasks from the graph.
-                source = TaskRef((variable.data.name, *blocks.index(block)))
-                yield write_block, action, grid, block, source, begun
+                values = TaskRef((variable.data.name, *grid.index(number)))
+                yield write_block, action, grid_key, number, values, begun
 
 
 def write_block(
-    action: BlockAction, blocks: BlockGrid, number: int, values: Array, file: WriteTarget
+    action: BlockAction, grid: BlockGrid, number: int, values: Array, file: WriteTarget
 ) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
-    action(blocks, number, values, file)
+    action(grid, number, values, file)
     return frozenset({file.path})
 
 
@@ -120,9 +120,9 @@ def write_in_memory(
     action: BlockAction, batch: Sequence[MemoryBlock], file: WriteTarget
 ) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
-    for part, blocks, number in batch:
+    for part, grid, number in batch:
         # Index a lazy variable, because the variable itself would cache the values.
-        action(blocks, number, part[...].values, file)
+        action(grid, number, part[...].values, file)
     return frozenset({file.path})
 
 
@@ -146,13 +146,13 @@ def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
     """Group small blocks into tasks of about one chunk."""
     batch: list[MemoryBlock] = []
     size = 0
-    for variable, blocks in grids:
-        for number in range(blocks.count):
-            part = variable[blocks.part(number)]
+    for variable, grid in grids:
+        for number in range(grid.count):
+            part = variable[grid.part(number)]
             if batch and size + part.nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((part, blocks, number))
+            batch.append((part, grid, number))
             size += part.nbytes
     if batch:
         yield batch
