@@ -174,7 +174,7 @@ def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
     os.utime(path, ns=(0, 123_000_000_456))
     with pytest.raises(
         SourceChangedError,
-        match=r"modified at 1970-01-01T00:02:03\.000000456Z, expected 1048576 bytes",
+        match=r"modified at 1970-01-01T00:02:03\.000000456Z, .* expected 1048576 bytes",
     ):
         source.read(Extents.single(0, 1 << 20))
 
@@ -205,10 +205,7 @@ def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped:
     source = LocalFile.from_path(path, mapped=mapped)
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
     other.replace(path)
-    words = (
-        r"the file: inode \d+ changed at .*, expected inode \d+ changed at .*; it was replaced, "
-        ".*though size and modification time are the same; open it again"
-    )
+    words = r"inode \d+ changed at .*, expected .* inode \d+ changed at .*; it was changed or repl"
     with pytest.raises(SourceChangedError, match=words):
         source.read(Extents.single(0, 1 << 20))
 
@@ -220,7 +217,7 @@ def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped:
     with path.open("r+b") as file:  # as cp -p, into the same inode
         file.write(CONTENT[::-1])
     set_mtime(path, source.mtime_ns)
-    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -250,14 +247,14 @@ def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
     other.chmod(0o400)
     other.replace(path)
-    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
         source.read(Extents.single(0, 1 << 20))
 
 
 def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
     source = LocalFile.from_path(path)
     assert source.inode == path.stat().st_ino
-    with pytest.raises(SourceChangedError, match=r"inode \d+ changed"):
+    with pytest.raises(SourceChangedError, match=r"inode 0 changed"):
         replace(source, inode=0).read(Extents.single(0, 100))
 
 
@@ -282,7 +279,7 @@ def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
 def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
     source = pickle.loads(pickle.dumps(LocalFile.from_path(path)))
     with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
-    with pytest.raises(SourceChangedError, match="are the same; open it again"):
+    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
         source.read(Extents.single(0, 1 << 20))
 
 

@@ -170,21 +170,15 @@ class LocalFile(Source):
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
-            actual = f"{status.st_size} bytes modified at {_format_time(status.st_mtime_ns)}"
-            expected = f"{self.size} bytes modified at {_format_time(self.mtime_ns)}"
-            reason = "it has changed since it was opened"
-        elif self.host == platform.node() and self._is_other_inode(status):
-            actual = f"inode {status.st_ino} changed at {_format_time(status.st_ctime_ns)}"
-            expected = f"inode {self.inode} changed at {_format_time(self.ctime_ns)}"
-            reason = (
-                "it was replaced, written to or renamed since it was opened, though size and "
-                "modification time are the same"
-            )
-        else:
+        is_same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+        if is_same and (self.host != platform.node() or not self._is_other_inode(status)):
             return
         raise SourceChangedError(
-            self.path, "the file", actual, expected, f"{reason}; open it again"
+            self.path,
+            "the file",
+            _describe(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns),
+            _describe(self.size, self.mtime_ns, self.inode, self.ctime_ns),
+            "it was changed or replaced after it was opened; open it again",
         )
 
     def _is_other_inode(self, status: os.stat_result) -> bool:
@@ -257,5 +251,6 @@ def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
     return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
 
 
-def _format_time(nanoseconds: int) -> str:
-    return f"{np.datetime64(nanoseconds, 'ns')}Z"
+def _describe(size: int, mtime_ns: int, inode: int, ctime_ns: int) -> str:
+    modified, changed = np.datetime64(mtime_ns, "ns"), np.datetime64(ctime_ns, "ns")
+    return f"{size} bytes modified at {modified}Z, inode {inode} changed at {changed}Z"

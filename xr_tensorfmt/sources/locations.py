@@ -45,10 +45,7 @@ class Location:
 
     def sibling(self, name: str) -> Location:
         """Return the location of another object in the same directory."""
-        url, path = (
-            f"{directory}{slash}{name}"
-            for directory, slash, _ in (text.rpartition("/") for text in (self.url, self.path))
-        )
+        url, path = (text[: text.rfind("/") + 1] + name for text in (self.url, self.path))
         return replace(self.renew_after_fork(), url=url, path=path)
 
     def renew_after_fork(self) -> Location:

@@ -196,8 +196,6 @@ class CheckedInput:
         dict
             Attributes by name.
         """
-        if not variable.attrs:
-            return {}
         names = self.file_attrs(variable.attrs)
         return {name: value for name, value in variable.attrs.items() if name not in names}
 
@@ -276,7 +274,7 @@ class CheckedInput:
             variable is provably unmodified.
         """
         attrs, tensor = self.user_attrs(variable), self.unmodified(name, variable)
-        if tensor is None or len(attrs) == len(variable.attrs):
+        if tensor is None:
             return attrs
         return {
             key: value

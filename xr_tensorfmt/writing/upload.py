@@ -138,7 +138,9 @@ class Upload:
 
     def upload(self, path: str) -> None:
         """Upload a local file."""
-        others, progress = self._list_uploads(), _Progress()
+        is_divided = os.path.getsize(path) >= 2 * PART_SIZE
+        others = self._list_uploads() if is_divided else None
+        progress = _Progress()
         put = start_in_thread(self._put, path, progress)
         try:
             self._location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
@@ -175,23 +177,24 @@ class Upload:
         if exists(self._fs, self._target):
             raise build_exists_error(self._location.url)
 
-    def _clean_up(self, others: set[str]) -> None:
+    def _clean_up(self, others: set[str] | None) -> None:
         """Remove a temporary object, or abort the uploads to S3 except `others`."""
         if not self._is_atomic:
             self._fs.rm(self._path)
-        for upload in self._list_uploads() - others:
+        if others is not None:
             bucket, key, _ = self._fs.split_path(self._target)
-            self._fs.abort_mpu(bucket, key, upload)
+            for upload in (self._list_uploads() or set()) - others:
+                self._fs.abort_mpu(bucket, key, upload)
 
-    def _list_uploads(self) -> set[str]:
-        """Return the unfinished multipart uploads of the object in S3."""
+    def _list_uploads(self) -> set[str] | None:
+        """Return the unfinished multipart uploads of the object in S3; None if unknown."""
         if "s3fs" not in self._packages:
-            return set()
+            return None
         bucket, key, _ = self._fs.split_path(self._target)
         try:
             page = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
         except Exception:  # noqa: BLE001  # the permission to list may be missing
-            return set()
+            return None
         return {upload["UploadId"] for upload in page.get("Uploads", ()) if upload["Key"] == key}
 
     def _build_read_only_error(self) -> OSError:
