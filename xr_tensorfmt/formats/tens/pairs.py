@@ -87,23 +87,11 @@ def _search_runs(index: NDArray[np.uint64], runs: Runs) -> Integers:
     return np.repeat(lower - before, counts) + np.arange(counts.sum())
 
 
-class _FilledValues:
-    """An array of zeros in which elements are set once, or again to the same value."""
-
-    def __init__(self, size: int, components: int, dtype: np.dtype[Any]) -> None:
-        self.values: Array = np.zeros((size, components), dtype=dtype)
-        self._is_set = np.zeros(size, dtype=bool)
-
-    def is_set(self, positions: Integers) -> NDArray[np.bool_]:
-        """Return a mask of the positions that are set, or occur earlier in `positions`."""
-        return self._is_set[positions] | is_repeated(positions)
-
-    def set(self, positions: Integers, values: Array) -> NDArray[np.bool_]:
-        """Set elements. Return a mask of the positions with contradicting values."""
-        unequal = self._is_set[positions] & ~_equal_rows(self.values[positions], values)
-        self.values[positions] = values
-        self._is_set[positions] = True
-        return unequal | ~_equal_rows(self.values[positions], values)
+def _negate(values: Array) -> Array:
+    """Return negative values. A zero stays positive."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs warn
+        negative: Array = 0 - values
+    return negative
 
 
 def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
@@ -219,26 +207,29 @@ class Pairs(Layout):
 
     def _read_runs(self, source: Source, runs: Runs) -> Array:
         """Read the elements of some runs as an array of rows of components."""
-        index = self.index(source)
-        filled = _FilledValues(runs.size, self.components, self.dtype)
-        for operation in self.group:
+        index, (identity, *others) = self.index(source), self.group
+        filled = np.zeros((runs.size, self.components), dtype=self.dtype)
+        is_checked = bool(others) or not index.ascending
+        is_set = np.zeros(runs.size if is_checked else 0, dtype=bool)
+        for numbers, positions, values in self._read_images(source, index, identity, runs):
+            if is_checked:
+                repeated = is_set[positions] | is_repeated(positions)
+                if repeated.any():
+                    raise self.index_error(source, int(numbers[np.argmax(repeated)]))
+                is_set[positions] = True
+            filled[positions] = values
+        for operation in others:
             for numbers, positions, values in self._read_images(source, index, operation, runs):
-                if index.ascending and len(self.group) == 1:
-                    filled.values[positions] = values
-                    continue
-                is_set = filled.is_set(positions)
-                if operation == self.group[0] and is_set.any():
-                    raise self.index_error(source, int(numbers[np.argmax(is_set)]))
-                images = values
-                if operation.sign < 0:
-                    with np.errstate(invalid="ignore"):  # signalling NaNs warn
-                        images = 0 - values  # keeps the sign of a stored zero
-                unequal = filled.set(positions, images)
+                images = values if operation.sign > 0 else _negate(values)
+                unequal = is_set[positions] & ~_equal_rows(filled[positions], images)
+                filled[positions], is_set[positions] = images, True
+                # Images of two pairs may be the same element.
+                unequal |= ~_equal_rows(filled[positions], images)
                 if operation.sign < 0:  # the smallest integer is its own negative
                     unequal |= ((images == values) & (values != 0)).any(axis=-1)
                 if unequal.any():
                     raise self._conflict_error(source, int(numbers[np.argmax(unequal)]))
-        return filled.values
+        return filled
 
     def _read_images(
         self, source: Source, index: BlockIndex, operation: Operation, runs: Runs

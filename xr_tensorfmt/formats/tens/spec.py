@@ -5,11 +5,9 @@ Source: cc4s, ``reference/binary_tensor_file_format.txt``, and files written by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
-from string import ascii_letters
 from struct import Struct
 from typing import Any
 
@@ -160,20 +158,6 @@ class Header:
 def is_index_name(name: str) -> bool:
     """Return whether a string is one printable ASCII character other than a space."""
     return len(name) == 1 and "!" <= name <= "~"
-
-
-def build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[Dimension, ...]:
-    """Build dimension headers. A name that is not an index name is replaced by a free letter."""
-    for dim, length in sizes.items():
-        if length > MAX_LENGTH:
-            raise ValueError(
-                f"{path}: dimension {dim!r} has {length} elements, expected at most {MAX_LENGTH}; "
-                "split it in two"
-            )
-    index_names = set(filter(is_index_name, sizes))
-    letters = (letter for letter in ascii_letters if letter not in index_names)
-    names = (dim if dim in index_names else next(letters) for dim in sizes)
-    return tuple(map(Dimension, sizes.values(), map(ord, names)))
 
 
 def is_certain(head: bytes, size: int) -> bool:

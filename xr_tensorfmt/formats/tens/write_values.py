@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 from xarray import Variable
@@ -37,8 +38,22 @@ def build_header(
     elements = build_elements(spec.DTYPES[version])
     conversion = checked.conversion(*checked.only, elements)
     fields = spec.get_number_fields(conversion.element.dtype)
-    dimensions = spec.build_dimensions(checked.path, sizes)
+    dimensions = _build_dimensions(checked.path, sizes)
     return Header(version, *fields, flags, dimensions), conversion
+
+
+def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.Dimension, ...]:
+    """Build dimension headers. A name that is not an index name is replaced by a free letter."""
+    for dim, length in sizes.items():
+        if length > spec.MAX_LENGTH:
+            raise ValueError(
+                f"{path}: dimension {dim!r} has {length} elements, expected at most "
+                f"{spec.MAX_LENGTH}; split it in two"
+            )
+    index_names = set(filter(spec.is_index_name, sizes))
+    letters = (letter for letter in ascii_letters if letter not in index_names)
+    names = (dim if dim in index_names else next(letters) for dim in sizes)
+    return tuple(map(spec.Dimension, sizes.values(), map(ord, names)))
 
 
 def pack_head(
