@@ -32,7 +32,7 @@ MODULES = {
         "test_write_remote",
     },
     "docs": {
-        "test_benchmark_pages", "test_cc4s_tutorial", "test_docstrings", "test_prose",
+        "test_cc4s_tutorial", "test_docstrings", "test_prose",
         "test_readme", "test_site",
     },
     "slow": {

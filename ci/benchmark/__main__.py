@@ -1,113 +1,141 @@
-"""``python -m benchmark``: measure, and write the page."""
+"""``python -m benchmark``: measure all sections, or compare two versions of the package."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import platform
+import subprocess
 import sys
-import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
-import dask
+import psutil
+from dask.system import CPU_COUNT
 
-from benchmark.case import Results, Section, Table
-from benchmark.machine import CORES, check_disk, fits_memory, load, versions
-from benchmark.page import page
-from benchmark.performance import performance
-from benchmark.report import Report, report
-from benchmark.rounds import Say, measure
+from benchmark.measure import Effort, measure_section
+from benchmark.page import build_page, build_sections, draw_charts
+from benchmark.report import AGAINST, PRESENT, Measurement, Report, format_comparison
 from benchmark.sections import SECTIONS
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
 REPORT = Path(__file__).with_name("measurements.json")
-FULL, QUICK = 2 << 30, 256 << 20
+COMPARISON = ROOT / "build" / "against.md"
+FULL = Effort(scale=1, min_rounds=3, max_rounds=25, seconds=8, memory=True)
+QUICK = Effort(scale=16, min_rounds=1, max_rounds=3, seconds=0.2, memory=False)
+PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors", "xr-tensorfmt")
 
 
-def main() -> None:
-    """Run the sections one after the other, each with its files alone on the disk."""
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, write or print the results, and return the number of failed contenders."""
+    options = _parse(arguments)
     if options.draw:
-        _write(Report.from_json(REPORT.read_text(encoding="utf-8")))
-        return
-    size, rounds = (QUICK, 3) if options.quick else (FULL, 7)
-    sections = [SECTIONS[name] for name in options.sections or SECTIONS]
-    needed = max(section.disk(size) for section in sections)
-    start, load_before = perf_counter(), load()
+        write_page(Report.from_json(REPORT.read_text(encoding="utf-8")), ROOT / "docs")
+        return 0
+    failures: list[str] = []
+    effort = QUICK if options.quick else FULL
+    sections = options.sections or list(SECTIONS)
+    with _check_out(options.against) as packages:
+        report = measure(sections, packages, effort, failures)
+    if options.against:
+        table = format_comparison(report, options.against)
+        COMPARISON.parent.mkdir(exist_ok=True)
+        COMPARISON.write_text(table, encoding="utf-8")
+        print(table)
+    elif options.quick or options.sections:
+        print(build_sections(report))
+    else:
+        REPORT.write_text(report.to_json(), encoding="utf-8")
+        write_page(report, ROOT / "docs")
+    for failure in failures:
+        print(f"FAILED {failure}", file=sys.stderr)
+    return len(failures)
+
+
+def measure(
+    sections: Sequence[str],
+    packages: dict[str, Path],
+    effort: Effort,
+    failures: list[str],
+) -> Report:
+    """Measure sections one after the other; only the files of one section exist at a time."""
+    warnings.simplefilter("ignore")  # zarr warns while it writes files
+    start = perf_counter()
+    measurements: list[Measurement] = []
 
     def say(line: str) -> None:
         print(f"[{perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
 
-    dask.config.set(num_workers=CORES)
-    warnings.simplefilter("ignore")  # peers warn of their own affairs
-    with tempfile.TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR")) as folder:
-        check_disk(Path(folder), needed)
-        if not fits_memory(needed):
-            say("not enough free memory to keep all files in the page cache: expect noise")
-        measured = [
-            _run(section, Path(folder) / section.name, size, rounds, say) for section in sections
-        ]
-    gathered = report(measured, versions())
-    if options.quick or options.sections:
-        print(page(gathered))
-    else:
-        REPORT.write_text(gathered.to_json(), encoding="utf-8")
-        _write(gathered)
-        say("wrote ci/benchmark/measurements.json and .md, docs/performance.md and its charts")
-    say(f"load average {load_before:.2f} before, {load():.2f} after")
+    for name in sections:
+        with TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR")) as folder:
+            say(f"{name}: writing files")
+            with SECTIONS[name].provide(Path(folder), effort.scale):
+                jobs = SECTIONS[name].get_jobs(Path(folder), effort.scale)
+                measurements += measure_section(
+                    name, jobs, packages, Path(folder), effort, failures, say
+                )
+    return Report(_describe_machine(), measurements)
 
 
-def _write(gathered: Report) -> None:
-    """Write the two pages, and draw the charts."""
-    from benchmark.charts import draw  # noqa: PLC0415  # matplotlib takes its time
-
-    REPORT.with_suffix(".md").write_text(page(gathered), encoding="utf-8")
-    (DOCS / "performance.md").write_text(performance(gathered), encoding="utf-8")
-    draw(gathered, DOCS / "_static" / "charts")
+def write_page(report: Report, docs: Path) -> None:
+    """Write the page and draw its charts."""
+    (docs / "performance.md").write_text(build_page(report), encoding="utf-8")
+    draw_charts(report, docs / "_static" / "charts")
 
 
-def _run(
-    section: Section, folder: Path, size: int, rounds: int, say: Say
-) -> tuple[Section, Sequence[Table], Results]:
-    folder.mkdir()
-    say(f"{section.name}: writing files of {section.disk(size) / (1 << 30):.1f} GiB")
-    section.write(folder, size)
-    results = measure(section, folder, rounds, say)
-    tables = section.tables(folder)
-    shutil.rmtree(folder)
-    return section, tables, results
+@contextmanager
+def _check_out(reference: str | None) -> Iterator[dict[str, Path]]:
+    """Yield the directories of the present version, and of another one in a temporary worktree."""
+    if reference is None:
+        yield {PRESENT: ROOT}
+        return
+    with TemporaryDirectory() as parent:
+        path = Path(parent).resolve() / "worktree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(path), reference], check=True)
+        try:
+            yield {PRESENT: ROOT, AGAINST: path}
+        finally:
+            subprocess.run([*git, "remove", "--force", str(path)], check=True)
 
 
-def _options() -> argparse.Namespace:
+def _describe_machine() -> str:
+    memory = psutil.virtual_memory().total / (1 << 30)
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    return (
+        f"{CPU_COUNT} cores, {memory:.0f} GiB, {platform.system()} "
+        f"{platform.release().split('-')[0]} ({platform.machine()}), "
+        f"Python {platform.python_version()}, {packages}"
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="sh ci/bench",
         description="Measure xr_tensorfmt and its peers, and write "
-        "ci/benchmark/measurements.json, two pages and three charts.",
+        "ci/benchmark/measurements.json, docs/performance.md and its charts.",
     )
     parser.add_argument(
-        "--draw",
-        action="store_true",
-        help="measure nothing; write the pages and charts anew from measurements.json",
+        "--against", metavar="REF", help="compare with a commit and write build/against.md"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="256 MiB and 3 rounds; prints the page only"
-    )
-    words = ", ".join(SECTIONS)
+    parser.add_argument("--quick", action="store_true", help="small sizes; print the tables only")
+    parser.add_argument("--draw", action="store_true", help="draw the page from measurements.json")
     parser.add_argument(
         "sections",
         nargs="*",
         metavar="SECTION",
-        help=f"only these, of {words}; prints them",
+        help=f"measure only these of {', '.join(SECTIONS)}, and print the tables",
     )
-    options = parser.parse_args()
-    unknown = set(options.sections) - set(SECTIONS)
-    if unknown:
-        parser.error(f"there is no section {', '.join(unknown)}, but {words}")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.sections) - set(SECTIONS):
+        parser.error(f"unknown sections {', '.join(unknown)}, expected {', '.join(SECTIONS)}")
     return options
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

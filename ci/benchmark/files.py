@@ -1,73 +1,73 @@
-"""The files that the sections read, written block by block."""
+"""Files that several sections read or need byte by byte."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
+import dask.array as da
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 ROW = 16384
 """Elements of the fast axis of a dense tensor."""
 
-Values = NDArray[np.float64]
+CAUSET_OFFSET = 4096
 
 
-def tens_header(
-    lengths: Sequence[int], *, numbers: int = 1, version: int = 0x9000, flags: int = 0
-) -> bytes:
-    """Header of a TENS file of float64 (or complex128) with dims a, b, ..."""
-    fixed = struct.pack(
-        "<4sI4sIIIII", b"TENS", version, b"IEEE", 8, numbers, len(lengths), flags, 0
-    )
-    return fixed + b"".join(
-        struct.pack("<IBBH", length, ord("a") + axis, 0, 0) for axis, length in enumerate(lengths)
-    )
+def build_dense(rows: int, dtype: Any = np.float64) -> xr.Dataset:
+    """Return random numbers with a slow dimension ``b`` and a fast dimension ``a``."""
+    random = da.random.default_rng(0)  # type: ignore[attr-defined]
+    values = random.random((rows, ROW), dtype=dtype, chunks=(256, ROW))
+    return xr.Dataset({"tensor": (("b", "a"), values)})
 
 
-def blocks(rows: int) -> Iterator[tuple[int, Values]]:
-    """Rows of random numbers, 32 MiB at a time, each block with the number of its first row."""
+def write_dense(path: Path, rows: int) -> None:
+    """Write the numbers as a TENS file and as an uncompressed zarr store in chunks of 8 MiB."""
+    ds = build_dense(rows)
+    ds.transpose("a", "b").tensorfmt.to_file(path.with_suffix(".tens"))
+    encoding = {"tensor": {"compressors": None, "chunks": (min(rows, 64), ROW)}}
+    ds.to_zarr(path.with_suffix(".zarr"), encoding=encoding)
+
+
+def map_end(path: Path, dtype: str, *shape: int) -> NDArray[Any]:
+    """Map an array at the end of a file."""
+    size = np.dtype(dtype).itemsize * int(np.prod(shape))
+    return np.memmap(path, dtype, "r", path.stat().st_size - size, shape)
+
+
+def get_triangle_bytes(order: int) -> int:
+    """Return the bytes of a strict upper triangle of bits with rows padded to 64 bits."""
+    full, rest = divmod(order - 1, 64)
+    return 8 * (64 * full * (full + 1) // 2 + rest * (full + 1))
+
+
+def write_causal_matrix(path: Path, order: int) -> None:
+    """Write a PyCauset container with a causal matrix of random bits."""
+    size = get_triangle_bytes(order)
+    metadata = _build_causet_metadata(order)
+    metadata_start = CAUSET_OFFSET + size + -size % 16
+    pointers = struct.pack("<7Q", 1, CAUSET_OFFSET, size, metadata_start, len(metadata), 0, 0)
+    slot = (pointers + struct.pack("<I", crc32(pointers))).ljust(128, b"\0")
+    head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, CAUSET_OFFSET, 0) + slot + slot
     random = np.random.default_rng(0)
-    for first in range(0, rows, 256):
-        yield first, random.random((min(256, rows - first), ROW))
-
-
-def write_tens(path: Path, rows: int) -> int:
-    """Write a TENS file whose last index counts the rows; returns the offset of the data."""
-    header = tens_header((ROW, rows))
     with path.open("wb") as file:
-        file.write(header)
-        for _, block in blocks(rows):
-            file.write(block.data)
-    return len(header)
+        file.write(head.ljust(CAUSET_OFFSET, b"\0"))
+        for first in range(0, size, 1 << 24):
+            words = min(1 << 24, size - first) // 8
+            file.write(random.integers(0, 1 << 64, words, np.uint64).data)
+        file.write(bytes(-size % 16) + metadata)
 
 
-def write_netcdf(path: Path, rows: int) -> None:
-    """Write the same rows as a contiguous netCDF4 file."""
-    import h5netcdf  # noqa: PLC0415
-
-    with h5netcdf.File(path, "w") as file:
-        file.dimensions = {"row": rows, "col": ROW}
-        variable = file.create_variable("tensor", ("row", "col"), np.float64)
-        for first, block in blocks(rows):
-            variable[first : first + len(block)] = block
-
-
-def write_zarr(path: Path, rows: int, chunk_bytes: int) -> None:
-    """Write the same rows as an uncompressed zarr array of version 3."""
-    import zarr  # noqa: PLC0415
-
-    group = zarr.create_group(path)
-    array = group.create_array(
-        "tensor",
-        shape=(rows, ROW),
-        dtype=np.float64,
-        chunks=(min(rows, chunk_bytes // (8 * ROW)), ROW),
-        compressors=None,
-        filters=None,
-        dimension_names=("row", "col"),
-    )
-    for first, block in blocks(rows):
-        array[first : first + len(block)] = block
+def _build_causet_metadata(order: int) -> bytes:
+    texts = {"data_type": "BIT", "matrix_type": "CAUSAL", "payload_uuid": "0" * 32}
+    entries = {key: struct.pack("<BI", 5, len(text)) + text.encode() for key, text in texts.items()}
+    entries |= {key: struct.pack("<BQ", 3, order) for key in ("rows", "cols")}
+    content = struct.pack("<BI", 8, len(entries))
+    for key in sorted(entries):
+        content += struct.pack("<H", len(key)) + key.encode() + entries[key]
+    header = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0)
+    return header + content

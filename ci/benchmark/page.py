@@ -1,84 +1,124 @@
-"""ci/benchmark/measurements.md: the whole report as Markdown, for developers."""
+"""Draw docs/performance.md and its charts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from benchmark.report import AimReport, Report, Row, TableReport
+from benchmark.report import Measurement, Report, format_section
+from benchmark.sections import SECTIONS
 
+CHARTS = {"sum": ("local", "sum"), "open": ("open", "some"), "remote": ("remote", "sum by s3fs")}
+"""Section and job of each chart."""
 
-def page(report: Report) -> str:
-    """Write the whole page.
+COLOURS = {"ours": "#0b8a9c", "peer": "#9aa3ad", "limit": "none"}
+THEMES = {"light": "#1f2328", "dark": "#dfe4ea"}
 
-    Parameters
-    ----------
-    report : Report
-        What was measured.
+PAGE = """\
+<!-- Written by `sh ci/bench`; do not edit. -->
 
-    Returns
-    -------
-    str
-    """
-    aims = [aim for section in report.sections for aim in section.aims]
-    blocks = [
-        "<!-- Written by `sh ci/bench`; do not edit. -->\n\n# All measurements",
-        f"Measured in one run of `sh ci/bench` on: {report.machine}.",
-        _READING,
-        "## Aims\n\n" + "\n".join(_aim_rows(aims)),
-    ]
-    for section in report.sections:
-        blocks.append(f"## {section.title}\n\n{section.intro}")
-        blocks.extend(_table(table) for table in section.tables)
-    return "\n\n".join(blocks) + "\n"
+# Benchmarks
 
+The time of xr_tensorfmt compared with packages that do the same job with their formats, and with a
+limit: a minimal program for the same bytes. Shorter bars are better.
 
-_READING = """\
-This page is for work on the package; [Benchmarks](performance.md) shows what matters to users. How
-to read the tables:
+{charts}
 
-- The fastest row comes first. Rows of this package are **bold**; every row above a bold one is
-  faster than it, and every row below is slower. The row in *italics* is the limit: plain numpy, or
-  xarray itself, at the same job.
-- Times are medians of interleaved rounds: each round runs every row of a table once, in another
-  order, with the files in the page cache. Machines differ, so compare the ratios: `x limit` is the
-  time divided by that of the limit.
-- A time goes from the path to the result: opening the file is part of it.
-- Peak memory is that of a fresh process beyond its imports, sampled each millisecond. *Own* is
-  memory that only the process has (anonymous); *resident* also counts pages of the file that it has
-  mapped, which the system shares between processes and takes back when it needs them. Short jobs
-  are repeated for a quarter of a second, so that their peaks are seen."""
+{sections}
+
+## Method
+
+Times are medians of interleaved rounds in one run. "Fastest other" is the fastest package that does
+the same job. Memory is the peak of a new process beyond its imports, without mapped files. Empty
+cells were not measured. Machine and versions: {machine}.
+
+`sh ci/bench` repeats the measurements, and `ci/benchmark/measurements.json` in the source contains
+them. `sh ci/bench --against REF` compares two versions of the package.
+"""
 
 
-def _aim_rows(aims: Sequence[AimReport]) -> Iterator[str]:
-    yield "| aim | measured | |\n| --- | --- | --- |"
-    for aim in aims:
-        verdict = "reached" if aim.reached else "**not reached**"
-        yield f"| {aim.text} | {aim.value:.3g} {aim.unit} | {verdict} |"
+def build_page(report: Report) -> str:
+    """Return the page."""
+    charts = "\n\n".join(
+        _build_image(name, theme, get_chart(report, name)[0].text)
+        for name in CHARTS
+        for theme in THEMES
+    )
+    return PAGE.format(charts=charts, sections=build_sections(report), machine=report.machine)
 
 
-def _table(table: TableReport) -> str:
-    head = ["", "ms", "x limit", "rounds"]
-    head += ["peak own MiB", "peak resident MiB"] if table.memory else []
-    lines = [f"### {table.title}", "", table.note, "", _row(head), _row(["---"] * len(head))]
-    for row in table.rows:
-        mark = {"limit": "*", "ours": "**", "peer": ""}[row.role]
-        lines.append(_row([f"{mark}{row.name}{mark}", *_numbers(row, table.memory)]))
-    return "\n".join(lines)
+def build_sections(report: Report) -> str:
+    """Return the tables of all measured sections."""
+    return "\n\n".join(
+        f"## {section.TITLE}\n\n{section.INTRO}\n\n{format_section(report, name)}"
+        for name, section in SECTIONS.items()
+        if report.get_jobs(name)
+    )
 
 
-def _numbers(row: Row, memory: bool) -> Iterator[str]:
-    yield significant(row.milliseconds)
-    yield f"{row.ratio:.2f}"
-    yield str(row.rounds)
-    if memory:
-        yield "-" if row.own is None else f"{row.own:,.0f}"
-        yield "-" if row.resident is None else f"{row.resident:,.0f}"
+def get_chart(report: Report, name: str) -> list[Measurement]:
+    """Return the measurements of a chart."""
+    return next(job for job in report.get_jobs() if (job[0].section, job[0].job) == CHARTS[name])
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _build_image(name: str, theme: str, text: str) -> str:
+    return (
+        f"```{{image}} _static/charts/{name}-{theme}.svg\n:alt: Bar chart: seconds to {text}\n"
+        f":class: only-{theme} chart\n:width: 100%\n```"
+    )
 
 
-def significant(value: float) -> str:
-    """A number with three digits, or as an integer."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def draw_charts(report: Report, directory: Path) -> None:
+    """Draw all charts into a directory."""
+    import matplotlib as mpl  # noqa: PLC0415  # the page alone does not need it
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    directory.mkdir(parents=True, exist_ok=True)
+    # Text stays text. Without dates and random names, equal numbers give equal files.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "charts"})
+    for name in CHARTS:
+        items = get_chart(report, name)
+        for theme, colour in THEMES.items():
+            figure = Figure(figsize=(7.2, 0.55 + 0.34 * len(items)))
+            figure.set_layout_engine("constrained")
+            _draw_bars(figure.subplots(), items, colour)
+            path = directory / f"{name}-{theme}.svg"
+            figure.savefig(path, transparent=True, metadata={"Date": None})
+            lines = (line.rstrip() for line in path.read_text("utf-8").splitlines())
+            path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
+    order = {"limit": 0, "ours": 1, "peer": 2}
+    items = sorted(items, key=lambda item: (order[item.role], item.median))
+    longest = _get_longest(items)
+    for index, item in enumerate(reversed(items)):
+        _draw_bar(axes, index, item, colour, longest)
+    axes.set_title(f"{items[0].text}, in seconds", loc="left", fontsize=10, color=colour)
+    axes.set(xticks=[], xlim=(0, 1.18 * longest))
+    axes.tick_params(left=False, labelcolor=colour, labelsize=10)
+    axes.spines[:].set_visible(False)
+
+
+def _get_longest(items: Sequence[Measurement]) -> float:
+    """Return the length of the longest bar, which is cut if all others are far shorter."""
+    *_, second, longest = sorted(item.median for item in items)
+    return min(longest, 2 * second)
+
+
+def _draw_bar(axes: Any, index: int, item: Measurement, colour: str, longest: float) -> None:
+    length = min(item.median, longest)
+    fill = COLOURS[item.role]
+    edge = colour if item.role == "limit" else fill
+    label = f"limit: {item.name}" if item.role == "limit" else item.name
+    axes.barh(label, length, 0.68, color=fill, edgecolor=edge, linewidth=1)
+    text = f"{item.median:.3f}" if item.median < 0.1 else f"{item.median:.2f}"
+    weight = "bold" if item.role == "ours" else "normal"
+    if length < item.median:
+        text += " (the bar is cut)"
+        axes.text(0.985 * length, index, text, va="center", ha="right", color="black", fontsize=10)
+    else:
+        where = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        font = {"color": colour, "fontsize": 10, "fontweight": weight}
+        axes.annotate(text, (length, index), **where, **font)

@@ -1,136 +1,139 @@
-"""Measurements, as stored in measurements.json. The pages and charts are made from them."""
+"""Measurements as JSON, and their tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from benchmark.case import Aim, Result, Results, Role, Section, Table
+from benchmark.job import Role
+
+PRESENT, AGAINST = "present", "against"
 
 
 @dataclass(frozen=True)
-class Row:
-    """The numbers of one case: its time, as a ratio to that of the limit too, and its memory."""
+class Measurement:
+    """The result of a contender at a job.
 
+    The times are seconds per round, and the best is None if it is unknown. The memory is the peak
+    of the process in MiB, without mapped files.
+    """
+
+    section: str
+    job: str
+    text: str
     name: str
     role: Role
-    milliseconds: float
-    ratio: float
+    version: str
+    best: float | None
+    median: float
     rounds: int
-    own: float | None = None
-    resident: float | None = None
-
-
-@dataclass(frozen=True)
-class TableReport:
-    """The rows of a table, the fastest first."""
-
-    title: str
-    note: str
-    memory: bool
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class AimReport:
-    """A number and whether it is as it should be."""
-
-    text: str
-    value: float
-    unit: str
-    reached: bool
-
-
-@dataclass(frozen=True)
-class SectionReport:
-    """The tables and the aims of a section."""
-
-    title: str
-    intro: str
-    tables: tuple[TableReport, ...]
-    aims: tuple[AimReport, ...]
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole run: the machine, and all that was measured on it."""
+    """All measurements of a run, and the machine with its software."""
 
     machine: str
-    sections: tuple[SectionReport, ...]
+    measurements: Sequence[Measurement]
 
     def to_json(self) -> str:
-        """The report as JSON text."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        """Return the report as JSON with one line per measurement."""
+        lines = ",\n".join(json.dumps(_round(item)) for item in self.measurements)
+        return f'{{"machine": {json.dumps(self.machine)},\n"measurements": [\n{lines}\n]}}\n'
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """The report of which `to_json` made the text."""
-        data = json.loads(text)
-        sections = []
-        for each in data["sections"]:
-            tables = (
-                TableReport(**(table | {"rows": tuple(Row(**row) for row in table["rows"])}))
-                for table in each["tables"]
-            )
-            aims = (AimReport(**aim) for aim in each["aims"])
-            sections.append(
-                SectionReport(**(each | {"tables": tuple(tables), "aims": tuple(aims)}))
-            )
-        return cls(data["machine"], tuple(sections))
+        """Parse a report."""
+        report = json.loads(text)
+        return cls(report["machine"], [Measurement(**item) for item in report["measurements"]])
 
-    def table(self, section: str, title: str) -> TableReport:
-        """The table of these titles."""
-        return next(
-            table
-            for each in self.sections
-            if each.title == section
-            for table in each.tables
-            if table.title == title
+    def get_jobs(self, section: str | None = None) -> list[list[Measurement]]:
+        """Return the measurements of each job of a section, or of all sections."""
+        jobs: dict[tuple[str, str], list[Measurement]] = {}
+        for item in self.measurements:
+            if section in (None, item.section):
+                jobs.setdefault((item.section, item.job), []).append(item)
+        return list(jobs.values())
+
+
+def _round(item: Measurement) -> dict[str, object]:
+    return {
+        key: float(f"{value:.4g}") if isinstance(value, float) else value
+        for key, value in asdict(item).items()
+    }
+
+
+def find_fastest(
+    job: Iterable[Measurement], role: Role, version: str = PRESENT
+) -> Measurement | None:
+    """Return the fastest contender with a role."""
+    items = [item for item in job if (item.role, item.version) == (role, version)]
+    return min(items, key=lambda item: item.median, default=None)
+
+
+def format_bytes(size: float) -> str:
+    """Format a byte count with a binary unit, such as "1.5 MiB"."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} GiB"
+
+
+def format_section(report: Report, section: str) -> str:
+    """Return the table of a section."""
+    lines = []
+    for job in report.get_jobs(section):
+        ours, peer, limit = (find_fastest(job, role) for role in ("ours", "peer", "limit"))
+        memory = ours.memory if ours else None
+        lines.append(
+            [
+                job[0].text,
+                f"**{_format_time(ours)}**",
+                _format_time(peer, with_name=True),
+                _format_time(limit, with_name=True),
+                "" if memory is None else f"{memory:.0f} MiB",
+            ]
         )
+    return _format_table(["job", "xr_tensorfmt", "fastest other", "limit", "memory"], lines)
 
 
-def report(measured: Sequence[tuple[Section, Sequence[Table], Results]], machine: str) -> Report:
-    """Gather what was measured.
-
-    Parameters
-    ----------
-    measured : sequence of (Section, tables, Results)
-        What there is to tell.
-    machine : str
-        Where it was measured.
-
-    Returns
-    -------
-    Report
-    """
-    return Report(
-        machine,
-        tuple(
-            SectionReport(
-                section.title,
-                section.intro,
-                tuple(_table(table, results) for table in tables),
-                tuple(map(_aim, section.aims(results))),
-            )
-            for section, tables, results in measured
-        ),
+def format_comparison(report: Report, reference: str) -> str:
+    """Return one table of all jobs in two versions."""
+    header = ["case", "before", "after", "ratio", "ratio of best", "memory", "peer", "limit"]
+    table = _format_table(header, [_compare(job) for job in report.get_jobs()])
+    return (
+        f"# Comparison with {reference}\n\n{report.machine}\n\n"
+        "Medians of interleaved rounds. A ratio is the time after divided by the time before. "
+        f"Memory is the peak before and after in MiB.\n\n{table}\n"
     )
 
 
-def _aim(aim: Aim) -> AimReport:
-    return AimReport(aim.text, float(aim.value), aim.unit, bool(aim.reached))
+def _compare(job: Sequence[Measurement]) -> list[str]:
+    before, after = find_fastest(job, "ours", AGAINST), find_fastest(job, "ours")
+    ratio = best = memory = ""
+    if before and after:
+        ratio = f"{after.median / before.median:.2f}"
+        if before.best and after.best:
+            best = f"{after.best / before.best:.2f}"
+        if before.memory is not None and after.memory is not None:
+            memory = f"{before.memory:.0f}, {after.memory:.0f}"
+    others = (_format_time(find_fastest(job, role), with_name=True) for role in ("peer", "limit"))
+    times = (_format_time(before), _format_time(after))
+    return [job[0].text, *times, ratio, best, memory, *others]
 
 
-def _table(table: Table, results: Results) -> TableReport:
-    limit = next(results[case.name] for case in table.cases if case.role == "limit")
+def _format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
-    def row(name: str, role: Role, result: Result) -> Row:
-        seconds = result.seconds
-        ratio = seconds / limit.seconds
-        return Row(name, role, 1e3 * seconds, ratio, result.rounds, result.own, result.pages)
 
-    rows = (row(case.name, case.role, results[case.name]) for case in table.cases)
-    return TableReport(
-        table.title, table.note, table.memory, tuple(sorted(rows, key=lambda row: row.milliseconds))
-    )
+def _format_time(item: Measurement | None, *, with_name: bool = False) -> str:
+    """Format a median with three digits."""
+    if item is None:
+        return ""
+    seconds = float(f"{item.median:.3g}")
+    time = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{time} ({item.name})" if with_name else time

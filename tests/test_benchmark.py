@@ -1,0 +1,83 @@
+"""The benchmark runs in small, and its page shows the saved measurements."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from benchmark.__main__ import REPORT, ROOT, main, measure
+from benchmark.measure import Effort
+from benchmark.page import CHARTS, build_page, draw_charts
+from benchmark.report import AGAINST, PRESENT, Measurement, Report, format_comparison
+from benchmark.sections import SECTIONS
+
+DOCS = ROOT / "docs"
+TINY = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=False)
+
+
+@pytest.mark.store
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="pwrite and select on pipes need POSIX")
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_runs_without_failures(section: str) -> None:
+    pytest.importorskip("moto")
+    failures: list[str] = []
+    report = measure([section], {PRESENT: ROOT}, TINY, failures)
+    assert failures == []
+    for job in report.get_jobs(section):
+        assert {item.role for item in job} >= {"ours", "limit"}
+        assert all(item.median > 0 for item in job)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="select on pipes needs POSIX")
+def test_two_versions_are_compared(tmp_path: Path) -> None:
+    other = tmp_path.resolve() / "other"
+    other.mkdir()
+    (other / "xr_tensorfmt").symlink_to(ROOT / "xr_tensorfmt")
+    failures: list[str] = []
+    effort = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=True)
+    report = measure(["labels"], {PRESENT: ROOT, AGAINST: other}, effort, failures)
+    assert failures == []
+    versions = {item.version for item in report.measurements if item.role == "ours"}
+    assert versions == {PRESENT, AGAINST}
+    assert any(item.memory is not None for item in report.measurements)
+
+
+def test_the_page_and_charts_show_the_saved_measurements(tmp_path: Path) -> None:
+    saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
+    assert (DOCS / "performance.md").read_text(encoding="utf-8") == build_page(saved)
+    pytest.importorskip("matplotlib")
+    draw_charts(saved, tmp_path)
+    charts = {f"{name}-{theme}.svg" for name in CHARTS for theme in ("light", "dark")}
+    assert {path.name for path in tmp_path.iterdir()} == charts
+    assert {path.name for path in (DOCS / "_static" / "charts").iterdir()} == charts
+
+
+def test_json_restores_a_report() -> None:
+    text = REPORT.read_text(encoding="utf-8")
+    assert Report.from_json(text).to_json() == text
+
+
+def test_a_comparison_prints_ratios() -> None:
+    def build(role: str, version: str, seconds: float, memory: float) -> Measurement:
+        return Measurement("s", "j", "a job", role, role, version, seconds, seconds, 3, memory)
+
+    items = [
+        build("ours", PRESENT, 0.5, 10.0),
+        build("ours", AGAINST, 0.25, 20.0),
+        build("limit", PRESENT, 0.125, 0.0),
+        build("peer", PRESENT, 2.0, 0.0),
+    ]
+    *_, row = format_comparison(Report("a machine", items), "v1").splitlines()
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == [
+        "a job", "250 ms", "500 ms", "2.00", "2.00", "20, 10", "2 s (peer)", "125 ms (limit)",
+    ]  # fmt: skip
+
+
+def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["nothing"])
+    assert "unknown sections nothing" in capsys.readouterr().err
