@@ -26,7 +26,7 @@ from benchmark.sections import SECTIONS
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = Path(__file__).with_name("measurements.json")
 COMPARISON = ROOT / "build" / "against.md"
-FULL = Effort(scale=1, min_rounds=3, max_rounds=25, seconds=8, memory=True)
+FULL = Effort(scale=1, min_rounds=3, max_rounds=25, seconds=6, memory=True)
 QUICK = Effort(scale=16, min_rounds=1, max_rounds=3, seconds=0.2, memory=False)
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors", "xr-tensorfmt")
 

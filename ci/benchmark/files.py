@@ -1,8 +1,10 @@
-"""Files that several sections read or need byte by byte."""
+"""Files of several sections, and what the sections do with them."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -10,6 +12,7 @@ from zlib import crc32
 import dask.array as da
 import numpy as np
 import xarray as xr
+from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
 ROW = 16384
@@ -31,6 +34,20 @@ def write_dense(path: Path, rows: int) -> None:
     ds.transpose("a", "b").tensorfmt.to_file(path.with_suffix(".tens"))
     encoding = {"tensor": {"compressors": None, "chunks": (min(rows, 64), ROW)}}
     ds.to_zarr(path.with_suffix(".zarr"), encoding=encoding)
+
+
+def open_tensor(location: Any, engine: str, **options: Any) -> xr.DataArray:
+    """Open the variable ``tensor``, with dask only if `chunks` is given."""
+    options = {"chunks": None, **options}
+    return xr.open_dataset(location, engine=engine, **options)["tensor"]
+
+
+def add_in_threads(
+    add: Callable[[Any], Any], parts: Iterable[Any], threads: int = CPU_COUNT
+) -> float:
+    """Return the sum of what `add` returns for all parts."""
+    with ThreadPoolExecutor(threads) as pool:
+        return float(sum(pool.map(add, parts)))
 
 
 def map_end(path: Path, dtype: str, *shape: int) -> NDArray[Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 OURS = "xr_tensorfmt"
 Role = Literal["ours", "peer", "limit"]
@@ -25,19 +23,8 @@ class Prepared:
 class Job:
     """A task, which all contenders do with the same result.
 
-    Parameters
-    ----------
-    name, text : str
-        Identifier, unique in its section, and description with sizes for the page.
-    ours, limit : callable or Prepared
-        This package, and the least time that a program can take. A returned number must be the
-        same for all contenders.
-    limit_name : str
-        Description of the limit.
-    peers : dict
-        Other packages by name.
-    memory : bool
-        Whether to measure the peak memory of this package.
+    `text` describes the task with its sizes. The limit is the least time that a program can take.
+    `memory` says whether to measure the peak memory of this package.
     """
 
     name: str
@@ -58,16 +45,3 @@ class Job:
         if name == OURS:
             return "ours"
         return "limit" if name == self.limit_name else "peer"
-
-
-class Section(Protocol):
-    """A module of `benchmark.sections`; sizes are those of a full run divided by `scale`."""
-
-    TITLE: str
-    INTRO: str
-
-    def provide(self, folder: Path, scale: int) -> AbstractContextManager[None]:
-        """Write the files into a folder, and run the servers while the context lasts."""
-
-    def get_jobs(self, folder: Path, scale: int) -> Sequence[Job]:
-        """Return the jobs on the files of a folder."""

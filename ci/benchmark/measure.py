@@ -9,14 +9,14 @@ import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
@@ -70,10 +70,8 @@ class Worker:
         if Path(imported) != package:
             raise FailedRunError(f"imported the package from {imported}, expected {package}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._process.communicate()
         self._errors.close()
 
@@ -135,13 +133,15 @@ def measure_section(
     """
     start = partial(Worker, section=section, folder=folder, scale=effort.scale)
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(start(path)) for name, path in packages.items()}
+        workers = {
+            name: stack.enter_context(closing(start(path))) for name, path in packages.items()
+        }
         for job in jobs:
             say(f"{section}: {job.text}")
             for (version, name), seconds in _measure_job(job, workers, effort, failures).items():
                 memory = None
                 if job.memory and effort.memory and name == OURS:
-                    with start(packages[version]) as worker:
+                    with closing(start(packages[version])) as worker:
                         memory = worker.measure_memory(job.name, name)
                 yield Measurement(
                     section,

@@ -92,33 +92,21 @@ def draw_charts(report: Report, directory: Path) -> None:
 def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
     order = {"limit": 0, "ours": 1, "peer": 2}
     items = sorted(items, key=lambda item: (order[item.role], item.median))
-    longest = _get_longest(items)
     for index, item in enumerate(reversed(items)):
-        _draw_bar(axes, index, item, colour, longest)
+        _draw_bar(axes, index, item, colour)
     axes.set_title(f"{items[0].text}, in seconds", loc="left", fontsize=10, color=colour)
-    axes.set(xticks=[], xlim=(0, 1.18 * longest))
+    axes.set(xticks=[], xlim=(0, 1.18 * max(item.median for item in items)))
     axes.tick_params(left=False, labelcolor=colour, labelsize=10)
     axes.spines[:].set_visible(False)
 
 
-def _get_longest(items: Sequence[Measurement]) -> float:
-    """Return the length of the longest bar, which is cut if all others are far shorter."""
-    *_, second, longest = sorted(item.median for item in items)
-    return min(longest, 2 * second)
-
-
-def _draw_bar(axes: Any, index: int, item: Measurement, colour: str, longest: float) -> None:
-    length = min(item.median, longest)
+def _draw_bar(axes: Any, index: int, item: Measurement, colour: str) -> None:
     fill = COLOURS[item.role]
     edge = colour if item.role == "limit" else fill
     label = f"limit: {item.name}" if item.role == "limit" else item.name
-    axes.barh(label, length, 0.68, color=fill, edgecolor=edge, linewidth=1)
+    axes.barh(label, item.median, 0.68, color=fill, edgecolor=edge, linewidth=1)
     text = f"{item.median:.3f}" if item.median < 0.1 else f"{item.median:.2f}"
     weight = "bold" if item.role == "ours" else "normal"
-    if length < item.median:
-        text += " (the bar is cut)"
-        axes.text(0.985 * length, index, text, va="center", ha="right", color="black", fontsize=10)
-    else:
-        where = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-        font = {"color": colour, "fontsize": 10, "fontweight": weight}
-        axes.annotate(text, (length, index), **where, **font)
+    where = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+    font = {"color": colour, "fontsize": 10, "fontweight": weight}
+    axes.annotate(text, (item.median, index), **where, **font)

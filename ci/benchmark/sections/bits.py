@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from benchmark.files import CAUSET_OFFSET, write_causal_matrix
+from benchmark.files import CAUSET_OFFSET, open_tensor, write_causal_matrix
 from benchmark.job import Job, Prepared
 from benchmark.report import format_bytes
 from xr_tensorfmt import popcount
@@ -64,8 +64,8 @@ def _check(values: Any) -> float:
 
 def _use(run: Callable[[xr.DataArray], Any], path: Path, **options: Any) -> Prepared:
     """Open a file before each run."""
-    opener = partial(xr.open_dataset, path, engine="tensorfmt", **options)
-    return Prepared(lambda array: _check(run(array).values), lambda: opener()["tensor"])
+    opener = partial(open_tensor, path, "tensorfmt", **options)
+    return Prepared(lambda array: _check(run(array).values), opener)
 
 
 def _get_tiny_job(path: Path, order: int) -> Job:

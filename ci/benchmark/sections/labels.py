@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ import xarray as xr
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
+from benchmark.files import add_in_threads, open_tensor
 from benchmark.job import Job, Prepared
 
 TITLE = "Labelled vectors"
@@ -71,13 +71,8 @@ def _get_open_jobs(folder: Path, count: int) -> Iterator[Job]:
         )
 
 
-def _open(path: Path, engine: str, options: dict[str, Any]) -> xr.DataArray:
-    options = {"chunks": None, **options}
-    return xr.open_dataset(path, engine=engine, **options)["tensor"]
-
-
 def _open_only(path: Path, engine: str, options: dict[str, Any]) -> float:
-    return float(len(_open(path, engine, options)))
+    return float(len(open_tensor(path, engine, **options)))
 
 
 def _get_read_jobs(folder: Path, count: int) -> Iterator[Job]:
@@ -109,10 +104,10 @@ def _get_read_jobs(folder: Path, count: int) -> Iterator[Job]:
         yield Job(
             name,
             text,
-            Prepared(run, partial(_open, folder / "table.tbf", "tensorfmt", options)),
+            Prepared(run, partial(open_tensor, folder / "table.tbf", "tensorfmt", **options)),
             f"numpy, {CPU_COUNT} threads" if name == "mean" else "numpy",
             Prepared(by_hand, partial(np.load, folder / "offsets.npy")),
-            {"zarr": Prepared(run, partial(_open, folder / "table.zarr", "zarr", options))},
+            {"zarr": Prepared(run, partial(open_tensor, folder / "table.zarr", "zarr", **options))},
             memory=name == "load",
         )
 
@@ -128,6 +123,5 @@ def _gather(folder: Path, offsets: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def _average_by_hand(folder: Path, offsets: NDArray[np.int64]) -> float:
     pieces = [offsets[first : first + PIECE] for first in range(0, offsets.size, PIECE)]
-    with ThreadPoolExecutor(CPU_COUNT) as threads:
-        sums = threads.map(lambda piece: _gather(folder, piece).sum(dtype=np.float64), pieces)
-        return float(sum(sums)) / (offsets.size * WIDTH)
+    total = add_in_threads(lambda piece: _gather(folder, piece).sum(dtype=np.float64), pieces)
+    return total / (offsets.size * WIDTH)

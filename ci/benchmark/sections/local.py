@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import xarray as xr
 from dask.system import CPU_COUNT
 from numpy.typing import NDArray
 
-from benchmark.files import ROW, build_dense, map_end, write_dense
+from benchmark.files import ROW, add_in_threads, build_dense, map_end, open_tensor, write_dense
 from benchmark.job import Job
 from benchmark.report import format_bytes
 
@@ -45,7 +43,7 @@ def get_jobs(folder: Path, scale: int) -> Sequence[Job]:
     rows = ROWS // scale
     half = rows // 2
     return [
-        *_get_value_jobs(folder, rows),
+        _get_value_job(folder, rows),
         *_get_sum_jobs(folder, rows),
         _get_slab_job(folder, rows, "b", slice(half, half + min(CHUNK_ROWS, half))),
         _get_slab_job(folder, rows, "a", slice(ROW // 2, ROW // 2 + 256)),
@@ -57,35 +55,28 @@ def _map(folder: Path, rows: int) -> NDArray[Any]:
     return map_end(folder / "dense.tens", "<f8", rows, ROW)
 
 
-def _open(path: Path, engine: str, **options: Any) -> xr.DataArray:
-    options = {"chunks": None, **options}
-    return xr.open_dataset(path, engine=engine, **options)["tensor"]
-
-
 def _get_openers(folder: Path) -> dict[str, Callable[..., xr.DataArray]]:
     suffixes = {"tensorfmt": ".tens", "zarr": ".zarr", "netCDF4": ".nc", "h5netcdf": ".nc"}
     return {
-        name: partial(_open, folder / f"dense{suffix}", name.lower())
+        name: partial(open_tensor, folder / f"dense{suffix}", name.lower())
         for name, suffix in suffixes.items()
     }
 
 
-def _get_value_jobs(folder: Path, rows: int) -> Iterator[Job]:
-    ours, *peers = _get_openers(folder).items()
-    text = f"load {format_bytes(8 * ROW * rows)} of float64"
-    yield Job(
+def _get_value_job(folder: Path, rows: int) -> Job:
+    def load(opener: Callable[[], xr.DataArray]) -> float:
+        return float(opener().values.sum())
+
+    openers = _get_openers(folder)
+    return Job(
         "values",
-        f"{text}, then sum",
-        lambda: float(ours[1]().values.sum()),
+        f"load {format_bytes(8 * ROW * rows)} of float64, then sum",
+        partial(load, openers.pop("tensorfmt")),
         "np.memmap",
         lambda: float(_map(folder, rows).sum()),
-        {name: partial(_load, opener) for name, opener in peers},
+        {name: partial(load, opener) for name, opener in openers.items()},
         memory=True,
     )
-
-
-def _load(opener: Callable[[], xr.DataArray]) -> float:
-    return float(opener().values.sum())
 
 
 def _get_sum_jobs(folder: Path, rows: int) -> Iterator[Job]:
@@ -94,19 +85,13 @@ def _get_sum_jobs(folder: Path, rows: int) -> Iterator[Job]:
     chunks = {name: {} if name == "zarr" else {"b": min(rows, CHUNK_ROWS)} for name in openers}
     size = f"{format_bytes(8 * ROW * rows)} of float64"
 
-    def add_by_dask() -> float:
-        return float(da.from_array(_map(folder, rows), chunks=(CHUNK_ROWS, ROW)).sum().compute())
-
     yield Job(
         "sum",
         f"sum {size} with dask",
         lambda: add_lazily(ours(chunks={})),
         f"numpy, {CPU_COUNT} threads",
-        lambda: _add_parts(np.sum, np.array_split(_map(folder, rows), CPU_COUNT)),
-        {
-            **{name: partial(_add, opener, chunks[name]) for name, opener in openers.items()},
-            "dask over np.memmap": add_by_dask,
-        },
+        lambda: add_in_threads(np.sum, np.array_split(_map(folder, rows), CPU_COUNT)),
+        {name: partial(_add, opener, chunks[name]) for name, opener in openers.items()},
         memory=True,
     )
     yield Job(
@@ -114,7 +99,7 @@ def _get_sum_jobs(folder: Path, rows: int) -> Iterator[Job]:
         f"sum {size} with dask and skip NaN",
         lambda: float(ours(chunks={}).sum()),
         f"np.nansum, {CPU_COUNT} threads",
-        lambda: _add_parts(
+        lambda: add_in_threads(
             np.nansum, np.array_split(_map(folder, rows), max(rows // CHUNK_ROWS, 1))
         ),
         {"zarr": lambda: float(openers["zarr"](chunks={}).sum())},
@@ -129,11 +114,6 @@ def add_lazily(array: xr.DataArray) -> float:
 
 def _add(opener: Callable[..., xr.DataArray], chunks: Any) -> float:
     return add_lazily(opener(chunks=chunks))
-
-
-def _add_parts(add: Callable[[Any], Any], parts: Sequence[NDArray[Any]]) -> float:
-    with ThreadPoolExecutor(CPU_COUNT) as threads:
-        return float(sum(threads.map(add, parts)))
 
 
 def _get_slab_job(folder: Path, rows: int, dim: str, part: slice) -> Job:

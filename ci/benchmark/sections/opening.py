@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +134,8 @@ def _get_process_jobs(folder: Path) -> Iterator[Job]:
 
 
 def _run_python(code: str) -> Callable[[], None]:
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return partial(_run, command)
+    def run() -> None:
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from benchmark import slowstore
-from benchmark.files import ROW, write_dense
+from benchmark.files import ROW, add_in_threads, open_tensor, write_dense
 from benchmark.job import Job, Prepared
 from benchmark.report import format_bytes
 from benchmark.sections.local import add_lazily
@@ -74,12 +73,8 @@ def get_s3_options(url: str) -> dict[str, str]:
 def _get_clients(url: str) -> Iterator[tuple[str, Opener, dict[str, Opener]]]:
     """Yield clients of the store with their openers and peers."""
 
-    def open_tensor(location: Any, engine: str = "tensorfmt", **options: Any) -> xr.DataArray:
-        options = {"chunks": None, **options}
-        return xr.open_dataset(location, engine=engine, **options)["tensor"]
-
     def open_by_obstore(**options: Any) -> xr.DataArray:
-        return open_tensor("t.tens", fs=connect(url), **options)
+        return open_tensor("t.tens", "tensorfmt", fs=connect(url), **options)
 
     def open_zarr_by_obstore(**options: Any) -> xr.DataArray:
         from zarr.storage import ObjectStore  # noqa: PLC0415
@@ -87,12 +82,12 @@ def _get_clients(url: str) -> Iterator[tuple[str, Opener, dict[str, Opener]]]:
         return open_tensor(ObjectStore(connect(url, "t.zarr"), read_only=True), "zarr", **options)
 
     s3: dict[str, Any] = {"storage_options": get_s3_options(url)}
-    ours = partial(open_tensor, f"s3://{BUCKET}/t.tens", **s3)
-    zarr = partial(open_tensor, f"s3://{BUCKET}/t.zarr", engine="zarr", **s3)
+    ours = partial(open_tensor, f"s3://{BUCKET}/t.tens", "tensorfmt", **s3)
+    zarr = partial(open_tensor, f"s3://{BUCKET}/t.zarr", "zarr", **s3)
     yield "s3fs", ours, {"zarr by s3fs": zarr, "zarr by obstore": open_zarr_by_obstore}
     # The peers are the same, so they take part once.
     yield "obstore", open_by_obstore, {}
-    yield "HTTP", partial(open_tensor, f"{url}/{BUCKET}/t.tens"), {}
+    yield "HTTP", partial(open_tensor, f"{url}/{BUCKET}/t.tens", "tensorfmt"), {}
 
 
 def _get_client_jobs(
@@ -145,5 +140,4 @@ def _fetch(url: str, header_bytes: int, start: int, size: int) -> float:
         data = store.get_range("t.tens", start=header_bytes + offset, length=length)
         return float(np.frombuffer(data, np.float64).sum())
 
-    with ThreadPoolExecutor(THREADS) as threads:
-        return sum(threads.map(add, range(start, start + size, step)))
+    return add_in_threads(add, range(start, start + size, step), THREADS)
