@@ -1,4 +1,13 @@
-"""TENS, the tensor files of cc4s: versions 0.9 and 1.0."""
+"""TENS, the tensor files of cc4s: versions 0.9 and 1.0.
+
+Modules, in the order to read them:
+
+- `spec`, `chunks`, `symmetries`: the header and the chunks
+- `storage`: find the values
+- `wide`, `pairs`, `stored_pairs`: numbers of 16 bytes, and pairs of index and value
+- `read`, `check`: the format
+- `write`, `write_values`, `write_pairs`: write all values, or pairs
+"""
 
 from __future__ import annotations
 
