@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
-from fsspec.asyn import get_loop, reset_lock
+from fsspec.asyn import reset_lock
 
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
@@ -40,12 +40,6 @@ class FsspecStore:
     def retries_statuses(self) -> bool:
         """Whether the library itself retries error statuses."""
         return type(self.fs).__module__.partition(".")[0] in ("adlfs", "gcsfs")
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of requests, which runs in a thread of fsspec."""
-        loop: asyncio.AbstractEventLoop = getattr(self.fs, "loop", None) or get_loop()
-        return loop
 
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""

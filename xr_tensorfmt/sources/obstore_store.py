@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any
-
-from fsspec.asyn import get_loop
 
 from xr_tensorfmt.sources.fsspec_store import copy_bytes
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
@@ -55,12 +52,6 @@ class ObstoreStore:
         """The configuration of the store, including secrets."""
         names = "url", "prefix", "config", "client_options"
         return {name: getattr(self.store, name, None) for name in names}
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of requests, which runs in a thread of fsspec."""
-        loop: asyncio.AbstractEventLoop = get_loop()
-        return loop
 
     def check_process(self) -> None:
         """Raise RuntimeError if the process was forked after obstore was used."""

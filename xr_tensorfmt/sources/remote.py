@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
+from fsspec.asyn import get_loop
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.fetches import Fetch, balance_fetches
@@ -203,7 +204,7 @@ def _start(
     attempt: Callable[[], Awaitable[Result]],
     request: RangeRequest | None = None,
 ) -> Future[Result]:
-    """Start a request in the event loop of a store, with retries and translated errors."""
+    """Start a request in the event loop of a file system, with retries and translated errors."""
 
     async def send() -> Result:
         try:
@@ -223,7 +224,10 @@ def _start(
         # Raising outside of the except clause leaves out the original error as context.
         raise failure
 
-    return asyncio.run_coroutine_threadsafe(send(), store.loop)
+    # The event loop runs in a thread of fsspec.
+    return asyncio.run_coroutine_threadsafe(
+        send(), getattr(location.fs, "loop", None) or get_loop()
+    )
 
 
 def _build_unavailable_error(
