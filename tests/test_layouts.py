@@ -11,6 +11,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
+from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
 
@@ -90,3 +91,16 @@ class Scattered(Dense):
     """A layout with the default `stop`."""
 
     stop = Layout.stop
+
+
+def test_values_in_memory_are_returned_as_copies() -> None:
+    values = np.arange(12).reshape(3, 4)
+    layout, source = InMemory(values), Memory(b"")
+    selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
+    read = layout.read(source, selection)
+    np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
+    read[:] = 0
+    assert values[2, 1] == 9
+    assert layout.read_points(source, (np.array([2]), np.array([1]))).tolist() == [9]
+    assert layout.extents(selection).nbytes == 0
+    assert layout.chunk_shape(1 << 20) == (3, 4)

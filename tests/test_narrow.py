@@ -59,6 +59,8 @@ def test_strided_and_longer_arrays_decode_alike(element) -> None:
     raw = np.resize(np.arange(251), (300, 401)).astype(element.stored)
     expected = element.decode(np.ascontiguousarray(raw[::2, ::-3]))
     np.testing.assert_array_equal(element.decode(raw[::2, ::-3]), expected)
+    odd = np.frombuffer(b"\0" + raw.tobytes(), np.uint8)[1:].view(element.stored)
+    np.testing.assert_array_equal(element.decode(odd), element.decode(raw.ravel()))
 
 
 def test_a_stored_dtype_compares_as_its_name_and_serves_as_the_dtype_of_the_values() -> None:

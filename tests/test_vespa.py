@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
-from xr_tensorfmt.core.narrow_floats import BFloat16
 from xr_tensorfmt.formats import recognised
 from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
@@ -102,18 +101,6 @@ def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     assert integers.unpack(long) == value
     unpacked, ends = integers.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
     assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
-
-
-@pytest.mark.parametrize("big_endian", [False, True])
-def test_bfloat16_keeps_every_bit(big_endian: bool) -> None:
-    element = BFloat16(big_endian=big_endian)
-    bits = np.arange(1 << 16, dtype=np.uint16)
-    shifted = element.decode(bits.astype(element.stored))
-    np.testing.assert_array_equal(shifted.view(np.uint32), bits.astype(np.uint32) << 16)
-    odd = np.frombuffer(b"\0" + bits.astype(element.stored).tobytes(), np.uint8)[1:]
-    np.testing.assert_array_equal(
-        element.decode(odd.view(element.stored)[::3]).view(np.uint32), shifted.view("u4")[::3]
-    )
 
 
 SCALARS = {

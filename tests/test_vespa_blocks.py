@@ -21,7 +21,6 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
@@ -255,19 +254,6 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     everything = Selection.everything(layout.shape)
     assert (layout.read(source, everything) == 7.0).all()
     assert layout.extents(everything).nbytes == 0
-
-
-def test_values_in_memory_are_returned_as_copies() -> None:
-    values = np.arange(12).reshape(3, 4)
-    layout, source = InMemory(values), Memory(b"")
-    selection = Selection((3, 4), (np.array([0, 2]), slice(1, 4, 2)))
-    read = layout.read(source, selection)
-    np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
-    read[:] = 0
-    assert values[2, 1] == 9
-    assert layout.read_points(source, (np.array([2]), np.array([1]))).tolist() == [9]
-    assert layout.extents(selection).nbytes == 0
-    assert layout.chunk_shape(1 << 20) == (3, 4)
 
 
 def test_chunks_of_each_opening_have_names_of_their_own() -> None:
