@@ -212,7 +212,7 @@ def plan_vectorized(
 
     Sliced axes follow the broadcast axes, as in ``xarray.core.indexing.VectorizedIndexer``.
     """
-    arrays = list(map(normalize_indices, _without_slices(key, tensor_shape), tensor_shape))
+    arrays = _broadcast(key, tensor_shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
         empty = (NOTHING,) * len(tensor_shape)
@@ -229,26 +229,23 @@ def plan_vectorized(
     if not together:
         return OuterPlan(tensor_shape, tuple(picks.values()), spread, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
-    points = {axis: _line(np.broadcast_to(arrays[axis], shape), joint) for axis in together}
+    points = {axis: _line(arrays[axis], joint) for axis in together}
     return PointPlan(tensor_shape, points, picks, (joint, *spread), shape)
 
 
-def _without_slices(
-    key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]
-) -> list[Integers]:
-    """Replace slices by index arrays, with their axes after the axes of the other arrays."""
-    rank = max((entry.ndim for entry in key if not isinstance(entry, slice)), default=0)
-    sliced = [axis for axis, entry in enumerate(key) if isinstance(entry, slice)]
-    arrays: list[Integers] = []
-    for axis, entry in enumerate(key):
+def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -> list[Integers]:
+    """Broadcast all indices. The axes of slices follow the axes of arrays."""
+    count = sum(isinstance(entry, slice) for entry in key)
+    arrays, trailing = [], count
+    for entry, length in zip(key, tensor_shape, strict=True):
         if isinstance(entry, slice):
-            indices = np.arange(*entry.indices(tensor_shape[axis]), dtype=np.int64)
-            shape = [1] * (rank + len(sliced))
-            shape[rank + sliced.index(axis)] = indices.size
-            arrays.append(indices.reshape(shape))
+            trailing -= 1
+            indices = np.arange(*entry.indices(length), dtype=np.int64)
+            arrays.append(indices.reshape(-1, *(1,) * trailing))
         else:
-            arrays.append(entry.reshape(entry.shape + (1,) * len(sliced)))
-    return arrays
+            indices = normalize_indices(entry, length)
+            arrays.append(indices.reshape(*indices.shape, *(1,) * count))
+    return list(np.broadcast_arrays(*arrays))
 
 
 def _varying_axes(array: Integers) -> tuple[int, ...]:
