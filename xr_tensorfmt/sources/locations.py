@@ -45,8 +45,13 @@ class Location:
 
     def sibling(self, name: str) -> Location:
         """Return the location of another object in the same directory."""
-        url, path = (text[: text.rfind("/") + 1] + name for text in (self.url, self.path))
-        return replace(self.renew_after_fork(), url=url, path=path)
+
+        def rename(path: str) -> str:
+            if self.is_local:  # on Windows, paths may contain backslashes
+                return os.path.join(os.path.dirname(path), name)
+            return path[: path.rfind("/") + 1] + name
+
+        return replace(self.renew_after_fork(), url=rename(self.url), path=rename(self.path))
 
     def renew_after_fork(self) -> Location:
         """Return the location with a new file system if the process was forked.

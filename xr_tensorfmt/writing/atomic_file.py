@@ -62,7 +62,8 @@ _MIN_FLUSHED = 1 << 20
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
 _DEFAULT_MODE = 0o666
-_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP)
+# Windows reports EINVAL if a file system has no hard links, such as exFAT.
+_NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
 
 @contextmanager
