@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import subprocess
 import sys
 import warnings
@@ -34,6 +35,7 @@ PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetenso
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, write or print the results, and return the number of failed contenders."""
     options = _parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     if options.draw:
         write_page(Report.from_json(REPORT.read_text(encoding="utf-8")), ROOT / "docs")
         return 0
