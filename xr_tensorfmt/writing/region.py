@@ -62,7 +62,7 @@ class ExistingFile:
         return self.path
 
     @classmethod
-    def at(cls, path: str) -> ExistingFile:
+    def prepare(cls, path: str) -> ExistingFile:
         """Prepare a file for writing. Loaded values keep their old content."""
         check_writable(path)
         detach_file(path)
@@ -166,7 +166,9 @@ def write_region(
         _check_overlap(checked, file.name)
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
-    files = [(ExistingFile.at(path).begin, build_block_grids(part)) for path, part in parts.items()]
+    files = [
+        (ExistingFile.prepare(path).begin, build_block_grids(part)) for path, part in parts.items()
+    ]
     for update in container.updates:
         check_writable(update.path)
     tasks = plan_tasks(files, partial(_finish, checked.path, read if container.updates else None))
