@@ -10,6 +10,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 
+from tests.paths import ROOT
+
 if TYPE_CHECKING:
     from tests.servers import HttpStore, S3Store
 
@@ -23,21 +25,26 @@ settings.register_profile("project", deadline=None, derandomize=True, print_blob
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
 
-# Markers of whole modules. `sh ci/test quick` leaves these tests out.
-MODULES = {
-    "cluster": {"test_remote_clusters", "test_write_clusters"},
+# Markers of whole modules and directories. `sh ci/test quick` leaves these tests out.
+MARKERS = {
+    "cluster": {"sources/test_clusters.py", "writing/test_clusters.py"},
     "store": {
-        "test_clouds", "test_object_stores", "test_remote", "test_remote_caches",
-        "test_remote_faults", "test_remote_secrets", "test_remote_versions", "test_virtual",
-        "test_write_remote",
+        "sources/test_caches.py", "sources/test_clouds.py", "sources/test_faults.py",
+        "sources/test_object_stores.py", "sources/test_remote.py",
+        "sources/test_remote_versions.py", "sources/test_secrets.py", "virtual",
+        "writing/test_remote.py",
     },
     "docs": {
-        "test_cc4s_tutorial", "test_docstrings", "test_prose",
-        "test_readme", "test_site",
+        "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_docstrings.py",
+        "project/test_prose.py", "project/test_readme.py", "project/test_site.py",
     },
     "slow": {
-        "test_cli_batch", "test_dask", "test_extras", "test_fuzz", "test_private_names",
-        "test_requests", "test_third_party", "test_unfinished", "test_write_killed",
+        "cli/test_batch.py", "cli/test_stores.py", "datasets/test_dask.py",
+        "formats/pycauset/test_package.py", "formats/pycauset/test_subposets.py",
+        "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
+        "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",
+        "sources/test_requests.py", "writing/test_killed.py", "writing/test_unfinished.py",
+        "writing/test_write_back.py",
     },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
@@ -48,8 +55,9 @@ CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
-        for marker, modules in MODULES.items():
-            if item.path.stem in modules:
+        module = item.path.relative_to(ROOT / "tests")
+        for marker, paths in MARKERS.items():
+            if {module.as_posix(), *(parent.as_posix() for parent in module.parents)} & paths:
                 item.add_marker(marker)
         if STORE_FIXTURES & set(item.fixturenames):
             item.add_marker("store")

@@ -1,0 +1,281 @@
+"""The command with several files, standard input, JSON, a progress bar, and completion."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner, Result
+
+import xr_tensorfmt
+from tests import magfiles as mf
+from tests import vespafiles as vf
+from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
+from tests.paths import DOCS
+from xr_tensorfmt.cli import main
+
+pytestmark = pytest.mark.usefixtures("working_directory")
+
+
+def fed(content: bytes, *arguments: str) -> Result:
+    """The command with some bytes in standard input."""
+    return CliRunner().invoke(main, arguments, input=content, catch_exceptions=False)
+
+
+# JSON
+
+
+def damaged(name: str = "bad.mag") -> str:
+    content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
+    content[5000] = 7
+    Path(name).write_bytes(content + b"more")
+    return name
+
+
+def test_json_of_validate_has_every_field_of_every_finding() -> None:
+    result = run("validate", "--json", damaged(), vertex(), "missing.mag")
+    assert result.exit_code == 1
+    bad, good, missing = json.loads(result.stdout)
+    findings = xr_tensorfmt.validate("bad.mag")
+    assert bad == {
+        "path": "bad.mag",
+        "findings": [
+            {name: getattr(each, name) for name in each.__match_args__} for each in findings
+        ],
+    }
+    assert len(findings) == 2
+    assert good == {"path": "vertex.bin", "findings": []}
+    assert missing["path"] == "missing.mag"
+    assert "No such file or directory" in missing["error"]
+    assert missing["error"] in result.stderr
+
+
+def test_json_of_explain_has_every_range_and_request() -> None:
+    explained = json.loads(done("explain", "--json", vertex(), "-s", "c=1", "-s", "a=0:2"))
+    assert explained["path"] == "vertex.bin"
+    ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+    expected = ds.tensorfmt.explain({"c": 1, "a": slice(0, 2)})
+    assert explained["fetched"] == expected.fetched == 80
+    assert explained["needed"] == expected.needed == 48
+    assert explained["requests"] == 1
+    assert explained["amplification"] == expected.amplification
+    (piece,) = explained["pieces"]
+    assert piece["ranges"] == [list(each) for each in expected.pieces[0].ranges]
+    assert piece["requests"] == [list(each) for each in expected.pieces[0].requests]
+    assert (piece["variable"], piece["shape"]) == ("tensor", [2, 3])
+
+
+# Standard input
+
+
+def test_every_command_takes_standard_input() -> None:
+    content = Path(vertex()).read_bytes()
+    assert fed(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
+    assert json.loads(fed(content, "info", "--json", "-").stdout)[0]["path"] == "<stdin>"
+    assert fed(content, "validate", "-").stdout == "<stdin>: ok\n"
+    assert fed(content, "explain", "-").stdout.startswith("1 request fetches 192 B")
+    assert fed(content, "convert", "-", "b.mag", "--dtype", "float32").exit_code == 0
+    np.testing.assert_array_equal(load_any("b.mag").tensor.values, GAMMA)
+    assert sorted(os.listdir()) == ["b.mag", "vertex.bin"]
+
+
+def test_a_real_pipe_is_read_to_its_end() -> None:
+    values = xr.DataArray(np.arange(1 << 20, dtype="f4"), dims="x", name="v")
+    save("a.mag", values.to_dataset())
+    with subprocess.Popen(["cat", "a.mag"], stdout=subprocess.PIPE) as source:
+        command = [sys.executable, "-m", "xr_tensorfmt", "convert", "-", "b.mag"]
+        subprocess.run(command, stdin=source.stdout, check=True, timeout=300)
+    xr.testing.assert_identical(load_any("b.mag"), load_any("a.mag"))
+
+
+def test_errors_about_standard_input_name_it() -> None:
+    content = Path(vertex()).read_bytes()[:-8]
+    for arguments in (["info", "-"], ["explain", "-"], ["convert", "-", "b.tens"]):
+        result = fed(content, *arguments)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: <stdin>: ")
+        assert result.stderr.count("\n") == 1
+    finding = fed(content, "validate", "-").stdout.splitlines()
+    assert finding[0] == "<stdin>: 1 error"
+    assert "<stdin>" not in finding[1]
+    netcdf = fed(b"CDF", "convert", "-", "b.mag", "--from", "netcdf")
+    assert netcdf.stderr == "Error: <stdin>: netcdf is not read from standard input; pass a path\n"
+
+
+def test_a_terminal_is_no_standard_input() -> None:
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
+    said = subprocess.run(
+        command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
+    )
+    os.close(terminal)
+    os.close(main_end)
+    assert said.returncode == 1
+    assert "there is no standard input; redirect a file or a pipe to it" in said.stderr
+
+
+def test_standard_input_without_a_magic_number_needs_its_format() -> None:
+    content = vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
+    assert "format='vespa'" in fed(content, "info", "-").stderr
+    assert "Vespa" in fed(content, "info", "-", "--from", "vespa").stdout
+
+
+# Several files
+
+
+@pytest.mark.parametrize("directory", ["out/", "new/below/", "out"])
+def test_several_files_are_converted_into_a_directory(directory: str) -> None:
+    Path("out").mkdir()
+    vertex("a.bin")
+    vertex("b.tens")
+    done("convert", "a.bin", "b.tens", directory, "--to", "mag", "--dtype", "float32")
+    assert sorted(os.listdir(directory)) == ["a.mag", "b.mag"]
+    np.testing.assert_array_equal(load_any(f"{directory}/b.mag").tensor.values, GAMMA)
+
+
+@pytest.mark.parametrize(
+    ("to", "name"), [("zarr", "a.zarr"), ("netcdf", "a.nc"), ("tens", "a.tens"), ("cc4s", "a.yaml")]
+)
+def test_the_suffix_in_a_directory_is_that_of_the_format(to: str, name: str) -> None:
+    vertex("a.bin")
+    done("convert", "a.bin", "out/", "--to", to)
+    assert name in os.listdir("out")
+
+
+def test_a_link_keeps_its_own_name() -> None:
+    vertex("a.bin")
+    Path("b.bin").symlink_to("a.bin")
+    done("convert", "a.bin", "b.bin", "out/", "--to", "tens")
+    assert sorted(os.listdir("out")) == ["a.tens", "b.tens"]
+
+
+def test_one_bad_file_does_not_keep_others_from_being_converted() -> None:
+    damaged("bad.tens")
+    vertex("a.bin")
+    result = run("convert", "missing.bin", "a.bin", "out/", "--to", "tens")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "missing.bin: No such file or directory" in result.stderr
+    assert os.listdir("out") == ["a.tens"]
+
+
+def test_urls_become_files_of_their_names() -> None:
+    import fsspec  # noqa: PLC0415
+
+    with fsspec.open("memory://in/a.bin", "wb") as file:
+        file.write(Path(vertex()).read_bytes())
+    done("convert", "memory://in/a.bin", "vertex.bin", "memory://out/", "--to", "tens")
+    for name in ("a", "vertex"):
+        found = xr.open_dataset(f"memory://out/{name}.tens", engine="tensorfmt")
+        np.testing.assert_array_equal(found.tensor, GAMMA)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a.bin", "b.bin", "missing", "--to", "mag"], "append '/' to create it, as in"),
+        (["a.bin", "b.bin", "c.mag"], "2 files need a directory as OUT"),
+        (["a.bin", "b.bin", "c.zarr/", "--to", "zarr"], "2 files need a directory as OUT"),
+        (["a.bin", "out/"], "pass the format as --to"),
+        (["a.bin", "in/a.tens", "out/", "--to", "mag"], "would both become a.mag"),
+        (["a.bin"], "Missing argument"),
+    ],
+)
+def test_directories_that_cannot_be_meant_are_refused(arguments: list[str], words: str) -> None:
+    message = " ".join(failed("convert", *arguments, code=2).split())
+    assert words in message
+    assert os.listdir() == []
+
+
+def test_a_zarr_store_with_a_slash_is_a_store() -> None:
+    save()
+    done("convert", "a.mag", "b.zarr/")
+    xr.testing.assert_identical(load_any("b.zarr"), dataset())
+
+
+# The progress bar
+
+
+def in_terminal(*arguments: str) -> str:
+    """What the command says on stderr where that is a terminal of 100 columns."""
+    main_end, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [sys.executable, "-m", "xr_tensorfmt", *arguments]
+    subprocess.run(command, stderr=terminal, check=True, timeout=300)
+    os.write(terminal, b"END")
+    os.close(terminal)
+    shown = b""
+    while not shown.endswith(b"END"):
+        shown += os.read(main_end, 4096)
+    os.close(main_end)
+    return shown.decode().removesuffix("END")
+
+
+@pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
+def test_a_terminal_shows_a_bar_of_one_line(target: str) -> None:
+    save()
+    shown = in_terminal("convert", "a.mag", target)
+    assert shown.count("\n") == 1
+    last = shown.rstrip().rpartition("\r")[2]
+    assert last.startswith(f"{target}: 100%")
+    assert len(last) <= 100
+
+
+def test_a_pipe_shows_nothing_nor_does_a_terminal_if_it_is_to_be_quiet() -> None:
+    save()
+    command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
+    said = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    assert (said.stdout, said.stderr) == (b"", b"")
+    assert in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
+
+
+def test_the_help_does_not_import_the_bar() -> None:
+    code = (
+        "import sys\nfrom xr_tensorfmt.cli import main\n"
+        "try: main(['convert', '--help'])\nexcept SystemExit: pass\n"
+        "assert 'tqdm' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+
+
+# Completion
+
+
+def completed(*words: str) -> list[str]:
+    """What the shell offers for the last word."""
+    environment = {
+        "_XR_TENSORFMT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("xr-tensorfmt", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    runner = CliRunner()
+    return runner.invoke(main, prog_name="xr-tensorfmt", env=environment).stdout.split()
+
+
+def test_the_shell_completes_commands_options_formats_and_files() -> None:
+    assert sorted(completed("c")) == ["plain,clean", "plain,convert"]
+    assert completed("convert", "--over") == ["plain,--overwrite"]
+    assert completed("convert", "--to", "p") == ["plain,pycauset"]
+    assert completed("info", "--from", "z") == []
+    assert completed("convert", "--to", "z") == ["plain,zarr"]
+    for command in ("info", "validate", "convert", "explain", "clean"):
+        assert completed(command, "a") == ["file,a"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_script_for_the_shell_is_printed(shell: str) -> None:
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert f"_XR_TENSORFMT_COMPLETE={shell}_source xr-tensorfmt" in page
+    environment = {"_XR_TENSORFMT_COMPLETE": f"{shell}_source"}
+    script = CliRunner().invoke(main, prog_name="xr-tensorfmt", env=environment).stdout
+    assert f"_XR_TENSORFMT_COMPLETE={shell}_complete" in script

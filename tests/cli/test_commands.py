@@ -1,0 +1,586 @@
+"""The command ``xr-tensorfmt``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from tests import magfiles as mf
+from tests import pycausetfiles as pf
+from tests import tensfiles as tf
+from tests import vespafiles as vf
+from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
+from tests.families import FILES
+from tests.paths import DOCS
+from tests.processes import run_python
+from xr_tensorfmt import to_file
+from xr_tensorfmt.cli import main, statistics
+
+pytestmark = pytest.mark.usefixtures("working_directory")
+
+
+# The command itself
+
+
+def test_commands_have_their_options_without_being_run() -> None:
+    for command in main.commands.values():
+        assert command.callback is not None
+        assert command.params
+
+
+def test_each_command_has_the_help_of_its_function() -> None:
+    for name in main.commands:
+        assert f"Usage: main {name} " in done(name, "--help")
+    assert "No such command 'inf'" in failed("inf", code=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
+def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) -> None:
+    code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
+    run_python("-c", code)
+
+
+@pytest.mark.slow
+def test_the_module_is_the_command() -> None:
+    said = run_python("-m", "xr_tensorfmt", "--version").stdout
+    assert said.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["info"], "Missing argument"),
+        (["info", "a", "--storage-option", "anon"], "must have the form KEY=VALUE"),
+        (["convert", "a", "b", "--drop", "values"], "not one of 'name', 'dims', 'coords', 'attrs'"),
+        (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
+        (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
+        (["convert", "a", "b.mag", "--dtype", ""], "'' is neither DTYPE nor NAME=DTYPE"),
+        (["convert", "a", "b.mag", "--dtype", "=f4"], "'=f4' is neither DTYPE nor NAME=DTYPE"),
+        (["explain", "a", "--select", "x=1.5"], "is not an index such as 3, 0:10"),
+    ],
+)
+def test_wrong_options_are_refused_with_exit_code_2(arguments: list[str], words: str) -> None:
+    assert words in failed(*arguments, code=2)
+
+
+def test_examples_of_the_page_print_what_they_say() -> None:
+    vertex()
+    model = xr.Dataset(
+        {
+            "embed.weight": (
+                ("embed.weight_dim_0", "embed.weight_dim_1"),
+                np.zeros((64, 32), "f4"),
+            ),
+            "norm.weight": ("norm.weight_dim_0", np.ones(32, "f4")),
+        },
+        attrs={"architecture": "qwen3", "config": {"layers": 2}},
+    )
+    save("model.mag", model, encoding={"embed.weight": {"dtype": "bfloat16"}})
+    content = bytearray(Path("model.mag").read_bytes())
+    content[4000] = 0x21
+    Path("damaged.mag").write_bytes(content)
+    page = DOCS / "cli.md"
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert len(blocks) > 5
+    for block in blocks:
+        for command in re.split(r"^\$ xr-tensorfmt ", block, flags=re.MULTILINE)[1:]:
+            line, _, expected = command.partition("\n")
+            result = run(*line.split())
+            assert result.output.replace(f"{Path.cwd()}/", "") == expected, line
+
+
+# info
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_info_describes_every_container(name: str) -> None:
+    path = name if name.endswith((".tbf", ".safetensors")) else f"{name}.bin"
+    Path(path).write_bytes(FILES[name]())
+    (facts,) = json.loads(done("info", "--json", path))
+    ds = xr.open_dataset(path, engine="tensorfmt")
+    assert facts["dims"] == dict(ds.sizes)
+    assert list(facts["variables"]) == list(ds.data_vars)
+    assert list(facts["coordinates"]) == list(ds.coords)
+    assert facts["size"] == Path(path).stat().st_size
+    assert facts["attrs"] == ds.attrs
+    for key, each in facts["variables"].items():
+        assert each["dims"] == list(ds[key].dims)
+        assert each["shape"] == list(ds[key].shape)
+        assert each["dtype"] == ds[key].dtype.name
+        assert each["chunk"] == list(ds[key].encoding["preferred_chunks"].values())
+        assert each["on_page"] == (each["offset"] % 4096 == 0)
+        assert each["attrs"] == ds[key].attrs
+    shown = done("info", path)
+    assert shown.startswith(f"{facts['path']}: ")
+    assert all(key in shown for key in facts["variables"])
+
+
+def test_info_says_what_is_stored_and_where() -> None:
+    tensors = {
+        "w": mf.Put("bfloat16", (2,), b"\x80\x3f\0\0"),
+        "t": mf.put(np.zeros((5000, 4000), "f4")),
+    }
+    Path("a.mag").write_bytes(mf.document(tensors, {"long": "x" * 500, "odd": float("nan")}))
+    shown = done("info", "a.mag")
+    assert "MAG snapshot 300" in shown
+    assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", shown)
+    assert re.search(r"t +\(t_dim_0: 5000, t_dim_1: 4000\) .* on a page +3 chunks of ", shown)
+    assert "long: xxx" in shown
+    assert max(map(len, shown.splitlines())) < 200
+
+
+def test_statistics_of_all_values() -> None:
+    ds = xr.Dataset(
+        {
+            "real": ("x", np.array([3, np.nan, -1.5, 0], "f4")),
+            "mask": ("x", np.array([True, False, True, True])),
+            "wide": ("y", np.array([2**63 + 2, 0], "u8")),
+            "empty": ("z", np.zeros(0, "f4")),
+        }
+    )
+    save("a.mag", ds)
+    (document,) = json.loads(done("info", "--json", "--stats", "a.mag"))
+    stats = {name: variable["stats"] for name, variable in document["variables"].items()}
+    assert stats == {
+        "real": {"min": -1.5, "max": 3, "mean": 0.5, "nan": 1, "zeros": 1},
+        "mask": {"min": False, "max": True, "mean": 0.75, "nan": 0, "zeros": 1},
+        "wide": {"min": 0, "max": 2**63 + 2, "mean": 2.0**62, "nan": 0, "zeros": 1},
+        "empty": {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0},
+    }
+    assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in done("info", "--stats", "a.mag")
+    xr_tensorfmt.to_tens(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
+    assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in done("info", "--stats", "c.tens")
+
+
+def test_statistics_need_one_block_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(60_000, dtype="i4").reshape(300, 200)
+    save("a.mag", xr.Dataset({"w": (("x", "y"), values)}))
+    shapes = []
+    read = xr.Variable.values.fget
+    monkeypatch.setattr(
+        xr.Variable, "values", property(lambda v: (shapes.append(v.shape), read(v))[1])
+    )
+    monkeypatch.setattr(statistics, "iterate_blocks", lambda _: [(slice(200),), (slice(200, 300),)])
+    variable = xr.open_dataset("a.mag", engine="tensorfmt").w.variable
+    stats = statistics.compute_statistics(variable)
+    assert stats == {"min": 0, "max": 59_999, "mean": 29_999.5, "nan": 0, "zeros": 1}
+    assert shapes == [(200, 200), (100, 200)]
+
+
+def test_patterns_of_urls() -> None:
+    for name in "ab":
+        save(f"{name}.mag", dataset().drop_vars("flag"))
+    url = f"file://{Path.cwd().as_posix()}"
+    documents = json.loads(done("info", "--json", f"{url}/*.mag"))
+    assert [os.path.basename(document["path"]) for document in documents] == ["a.mag", "b.mag"]
+    assert done("validate", f"{url}/*.mag").count(": ok") == 2
+    assert "*.npy: No file" in failed("validate", f"{url}/*.npy")
+
+
+def test_info_says_the_byte_order() -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(np.zeros((2, 3), ">i4")))
+    assert "int32 (big-endian)" in done("info", "a.bin")
+
+
+def test_info_shows_embedded_metadata_and_warnings() -> None:
+    save("a.mag", dataset().drop_vars("flag"))
+    assert "with metadata by xr_tensorfmt" in done("info", "a.mag")
+    tensors = {"w": mf.put(np.ones(2, "float32"))}
+    renamed = mf.document(tensors, change=lambda c: c["tensor_map"]["w"].update(dtype="int32"))
+    Path("b.mag").write_bytes(renamed)
+    assert "Warnings:\n  " in done("info", "b.mag")
+
+
+def test_info_of_values_that_are_not_stored() -> None:
+    Path("i.pycauset").write_bytes(pf.r1(pf.metadata("IDENTITY", "FLOAT64", 5, 5)))
+    (facts,) = json.loads(done("info", "--json", "i.pycauset"))
+    assert facts["variables"]["tensor"]["offset"] is None
+    assert "at byte" not in done("info", "i.pycauset")
+
+
+def test_info_of_a_sparse_tensor_that_nobody_could_fill_in() -> None:
+    Path("s.tens").write_bytes(tf.index_value((1 << 15,) * 3, [1], np.ones(1)))
+    assert "(a: 32768, b: 32768, c: 32768)" in done("info", "s.tens")
+
+
+def test_json_of_info_is_strict_json() -> None:
+    values = {"nan": float("nan"), "map": {"a": [1, None, True]}, "big": 1 << 80}
+    Path("a.mag").write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}, values))
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    (facts,) = json.loads(done("info", "--json", "a.mag"), parse_constant=refuse)
+    assert facts["attrs"] == {"nan": "nan", "map": {"a": [1, None, True]}, "big": 1 << 80}
+
+
+def test_a_bad_file_does_not_keep_info_from_others() -> None:
+    Path("bad.mag").write_bytes(b"MAG!")
+    result = run("info", "bad.mag", "missing.mag", vertex())
+    assert result.exit_code == 1
+    assert "vertex.bin: TENS 0.9" in result.stdout
+    assert result.stderr.count("Error: ") == 2
+    documents = json.loads(run("info", "--json", "bad.mag", "vertex.bin").stdout)
+    assert "truncated" in documents[0]["error"]
+    assert documents[1]["format"] == "tens"
+
+
+def test_vespa_under_another_name_needs_its_format() -> None:
+    Path("t").write_bytes(vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2))))
+    assert "format='vespa'" in failed("info", "t")
+    assert "Vespa" in done("info", "--from", "vespa", "t")
+
+
+def test_a_wrong_checksum_can_be_ignored() -> None:
+    content = bytearray(mf.archive({"w": mf.put(np.ones(3, "f4"))}))
+    content[8] ^= 1
+    Path("a.mag").write_bytes(content)
+    assert "pass verify=False to read it anyway" in failed("info", "a.mag")
+    assert "MAG archive 1" in done("info", "--no-verify", "a.mag")
+
+
+def test_urls_are_described_checked_explained_and_converted() -> None:
+    save()
+    url = "memory://folder/a.mag"
+    with fsspec.open(url, "wb") as file:
+        file.write(Path("a.mag").read_bytes())
+    option = ("--storage-option", "skip_instance_cache=true")
+    assert done("info", url, *option).startswith(f"{url}: MAG")
+    assert done("validate", url, *option) == f"{url}: ok\n"
+    assert "requests fetch" in done("explain", url, *option)
+    done("convert", url, "b.mag", *option)
+    xr.testing.assert_identical(load_any("b.mag"), dataset())
+
+
+# validate
+
+
+def test_validate_names_findings_and_counts_them() -> None:
+    content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
+    content[5000] = 7
+    Path("bad.mag").write_bytes(content + b"more")
+    result = run("validate", "bad.mag", vertex())
+    assert result.exit_code == 1
+    first, *findings, last = result.stdout.splitlines()
+    assert first == "bad.mag: 2 errors"
+    assert sorted(re.findall(r"error at byte (\d+)", "\n".join(findings))) == ["5000", "8204"]
+    assert last == "vertex.bin: ok"
+
+
+def test_warnings_matter_if_one_is_strict() -> None:
+    Path("w.tbf").write_bytes(vf.tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1))))
+    assert done("validate", "w.tbf").startswith("w.tbf: ok, but 1 warning\n  warning at byte ")
+    assert run("validate", "--strict", "w.tbf").exit_code == 1
+
+
+def test_validate_ends_with_the_first_finding_of_a_kind_unless_all_are_wanted() -> None:
+    Path("a.tens").write_bytes(tf.index_value((3,), [1, 1, 1], np.ones(3)))
+    first = run("validate", "a.tens")
+    assert first.stdout.startswith(
+        "a.tens: 1 error\n  error at byte 64: the index of pair 1: 1, as"
+    )
+    every = run("validate", "--all", "a.tens")
+    assert every.stdout.startswith("a.tens: 2 errors\n")
+    assert first.exit_code == every.exit_code == 1
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_validate_from_others() -> None:
+    result = run("validate", "missing.mag", vertex())
+    assert result.exit_code == 1
+    assert result.stdout == "vertex.bin: ok\n"
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.endswith("missing.mag: No such file or directory\n")
+
+
+# explain
+
+
+def test_explain_says_what_a_selection_would_read() -> None:
+    shown = done("explain", vertex(), "-s", "c=1", "-s", "a=0:2")
+    assert shown.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
+    renamed = done("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
+    assert renamed.splitlines()[-1].split()[0] == "tensor"
+
+
+def test_explain_names_the_dimensions_if_one_is_unknown() -> None:
+    message = failed("explain", vertex(), "--select", "q=1")
+    assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
+
+
+def test_explain_of_one_variable() -> None:
+    save()
+    assert " w " in done("explain", "a.mag")
+    assert " w " not in done("explain", "a.mag", "-v", "n")
+    assert "there is no variable 'z'; it has 'w', 'n', 'flag'" in failed(
+        "explain", "a.mag", "-v", "z"
+    )
+
+
+# convert
+
+
+def test_mag_to_mag_is_identical_with_bfloat16() -> None:
+    ds = dataset()
+    ds.attrs["config"] = {"a": [1, None]}
+    save("a.mag", ds, encoding={"w": {"dtype": "bfloat16"}})
+    done("convert", "a.mag", "b.mag")
+    xr.testing.assert_identical(load_any("b.mag"), load_any("a.mag"))
+    assert load_any("b.mag").w.encoding["dtype"] == "bfloat16"
+
+
+def test_formats_may_be_given_where_suffixes_name_none() -> None:
+    save()
+    done("convert", "a.mag", "b", "--to", "zarr")
+    done("convert", "b", "c", "--from", "zarr", "--to", "mag")
+    xr.testing.assert_identical(load_any("c"), dataset())
+    message = failed("convert", "a.mag", "d.foo")
+    for words in (
+        "d.foo: the suffix has no writable format",
+        "--to (tens, ",
+        "netcdf)",
+        ".zarr, .nc,",
+    ):
+        assert words in message
+    assert "format=" not in message
+
+
+def test_a_suffix_that_is_misspelt_has_a_suggestion() -> None:
+    save()
+    assert "(did you mean '.zarr'?)" in failed("convert", "a.mag", "b.zar")
+
+
+@pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
+def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
+    save()
+    done("convert", "a.mag", target)
+    save("new.mag", dataset() + 1)
+    message = failed("convert", "new.mag", target)
+    assert message == f"Error: {target} exists already; pass --overwrite to replace it\n"
+    xr.testing.assert_equal(load_any(target).w, dataset().w)
+    done("convert", "new.mag", target, "--overwrite")
+    xr.testing.assert_equal(load_any(target).w, dataset().w + 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "inner"), [("b.mag", ""), ("b.zarr", "zarr.json"), ("b.nc", "")]
+)
+def test_convert_does_not_replace_what_is_write_protected(target: str, inner: str) -> None:
+    save()
+    done("convert", "a.mag", target)
+    Path(target, inner).chmod(0o444)
+    message = failed("convert", "a.mag", target, "--overwrite")
+    assert "(mode 0444) or its file system is write-protected" in message
+    Path(target, inner).chmod(0o644)
+    done("convert", "a.mag", target, "--overwrite")
+
+
+def test_nobody_else_reads_unfinished_netcdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    save()
+    done("convert", "a.mag", "b.nc")
+    Path("b.nc").chmod(0o640)
+    modes, to_netcdf = set(), xr.Dataset.to_netcdf
+
+    def look(ds: xr.Dataset, path: str, **options: Any) -> None:
+        to_netcdf(ds, path, **options)
+        modes.add(stat.S_IMODE(Path(path).stat().st_mode))
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", look)
+    done("convert", "a.mag", "b.nc", "--overwrite")
+    assert modes == {0o600}
+    assert stat.S_IMODE(Path("b.nc").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("target", ["b.mag", "b.nc"])
+def test_a_failure_leaves_what_was_there_and_nothing_else(target: str) -> None:
+    save()
+    done("convert", "a.mag", target)
+    Path("bad.tens").write_bytes(tf.index_value((3,), [1, 1], np.ones(2, "f4")))
+    before = sorted(Path().iterdir())
+    message = failed("convert", "bad.tens", target, "--overwrite")
+    assert "the index of pair 1 at byte 60: 1, as" in message
+    assert sorted(Path().iterdir()) == before
+    xr.testing.assert_equal(load_any(target).w, dataset().w)
+
+
+def test_the_directory_must_exist() -> None:
+    save()
+    for target in ("no/b.mag", "no/b.nc"):
+        assert f"{target}: there is no directory" in failed("convert", "a.mag", target)
+
+
+def test_a_file_is_not_converted_onto_itself_by_any_name() -> None:
+    save()
+    content = Path("a.mag").read_bytes()
+    Path("link.mag").symlink_to("a.mag")
+    for same in ("a.mag", "./a.mag", "link.mag", f"file://{Path.cwd()}/a.mag"):
+        message = failed("convert", "a.mag", same, "--overwrite")
+        assert "a.mag is the input a.mag; choose another target" in message.replace("link", "a")
+    assert Path("a.mag").read_bytes() == content
+
+
+def test_one_variable_under_other_names() -> None:
+    save()
+    done("convert", "a.mag", "b.mag", "-v", "w", "--name", "v", "--dims", "x,y")
+    ds = load_any("b.mag")
+    assert list(ds.data_vars) == ["v"]
+    assert ds.v.dims == ("x", "y")
+    assert ds.x.values.tolist() == dataset().row.values.tolist()
+    assert ds.attrs == dataset().attrs
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "version"),
+    [
+        ("b.bin", (), "0.9"),
+        ("b.tens", (), "0.9"),
+        ("b.tens", ("--option", "version=1.0"), "1.0"),
+        ("b.tens", ("--option", "version=0.9"), "0.9"),
+        ("b.bin", ("--option", 'version="1.0"'), "1.0"),
+    ],
+)
+def test_a_tens_file_keeps_its_version_unless_another_is_asked_for(
+    target: str, options: tuple[str, ...], version: str
+) -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    assert run("convert", "a.bin", target, *options).stderr == ""
+    assert f"{target}: TENS {version}" in done("info", target)
+
+
+def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    result = run("convert", "a.bin", "b.tens", "--name", "gamma")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: b.tens: the file is of version 1.0, which cc4s and")
+    assert "has no place for the name 'gamma'" in failed("convert", "b.tens", "b.bin")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--name", "v"], "--name and --dims are for a single variable"),
+        (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
+        (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
+        (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
+        (["--dtype", "complex64"], "matches no complex variable"),
+        (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} matches no variable"),
+        (["--dtype", "csv"], "'w' is csv, and MAG holds only float32"),
+        (["--dtype", "z=float16"], "encoding= names 'z'"),
+        (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),
+        (["--option", "version=2"], "version=2 is not one of 300, 1"),
+        *(
+            (["--option", f"{key}=1"], "is not an --option of MAG files, expected one of: version")
+            for key in ("number", "mode", "fs", "compute", "region", "encoding")
+        ),
+        (["--option", "version=1"], "pass drop=['coords'] to leave it out"),
+    ],
+)
+def test_options_that_do_not_fit_the_file(options: list[str], words: str) -> None:
+    save()
+    assert words in failed("convert", "a.mag", "b.mag", *options)
+    assert not Path("b.mag").exists()
+
+
+def test_options_of_formats_may_be_json() -> None:
+    save("a.mag", dataset()[["w"]].drop_vars("row").drop_attrs())
+    done("convert", "a.mag", "b.mag", "-o", "version=1", "--drop", "dims")
+    assert "MAG archive 1" in done("info", "b.mag")
+
+
+def test_numbers_are_rounded_where_that_is_wanted() -> None:
+    Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
+    assert "'tensor' is float64, and MAG holds only" in failed("convert", "a.bin", "b.mag")
+    done("convert", "a.bin", "b.mag", "--dtype", "float32")
+    done("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
+    for name in ("b.mag", "c.mag"):
+        np.testing.assert_array_equal(load_any(name).tensor.values, (GAMMA / 3).astype("f4"))
+
+
+def test_parts_to_drop_add_up() -> None:
+    array = xr.DataArray(np.ones(2, "f8"), {"x": [1.5, 2.5]}, ("x",), "v")
+    to_file(array, "a.tens")
+    assert "no place for the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
+    drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
+    done("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
+    assert load_any("b.tens").tensor.dims == ("a",)
+
+
+# convert: all families
+
+
+def family_file(kind: str) -> str:
+    """A file of 3 x 5 numbers that each family holds."""
+    values = np.arange(15.0).reshape(3, 5)
+    contents: Mapping[str, tuple[str, bytes]] = {
+        "tens": ("in.tens", tf.version_1_0(values)),
+        "mag": ("in.mag", mf.document({"tensor": mf.put(values.astype("f4"))})),
+        "pycauset": (
+            "in.pycauset",
+            pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 5), values.tobytes()),
+        ),
+        "vespa": ("in.tbf", vf.tensor("double", [], {"x": 3, "y": 5}, [], values.reshape(1, -1))),
+    }
+    name, content = contents[kind]
+    Path(name).write_bytes(content)
+    return name
+
+
+@pytest.mark.parametrize("to", ["out.tens", "out.mag", "out.pycauset", "out.tbf"])
+@pytest.mark.parametrize("kind", ["tens", "mag", "pycauset", "vespa"])
+def test_every_family_becomes_every_other(kind: str, to: str) -> None:
+    source = family_file(kind)
+    # Vespa and TENS have no place for what PyCauset says of a matrix.
+    done("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
+    ds = load_any(to)
+    np.testing.assert_array_equal(ds.tensor.values, np.arange(15.0).reshape(3, 5))
+    assert ds.tensor.dims == ("x", "y")
+    assert ds.tensor.dtype == np.float32
+    assert done("validate", "--strict", to) == f"{to}: ok\n"
+
+
+@pytest.mark.parametrize("to", ["out.tens", "out.pycauset", "out.tbf"])
+def test_formats_of_one_tensor_ask_for_a_variable(to: str) -> None:
+    save()
+    assert "'w', 'n', 'flag'" in failed("convert", "a.mag", to)
+    drop = ["--drop", "name", "--drop", "coords", "--drop", "attrs"]
+    done("convert", "a.mag", to, "-v", "w", *drop)
+    (kept,) = load_any(to).data_vars.values()
+    # Vespa sorts dimensions by their names.
+    np.testing.assert_array_equal(kept.transpose("row", "col").values, dataset().w.values)
+
+
+def test_no_name_controls_the_terminal() -> None:
+    key = "\x1b[31mred\x1b]0;title\x07\nnext"
+    Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
+    for command in ("info", "explain"):
+        shown = done(command, "a.mag")
+        assert "\\x1b[31mred" in shown
+        assert not {"\x1b", "\x07"} & set(shown)
+    assert "\x1b" not in failed("convert", "a.mag", "a.tbf")
+
+
+def test_pairs_stay_pairs() -> None:
+    values = np.zeros((30, 20))
+    values[3, 4] = 5
+    to_file(xr.DataArray(values, dims=("a", "b"), name="v"), "a.tens", sparse=True)
+    done("convert", "a.tens", "b.tens")
+    assert Path("b.tens").read_bytes() == Path("a.tens").read_bytes()
+    done("convert", "a.tens", "c.tens", "-o", "sparse=false")
+    assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
+
+
+def test_zarr_and_netcdf_are_told_from_bad_files() -> None:
+    save()
+    done("convert", "a.mag", "b.nc")
+    assert "only convert and diff support zarr and netCDF" in failed("info", "b.nc")

@@ -1,0 +1,549 @@
+"""What a format has no place for is embedded as JSON, comes back, and is never trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as stnp
+
+from tests import magfiles as mf
+from tests import pycausetfiles as pf
+from tests.strategies import index_labels, json_values, names
+from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
+from xr_tensorfmt.core.container import Container, OpenOptions, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.embedded_metadata import (
+    EmbeddedMetadata,
+    EmbeddedVariable,
+    apply_embedded_metadata,
+)
+from xr_tensorfmt.core.json_values import (
+    DTYPE_TAG,
+    MAX_LEVELS,
+    array_from_json,
+    array_to_json,
+    from_json,
+    to_json,
+)
+
+arrays = stnp.arrays(
+    st.one_of(
+        stnp.scalar_dtypes(),
+        stnp.unicode_string_dtypes(max_len=5),
+        stnp.byte_string_dtypes(max_len=5),
+    ),
+    stnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+values = st.recursive(
+    json_values
+    | arrays
+    | arrays.filter(lambda each: each.size).map(lambda each: each.flat[0])
+    | st.complex_numbers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def through_json(value: Any) -> Any:
+    return json.loads(json.dumps(value, ensure_ascii=False).encode())
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key, value in expected.items():
+            assert_alike(found[key], value)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for each, value in zip(found, expected, strict=True):
+            assert_alike(each, value)
+    else:
+        found, expected = np.asarray(found), np.asarray(expected)
+        # numpy gives a single string the length that it has.
+        if expected.ndim or expected.dtype.kind not in "SU":
+            assert found.dtype == expected.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(found, expected)
+
+
+def has_half_a_pair(value: Any) -> bool:
+    """Whether there is half of a surrogate pair in any string, which UTF-8 cannot encode."""
+    if isinstance(value, dict | list):
+        within = [*value, *value.values()] if isinstance(value, dict) else value
+        return any(has_half_a_pair(each) for each in within)
+    strings = [each for each in np.ravel(value).tolist() if isinstance(each, str)]
+    return any("\ud800" <= character <= "\udfff" for each in strings for character in each)
+
+
+@given(value=values)
+def test_what_json_can_be_made_of_comes_back(value: Any) -> None:
+    assume(not has_half_a_pair(value))
+    assert_alike(from_json(through_json(to_json(value, "it"))), value)
+
+
+@given(before=st.text(max_size=3), half=st.characters(categories=["Cs"]))
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands(before: str, half: str) -> None:
+    string = before + half
+    scalar = np.array(string)[()]
+    for value in (string, [string], {string: 1}, {"a": string}, np.array([string]), scalar):
+        with pytest.raises(TypeError, match="UTF-8 cannot encode"):
+            to_json(value, "it")
+
+
+@pytest.mark.parametrize("kind", ["text", "object", "bytes", "datetime64", "timedelta64", "bool"])
+@pytest.mark.parametrize("shape", [(4,), (), (0,), (2, 0), (2, 2)])
+def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
+    labels = index_labels(np.random.default_rng(0), kind, 4)
+    array = np.resize(labels, shape) if 0 not in shape else labels[:0].reshape(shape)
+    found = array_from_json(through_json(array_to_json(array, "it")))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+    found[...] = found.copy()  # memory of its own
+
+
+def test_strings_of_any_length_come_back() -> None:
+    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
+    found = array_from_json(through_json(array_to_json(array, "it")))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+
+
+def test_strings_take_the_memory_that_they_need() -> None:
+    wide = np.array(["a", "bc"] * 100, dtype="U5000")
+    found = array_from_json(array_to_json(wide, "it"))
+    assert found.dtype == "U2"
+    np.testing.assert_array_equal(found, wide)
+    uneven = np.array(["a" * 1000, *"b" * 1000])
+    with pytest.raises(
+        TypeError, match="strings of very different lengths; convert it to dtype object"
+    ):
+        array_to_json(uneven, "it")
+    found = array_from_json(array_to_json(uneven.astype(object), "it"))
+    np.testing.assert_array_equal(found, uneven)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+REFUSED = [
+    (
+        {1, 2},
+        "it contains a set, which JSON does not support; convert it to a str, a number, an array",
+    ),
+    ([b"bytes"], "it contains a bytes"),
+    ({DTYPE_TAG: 1}, f"without the key '{DTYPE_TAG}'"),
+    (object(), "it contains a object"),
+    ({"a": {1: 2}}, "it has the key 1, expected a str; use '1'"),
+    ("\ud800", r"it contains .*, which UTF-8 cannot encode"),
+    ({"\ud800": 1}, "which UTF-8 cannot encode"),
+    (np.array([1, "a"], dtype=object), "it has dtype object, which JSON does not support"),
+    (np.zeros(2, "i4,i4"), "which JSON does not support; convert it to numbers or strings"),
+    (nested(MAX_LEVELS + 1), "nested deeper than 32 levels"),
+    (CYCLE, "nested deeper than 32 levels"),
+]
+
+
+@pytest.mark.parametrize(("value", "match"), REFUSED, ids=range(len(REFUSED)))
+def test_what_json_cannot_hold_is_named(value: Any, match: str) -> None:
+    with pytest.raises(TypeError, match=match):
+        to_json(value, "it")
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, attrs={"bad": value, "good": 1})
+    with pytest.raises(ValueError, match=r"bad.*, or pass drop=\['attrs'\] to leave it out"):
+        to_mag(dataset, "/nowhere/a.mag")
+
+
+def test_what_is_nested_as_deep_as_may_be_comes_back() -> None:
+    assert from_json(through_json(to_json(nested(MAX_LEVELS), "it"))) == nested(MAX_LEVELS)
+
+
+def base64(text: str = "AAAA", **facts: Any) -> dict[str, Any]:
+    return {"dtype": "|u1", "shape": [3], "base64": text, **facts}
+
+
+HOSTILE = [
+    base64(dtype="<U1000000000"), base64(dtype="i4,i4"), base64(dtype="|O"), base64(dtype=3),
+    base64(dtype={"names": ["a"], "formats": ["u1"]}), base64(dtype="|S0"), base64(dtype="(1"),
+    base64(dtype="<M8[25s/3]"), base64(dtype="<M8[0s]"), base64(dtype="|u3"), base64(dtype="|V3"),
+    base64(shape=[-3]), base64(shape=[-1, -3]), base64(shape=[3.0]), base64(shape=[True, 3]),
+    base64(shape=3), base64(shape="3"), base64(shape=[1] * 64 + [3]), base64(shape=[0, 2**80]),
+    base64(shape=[2**62 + 3]), base64(shape=None), base64("AAA"), base64("\xff"), base64(3),
+    {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
+    {"dtype": "<U1000000", "shape": [2], "strings": ["", ""]},
+    {"dtype": "<U2", "shape": [3], "strings": ["", ""]},
+    {"dtype": "<U2", "shape": [2**61, 0], "strings": []},
+    {"dtype": "<f8", "shape": [1], "strings": ["1"]},
+    {"dtype": "|O", "shape": [1], "strings": [1]},
+    {"dtype": "|O", "shape": [1], "strings": 1},
+    {"dtype": "T", "shape": [1], "strings": {"a": 1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", HOSTILE, ids=range(len(HOSTILE)))
+def test_arrays_that_are_none_are_refused(facts: Any) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        array_from_json(facts)
+
+
+@given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
+def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
+    with contextlib.suppress(TypeError, ValueError, KeyError):
+        assert array_from_json(facts).nbytes < 10_000
+
+
+def container(**embedded: Any) -> Container:
+    element = Plain(np.dtype("<f4"))
+    tensors = (
+        Tensor("a", ("a_dim_0", "a_dim_1"), Dense((2, 3), element, 0), {"fact": 1}),
+        Tensor("x", ("x_dim_0",), Dense((2,), element, 24)),
+    )
+    return Container(tensors, attrs={"epoch": 1}, embedded={"version": 1, **embedded})
+
+
+def applied(dims: Any = None, **embedded: Any) -> Container:
+    return apply_embedded_metadata("a.mag", container(**embedded), OpenOptions(dims=dims))
+
+
+GOOD: dict[str, Any] = {
+    "version": 1,
+    "tensors": {
+        "a": {"name": "b", "dims": ["x", "y"], "attrs": {"unit": "m"}},
+        "x": {"dims": ["x"], "attrs": {}},
+    },
+    "stored_coordinates": ["x"],
+    "coordinates": {
+        "y": {
+            "dims": ["y"],
+            "attrs": {},
+            "values": {"dtype": "<U1", "shape": [3], "strings": ["p", "q", "r"]},
+        },
+    },
+    "attrs": {"title": "it"},
+    "tagged_attrs": False,
+    "numpy_attrs": {"epoch": {DTYPE_TAG: {"dtype": "|i1", "shape": [], "base64": "AQ=="}}},
+}
+
+
+def test_embedded_metadata_are_read_as_they_are_written() -> None:
+    embedded = EmbeddedMetadata.from_dict(GOOD)
+    assert EmbeddedMetadata.from_dict(through_json(embedded.to_dict())) == embedded
+    assert embedded.tensors["a"] == EmbeddedVariable("b", ("x", "y"), {"unit": "m"})
+    assert not embedded.is_empty
+
+
+def test_empty_embedded_metadata_have_no_members() -> None:
+    assert EmbeddedMetadata().is_empty
+    assert EmbeddedMetadata().to_dict() == {"version": 1}
+    # Empty members mean the same.
+    written = {"version": 1, "tensors": {}, "coordinates": {}, "attrs": {}}
+    assert EmbeddedMetadata.from_dict(written).is_empty
+
+
+def test_names_dims_attributes_and_labels_are_applied() -> None:
+    found = applied(**GOOD)
+    assert found.findings == ()
+    assert [(each.name, each.dims, each.attrs) for each in found.tensors] == [
+        ("b", ("x", "y"), {"unit": "m"})
+    ]
+    assert found.tensors[0].encoding["tensorfmt"] == {"fact": 1}
+    assert [(each.name, each.dims) for each in found.coordinates] == [("x", ("x",)), ("y", ("y",))]
+    assert found.attrs == {"title": "it", "epoch": np.int8(1)}
+    assert found.decoded
+
+
+def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
+    found = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    assert [each.name for each in found.tensors] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
+)
+def test_dims_of_the_users_come_before_the_embedded_ones(dims: Any) -> None:
+    found = applied(dims, **GOOD)
+    assert found.tensors[0].dims == ("lon", "lat")
+    named = [(each.name, each.dims) for each in found.coordinates]
+    assert named == [("lon", ("lon",)), ("lat", ("lat",))]
+
+
+def test_what_shares_a_dimension_is_renamed_with_it() -> None:
+    shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
+    found = applied({"a": ("lon", "y")}, **shared)
+    assert [each.dims for each in found.tensors] == [("lon", "y"), ("lon",)]
+
+
+def test_dims_of_the_users_that_do_not_fit_are_their_error() -> None:
+    with pytest.raises(ValueError, match="pass 2 names"):
+        applied({"b": ("lon",)}, **GOOD)
+    with pytest.raises(ValueError, match=r"does not fit: two variables have the same name"):
+        applied(
+            {"b": ("b2", "x")}, **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": labels_of(2)}}
+        )
+
+
+def labels_of(length: int, dim: str = "x") -> dict[str, Any]:
+    return {"dims": [dim], "attrs": {}, "values": array_to_json(np.zeros(length), "it")}
+
+
+def test_half_of_a_surrogate_pair_is_no_name() -> None:
+    found = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
+    assert found.embedded is None
+    (finding,) = found.findings
+    assert (finding.field, finding.severity) == ("the embedded metadata", "warning")
+    assert "are ignored" in finding.message
+
+
+BAD = {
+    "no mapping": 3,
+    "a later version": GOOD | {"version": 2},
+    "no version": {"tensors": {}},
+    "a list for tensors": GOOD | {"tensors": []},
+    "too few dims": GOOD | {"tensors": {"a": {"dims": ["x"]}}},
+    "one dim twice": GOOD | {"tensors": {"a": {"dims": ["x", "x"]}}},
+    "dims of one str": GOOD | {"tensors": {"a": {"dims": "xy"}}},
+    "dims that are not str": GOOD | {"tensors": {"a": {"dims": [1, 2]}}},
+    "a dim of two lengths": GOOD | {"tensors": {"a": {"dims": ["y", "x"]}}},
+    "one name twice": GOOD | {"tensors": {"a": {"name": "x"}}},
+    "a name that is not a str": GOOD | {"tensors": {"a": {"name": 3}}},
+    "a label that is none": GOOD | {"stored_coordinates": []},
+    "stored that is no list": GOOD | {"stored_coordinates": [[]]},
+    "labels of another length": GOOD | {"coordinates": {"y": labels_of(2, "y")}},
+    "labels without dims": GOOD | {"coordinates": {"y": {"values": base64(), "attrs": {}}}},
+    "labels of other dims": GOOD | {"coordinates": {"y": labels_of(3) | {"dims": []}}},
+    "null for dims": GOOD | {"tensors": {"a": {"dims": None}}},
+    "an unknown key": GOOD | {"colour": 1},
+    "an unknown key of a variable": GOOD | {"tensors": {"a": {"colour": 1}}},
+    "attributes that are none": GOOD | {"attrs": 3},
+    "a wrong array": GOOD | {"attrs": {"a": {DTYPE_TAG: {}}}},
+    "numbers that are no map": GOOD | {"numpy_attrs": [3]},
+    "a wrong number": GOOD | {"numpy_attrs": {"epoch": {DTYPE_TAG: {}}}},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_embedded_metadata_that_do_not_fit_are_not_used(case: str) -> None:
+    puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
+    raw = mf.document(puts, {"epoch": 1, "xr_tensorfmt": BAD[case]})
+    with pytest.warns(TensorFormatWarning, match="do not fit the file and are ignored") as caught:
+        dataset = xr.open_dataset(raw, engine="tensorfmt")
+    assert len(str(caught[0].message)) < 600
+    assert list(dataset) == ["a", "x"]
+    assert dataset.a.dims == ("a_dim_0", "a_dim_1")
+    assert dataset.attrs == {"epoch": 1}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Ways to all values within a value."""
+    found = [path]
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        found += [each for key, inner in pairs for each in places(inner, (*path, key))]
+    return found
+
+
+PLACES = places(GOOD)
+TEXTS = st.sampled_from(["a", "x", "y", "b", "", "a_dim_0", "<U1", "|u1", "AAAA"])
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 5) | TEXTS | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(changes=st.lists(st.tuples(st.sampled_from(PLACES), anything), min_size=1, max_size=3))
+def test_no_embedded_metadata_keep_a_file_from_opening(changes) -> None:
+    embedded: Any = copy.deepcopy(GOOD)
+    for path, value in changes:
+        try:
+            inner = embedded
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        except (LookupError, TypeError):
+            embedded = embedded if path else value
+    puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TensorFormatWarning)
+        content = mf.document(puts, {"xr_tensorfmt": embedded})
+        dataset = xr.open_dataset(content, engine="tensorfmt")
+    assert len(dataset.load().variables) >= 1
+
+
+SCALARS = {
+    kind: np.ones((), kind)[()] / (3 if np.dtype(kind).kind in "fc" else 1)
+    for kind in ["?", "i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8", "g", "c8", "c16", "m8[s]"]
+}
+SCALARS = {kind: value.astype(kind) for kind, value in SCALARS.items()}
+SCALARS |= {"nan": np.float32("nan"), "-0.0": np.float16(-0.0), "date": np.datetime64("2020-01-02")}
+
+
+def assert_same_attrs(found: Any, expected: Any) -> None:
+    added = [] if "matrix_type" not in found else ["seed", *pf.STORAGE_ATTRS]
+    assert [name for name in found if name not in added] == list(expected)
+    for name, value in expected.items():
+        assert type(found[name]) is type(value), name
+        if isinstance(value, np.ndarray | np.generic):
+            assert found[name].dtype == value.dtype, name
+            if value.dtype.char in "gG":  # of which some bytes are undefined
+                np.testing.assert_array_equal(found[name], value)
+            else:
+                assert found[name].tobytes() == value.tobytes(), name
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
+def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
+    attrs = SCALARS | {kind + "s": np.stack([each] * 2) for kind, each in SCALARS.items()}
+    attrs |= {"plain": 3, "fraction": 0.5, "flag": True, "text": "a"}
+    array = xr.DataArray(
+        np.arange(6, dtype="i4").reshape(2, 3),
+        dims=("x", "y"),
+        coords={"level": ("y", ["p", "q", "r"], attrs)},
+        name="w",
+        attrs=attrs,
+    )
+    dataset = array.to_dataset().assign_attrs(attrs)
+    path = tmp_path / f"a.{suffix}"
+    to_file(dataset, path)
+    found = xr.open_dataset(path, engine="tensorfmt")
+    for attributes in (found.attrs, found.w.attrs, found.level.attrs):
+        assert_same_attrs(attributes, attrs)
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
+def test_values_are_decoded_to_the_dtype_of_their_factor(tmp_path, suffix: str) -> None:
+    attrs = {"scale_factor": np.float32(0.1), "add_offset": np.float32(1)}
+    dataset = xr.Dataset({"w": (("x", "y"), np.arange(6, dtype="i2").reshape(2, 3), attrs)})
+    path = tmp_path / f"a.{suffix}"
+    to_file(dataset, path)
+    expected, found = map(xr.decode_cf, (dataset, xr.open_dataset(path, engine="tensorfmt")))
+    assert found.w.dtype == expected.w.dtype == "f4"
+    np.testing.assert_array_equal(found.w, expected.w)
+
+
+def usr_metadata(path) -> dict[str, Any]:
+    """The metadata of a snapshot, as other programs see them."""
+    raw = path.read_bytes()
+    return json.loads(raw[44 : 44 + int.from_bytes(raw[20:28], "little")])["usr_metadata"]
+
+
+def test_other_programs_find_plain_numbers_in_the_metadata(tmp_path) -> None:
+    attrs = {"epoch": np.int32(3), "rate": np.float32(0.5), "best": [np.float64(1), {"a": True}]}
+    weights = ("x", np.ones(2, "f4"))
+    to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
+    metadata = usr_metadata(tmp_path / "a.mag")
+    plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
+    embedded = metadata.pop("xr_tensorfmt")
+    assert metadata == plain
+    found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
+    assert_same_attrs(found, attrs)
+    assert type(found["best"][0]) is np.float64
+    # Another program has changed one of them, taken one away, and added one.
+    changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": embedded}
+    raw = mf.document({"w": mf.put(np.ones(2, "f4"))}, changed)
+    found = xr.open_dataset(raw, engine="tensorfmt").attrs
+    assert found == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
+    assert [type(each) for each in (found["epoch"], found["best"][0])] == [int, np.float64]
+
+
+def test_plain_numbers_need_no_embedded_metadata(tmp_path) -> None:
+    attrs = {"epoch": 3, "rate": 0.5, "names": ["a"]}
+    dims = [f"w_dim_{axis}" for axis in range(2)]
+    to_mag(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
+    assert usr_metadata(tmp_path / "a.mag") == attrs
+
+
+def written(dataset: xr.Dataset, tmp_path) -> str:
+    to_mag(dataset, tmp_path / "a.mag")
+    return str(tmp_path / "a.mag")
+
+
+def layers() -> xr.Dataset:
+    weights = (("out", "in"), np.ones((3, 2), "f4"))
+    return xr.Dataset(
+        {"l.0.w": weights, "l.1.w": weights, "b": ("out", np.ones(3, "f4"))},
+        {"out": list("pqr"), "in": ("in", np.arange(2, dtype="i4")), "step": 7},
+        {"title": "net"},
+    )
+
+
+def test_branches_keep_dims_and_their_coordinates(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    branch = xr.open_dataset(path, engine="tensorfmt", group="l.0")
+    xr.testing.assert_identical(
+        branch.load(), layers()[["l.0.w"]].rename({"l.0.w": "w"}).drop_attrs()
+    )
+
+
+def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    with xr.open_datatree(path, engine="tensorfmt") as tree:
+        assert tree.attrs == {"title": "net"}
+        assert tree["l/0/w"].dims == ("out", "in")
+        np.testing.assert_array_equal(tree["l/1/w"].coords["out"], list("pqr"))
+    groups = xr.open_groups(path, engine="tensorfmt")
+    assert set(groups["/"].coords) == {"in", "out", "step"}
+    assert set(groups["/l/0"].coords) == {"in", "out", "step"}
+
+
+@pytest.mark.parametrize("name", ["in", "out", "l.0.w"])
+def test_variables_and_coordinates_can_be_left_out(tmp_path, name: str) -> None:
+    path = written(layers(), tmp_path)
+    found = xr.open_dataset(path, engine="tensorfmt", drop_variables=name)
+    xr.testing.assert_identical(found.load(), layers().drop_vars(name))
+
+
+def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    found = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
+    xr.testing.assert_identical(found.load(), layers().rename(out="row"))
+
+
+def test_large_coordinates_are_not_embedded(tmp_path) -> None:
+    large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
+    with pytest.raises(ValueError, match=r"no place for the coordinate 'y' of 2097153 labels"):
+        written(large, tmp_path)
+    to_mag(large, tmp_path / "a.mag", drop=["coords"])
+    assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords
+
+
+def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
+    import pandas as pd  # noqa: PLC0415
+
+    labels = xr.Variable("x", pd.Categorical(["a", "b", "a"]))
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"kind": labels})
+    with pytest.raises(ValueError, match=r"'kind' has the pandas dtype category, .*astype"):
+        written(dataset, tmp_path)
+
+
+def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
+    dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
+    with pytest.raises(
+        ValueError, match=r"attributes and coordinates take .* bytes, and MAG allows"
+    ):
+        written(dataset, tmp_path)
+
+
+def test_a_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
+    path = written(layers(), tmp_path)
+    with open(path, "rb") as stream:
+        content = stream.read()
+    xr.testing.assert_identical(
+        xr.open_dataset(io.BytesIO(content), engine="tensorfmt").load(), layers()
+    )

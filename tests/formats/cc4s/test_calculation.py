@@ -1,0 +1,282 @@
+"""A directory of cc4s files as one Dataset: states selected in all tensors, and MP2 by einsum."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import cc4sfiles as cf
+from tests.paths import DATA, DOCS
+from xr_tensorfmt import (
+    open_cc4s_calculation,
+    select_cc4s_states,
+    to_cc4s_calculation,
+    validate,
+)
+
+PAGE = DOCS / "tutorials" / "cc4s_calculation.md"
+FIELDS = 6
+ENERGIES = np.array([-20.0, -3.0, -2.5, 0.5, 1.25, 2.0, 4.0])
+FERMI, STATES, OCCUPIED = -1.0, 7, 3
+SPIN = [0, 1, 0, 1, 0, 1, 1]
+
+
+def vertex_values(*, is_complex: bool) -> np.ndarray:
+    """A Hermitian matrix of states for each auxiliary field."""
+    rng = np.random.default_rng(3)
+    shape = (FIELDS, STATES, STATES)
+    values = rng.normal(size=shape) + 1j * is_complex * rng.normal(size=shape)
+    hermitian = values + values.conj().transpose(0, 2, 1)
+    return hermitian if is_complex else hermitian.real
+
+
+def write_calculation(
+    directory: Path, *, is_complex: bool, prefix: str = "", types: bool = True
+) -> np.ndarray:
+    """Write the files of a calculation without the package; return the vertex."""
+    directory.mkdir(exist_ok=True)
+    values = vertex_values(is_complex=is_complex)
+    scalar = "Complex64" if is_complex else "Real64"
+    head = directory / f"{prefix}CoulombVertex.yaml"
+    names = ("AuxiliaryField", "State", "State") if types else None
+    more = "metaData:\n  halfGrid: 0\n"
+    head.write_text(cf.yaml(values.shape, names, scalar=scalar, unit=0.25, more=more))
+    head.with_suffix(".elements").write_bytes(cf.binary(values / 0.25))
+    energies = "".join(f"  - {energy}\n" for energy in ENERGIES)
+    more = f"metaData:\n  fermiEnergy: {FERMI}\n  energies:\n{energies}"
+    head = directory / f"{prefix}EigenEnergies.yaml"
+    head.write_text(cf.yaml(ENERGIES.shape, ("State",) if types else None, more=more))
+    head.with_suffix(".elements").write_bytes(cf.binary(ENERGIES))
+    if types:
+        (directory / "State.yaml").write_text(cf.properties("State", {"Spin": SPIN}))
+    return values
+
+
+def write_amplitudes(directory: Path) -> dict[str, np.ndarray]:
+    """Write a TensorSet as cc4s does: without types and without a version of the set."""
+    virtual = STATES - OCCUPIED
+    shapes = {"ph": (virtual, OCCUPIED), "pphh": (virtual, virtual, OCCUPIED, OCCUPIED)}
+    text = "components:\n"
+    tensors = {}
+    for name, shape in shapes.items():
+        tensors[name] = cf.numbers(shape)
+        text += f"  {name}:\n" + cf.yaml(shape, indent="    ")
+        file = directory / f"Amplitudes.components.{name}.elements"
+        file.write_bytes(cf.binary(tensors[name]))
+    (directory / "Amplitudes.yaml").write_text(text + "type: TensorSet\n")
+    return tensors
+
+
+def einsum_energy(vertex: np.ndarray, energies: np.ndarray, occupied: int) -> float:
+    """The second-order energy of a vertex by numpy alone."""
+    integrals = np.einsum("Frp,Fqs->pqrs", vertex.conj(), vertex)
+    return energy_of_integrals(integrals, energies, occupied)
+
+
+def energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: int) -> float:
+    """The second-order energy of all integrals V[p, q, r, s]."""
+    o, u = slice(occupied), slice(occupied, None)
+    gap = np.add.outer(energies[o], energies[o])[:, :, None, None] - np.add.outer(
+        energies[u], energies[u]
+    )
+    hhpp, pphh = v[o, o, u, u], v[u, u, o, o]
+    energy = 2 * np.einsum("ijab,abij,ijab", hhpp, pphh, 1 / gap)
+    energy -= np.einsum("ijab,baij,ijab", hhpp, pphh, 1 / gap)
+    assert abs(energy.imag) < 1e-10
+    return float(energy.real)
+
+
+def function_of_page(name: str) -> Any:
+    """Return a function that the tutorial defines."""
+    definition = re.search(
+        rf"^def {name}\(.*?(?=\n\n\n)", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert definition
+    names: dict[str, Any] = {"xr": xr, "np": np}
+    exec(definition[0], names)
+    return names[name]
+
+
+second_order_energy = function_of_page("second_order_energy")
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize(
+    ("states", "occupied", "count"),
+    [
+        (slice(None), 3, 7),
+        (slice(1, None), 2, 6),  # frozen core
+        (slice(None, -2), 3, 5),  # virtual truncation
+        (slice(1, -2), 2, 4),
+        ([0, 2, 3, 6], 2, 4),
+        (ENERGIES > -10, 2, 6),
+    ],
+)
+def test_the_energy_of_selected_states_is_that_of_einsum(
+    tmp_path: Path, is_complex: bool, states: slice | list[int], occupied: int, count: int
+) -> None:
+    values = write_calculation(tmp_path / "all", is_complex=is_complex)
+    ds = open_cc4s_calculation(tmp_path / "all", apply_unit=True)
+    assert (ds.No, ds.Nv) == (3, 4)
+    np.testing.assert_allclose(
+        second_order_energy(ds), einsum_energy(values, ENERGIES, 3), rtol=1e-12
+    )
+    part = select_cc4s_states(ds, states)
+    to_cc4s_calculation(part, tmp_path / "part")
+    again = open_cc4s_calculation(tmp_path / "part")
+    xr.testing.assert_identical(again, part)
+    assert (again.No, again.Nv) == (occupied, count - occupied)
+    selected = values[:, states][:, :, states]
+    expected = einsum_energy(selected, ENERGIES[states], occupied)
+    np.testing.assert_allclose(second_order_energy(again), expected, rtol=1e-12)
+    stored = np.fromfile(tmp_path / "part" / "CoulombVertex.elements", selected.dtype)
+    np.testing.assert_array_equal(stored, selected.ravel(order="F"))
+    assert again.EigenEnergies.attrs["energies"] == ENERGIES[states].tolist()
+    for name in ("CoulombVertex", "EigenEnergies"):
+        assert validate(tmp_path / "part" / f"{name}.yaml") == []
+
+
+def test_the_energy_of_a_vertex_on_half_a_grid(tmp_path: Path) -> None:
+    values = write_calculation(tmp_path / "all", is_complex=True)
+    ds = open_cc4s_calculation(tmp_path / "all", apply_unit=True)
+    ds.CoulombVertex.attrs["halfGrid"] = 1
+    to_cc4s_calculation(select_cc4s_states(ds, slice(1, None)), tmp_path / "part")
+    part = values[:, 1:, 1:]
+    integrals = np.einsum("Frp,Fqs->pqrs", part.conj(), part).real
+    expected = energy_of_integrals(integrals, ENERGIES[1:], 2)
+    energy = second_order_energy(open_cc4s_calculation(tmp_path / "part"))
+    np.testing.assert_allclose(energy, expected, rtol=1e-12)
+
+
+def test_metadata_and_properties_are_kept(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=True)
+    ds = open_cc4s_calculation(tmp_path / "all")
+    assert ds.CoulombVertex.attrs == {"halfGrid": 0, "unit": 0.25}
+    to_cc4s_calculation(select_cc4s_states(ds, slice(2, None)), tmp_path / "part")
+    files = {path.name for path in (tmp_path / "part").iterdir()}
+    assert files == {path.name for path in (tmp_path / "all").iterdir()}
+    assert not any("xr_tensorfmt" in p.read_text() for p in (tmp_path / "part").glob("*.yaml"))
+    part = xr.open_dataset(tmp_path / "part" / "CoulombVertex.yaml", engine="tensorfmt")
+    assert part.CoulombVertex.attrs == {"halfGrid": 0, "unit": 0.25}
+    assert part.CoulombVertex.encoding["tensorfmt"]["types"] == ("AuxiliaryField", "State", "State")
+    for name in ("State_Spin", "State_2_Spin"):
+        assert part[name].values.tolist() == SPIN[2:]
+    assert ds.EigenEnergies.attrs["energies"] == ENERGIES.tolist()  # unchanged
+
+
+def test_values_stay_lazy(tmp_path: Path) -> None:
+    values = write_calculation(tmp_path / "all", is_complex=True)
+    ds = open_cc4s_calculation(tmp_path / "all", chunks={}, chunk_bytes="1KiB")
+    assert len(ds.CoulombVertex.chunks[2]) > 1
+    part = select_cc4s_states(ds, slice(1, -1))
+    assert isinstance(part.CoulombVertex.data, da.Array)
+    to_cc4s_calculation(part, tmp_path / "part")
+    stored = np.fromfile(tmp_path / "part" / "CoulombVertex.elements", complex)
+    np.testing.assert_array_equal(stored, values[:, 1:-1, 1:-1].ravel(order="F") / 0.25)
+
+
+def test_files_with_a_prefix_and_without_types(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False, prefix="lih_", types=False)
+    ds = open_cc4s_calculation(tmp_path / "all")
+    assert ds.CoulombVertex.dims == ("AuxiliaryField", "State", "State_2")
+    assert ds.EigenEnergies.dims == ("State",)
+    part = select_cc4s_states(ds, slice(1, None))
+    to_cc4s_calculation(part, tmp_path / "part")
+    again = open_cc4s_calculation(tmp_path / "part")
+    xr.testing.assert_identical(again, part)
+    assert (again.No, again.Nv) == (2, 4)
+
+
+def test_slices_have_dimensions_of_their_own_and_are_not_selected(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    amplitudes = write_amplitudes(tmp_path / "all")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds = open_cc4s_calculation(tmp_path / "all")
+    assert ds.CoulombVertex.dims == ("AuxiliaryField", "State", "State_2")
+    dims = {*ds["Amplitudes.ph"].dims, *ds["Amplitudes.pphh"].dims}
+    assert dims == {"State_3", "State_4", "State_5", "State_6"}
+    to_cc4s_calculation(ds, tmp_path / "copy")
+    copy = open_cc4s_calculation(tmp_path / "copy")
+    xr.testing.assert_identical(copy, ds)
+    written = (tmp_path / "copy" / "Amplitudes.yaml").read_text()
+    assert "xr_tensorfmt" not in written
+    assert "State" not in written  # no types, as in the file that was opened
+    for name, values in amplitudes.items():
+        np.testing.assert_array_equal(copy[f"Amplitudes.{name}"], values)
+    with pytest.raises(ValueError, match=r"Amplitudes\.ph.*Amplitudes\.pphh.*drop_vars"):
+        select_cc4s_states(ds, slice(1, None))
+    part = select_cc4s_states(ds.drop_vars(["Amplitudes.ph", "Amplitudes.pphh"]), slice(1, None))
+    assert (part.No, part.Nv) == (2, 4)
+
+
+@pytest.mark.parametrize("states", [3, [2, 1], [0, 0], [[0, 1]], slice(None, None, -1)])
+def test_states_must_ascend(tmp_path: Path, states: object) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    with pytest.raises(ValueError, match="ascending"):
+        select_cc4s_states(open_cc4s_calculation(tmp_path), states)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_cc4s_calculation(tmp_path / "all")
+    with pytest.raises(FileExistsError, match="not empty"):
+        to_cc4s_calculation(ds, tmp_path / "all")
+    with pytest.raises(ValueError, match=r"CoulombVertex.*State_2.*7"):
+        to_cc4s_calculation(ds.isel(State_2=slice(1, None)), tmp_path / "part")
+    transposed = ds.assign(CoulombVertex=ds.CoulombVertex.transpose("State", ...))
+    with pytest.raises(ValueError, match="transpose"):
+        to_cc4s_calculation(transposed, tmp_path / "part")
+    with pytest.raises(ValueError, match="State"):
+        select_cc4s_states(ds.rename(State="p"), slice(1, None))
+    write_calculation(tmp_path / "all", is_complex=False, prefix="other_")
+    with pytest.raises(ValueError, match="CoulombVertex too"):
+        open_cc4s_calculation(tmp_path / "all")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "State.yaml").write_text(cf.properties("State", {"Spin": SPIN}))
+    with pytest.raises(FileNotFoundError, match="no YAML file"):
+        open_cc4s_calculation(tmp_path / "empty")
+
+
+def test_a_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    (tmp_path / "CoulombVertex.elements").unlink()
+    with pytest.raises(FileNotFoundError):
+        open_cc4s_calculation(tmp_path)
+
+
+def test_attributes_of_the_dataset_come_back_and_counts_are_not_written(tmp_path: Path) -> None:
+    write_calculation(tmp_path / "all", is_complex=False)
+    ds = open_cc4s_calculation(tmp_path / "all").assign_attrs(title="LiH")
+    to_cc4s_calculation(ds, tmp_path / "part")
+    assert open_cc4s_calculation(tmp_path / "part").attrs == {"title": "LiH", "No": 3, "Nv": 4}
+    assert "Nv" not in (tmp_path / "part" / "CoulombVertex.yaml").read_text()
+
+
+def test_the_files_of_vasp(tmp_path: Path) -> None:
+    ds = open_cc4s_calculation(DATA / "cc4s" / "vasp")
+    names = {"CoulombVertex", "CoulombVertexSingularVectors", "EigenEnergies", "GridVectors"}
+    assert set(ds.data_vars) == names
+    assert (ds.No, ds.Nv) == (2, 2)
+    part = select_cc4s_states(ds, slice(1, None))
+    to_cc4s_calculation(part, tmp_path / "part")
+    again = open_cc4s_calculation(tmp_path / "part")
+    xr.testing.assert_equal(again, part)
+    # The metadata of this file have energies unlike its elements. The writer corrects them.
+    assert again.EigenEnergies.attrs["energies"] == again.EigenEnergies.values.tolist()
+
+
+def test_without_energies_the_numbers_are_not_known(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    for suffix in (".yaml", ".elements"):
+        (tmp_path / f"EigenEnergies{suffix}").unlink()
+    ds = open_cc4s_calculation(tmp_path)
+    assert ds.attrs == {}
+    assert select_cc4s_states(ds, slice(1, None)).CoulombVertex.shape == (FIELDS, 6, 6)

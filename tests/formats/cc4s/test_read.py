@@ -1,0 +1,875 @@
+"""cc4s: what opens, and as what."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests import cc4sfiles as cf
+from tests.lazyarrays import INDEXERS
+from tests.opening import load, opened
+from tests.paths import DATA as ALL_DATA
+from tests.processes import run_script
+from tests.recording import RecordingSource
+from tests.servers import HttpStore, MemoryStore, S3Store
+from xr_tensorfmt import TensorFormatWarning, validate
+from xr_tensorfmt import formats as registry
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.formats.cc4s import read as reading
+from xr_tensorfmt.formats.cc4s import text
+from xr_tensorfmt.formats.cc4s.spec import (
+    count_states,
+    object_types,
+)
+
+DATA = ALL_DATA / "cc4s"
+MANIFEST: dict[str, Any] = json.loads((DATA / "manifest.json").read_text())
+GOOD = {
+    name: facts for name, facts in MANIFEST.items() if facts["expect"] is None and "shape" in facts
+}
+
+fixtures_are_not_reset = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40
+)
+
+
+class TestGenuineFiles:
+    @pytest.mark.parametrize("name", GOOD)
+    @pytest.mark.filterwarnings("ignore:.*more bytes:xr_tensorfmt.TensorFormatWarning")
+    def test_values_shapes_and_units(self, name: str) -> None:
+        facts = GOOD[name]
+        (variable,) = load(DATA / name).data_vars.values()
+        expected = cf.numbers(facts["shape"], is_complex=facts["complex"])
+        # Their texts have 15 digits.
+        digits = 1e-14 if (DATA / name).with_suffix(".elements").read_bytes().isascii() else 0
+        np.testing.assert_allclose(variable.values, expected, rtol=digits, strict=True)
+        assert variable.attrs["unit"] == facts["unit"]
+        assert isinstance(variable.attrs["unit"], float)
+
+    def test_every_bad_file_is_refused_when_it_is_read(self) -> None:
+        bad = [name for name, facts in MANIFEST.items() if facts["expect"] == "error"]
+        assert len(bad) == 9
+        for name in bad:
+            with pytest.raises((ValueError, FileNotFoundError)) as caught:
+                load(DATA / name)
+            assert Path(name).stem in str(caught.value)
+
+    def test_a_vertex_has_dims_coordinates_and_metadata(self) -> None:
+        vertex = load(DATA / "vasp" / "CoulombVertex.yaml").CoulombVertex
+        assert vertex.dims == ("AuxiliaryField", "State", "State_2")
+        assert vertex.attrs == {"halfGrid": 1, "unit": 0.1917011272153577}
+        assert set(vertex.coords) == {
+            f"{dim}_{name}" for dim in vertex.dims for name in ("Spin", "CrystalMomentum")
+        }
+        momentum = vertex.State_2_CrystalMomentum
+        assert momentum.dims == ("State_2",)
+        np.testing.assert_array_equal(momentum.values, np.array([0, 1, 0, 1]), strict=True)
+        assert momentum.attrs == {"values": [[0, 0, 0], [1, 0, 0]]}
+        assert vertex.State_Spin.attrs == {}
+        assert not vertex.indexes
+
+    def test_metadata_are_unchanged(self) -> None:
+        energies = load(DATA / "vasp" / "EigenEnergies.yaml").EigenEnergies
+        assert energies.attrs == {
+            "fermiEnergy": 0.102110932168019,
+            "energies": [-35.7225967064909, -18.3873080609556, 12.8995937579765, 315.105324889975],
+            "unit": 0.03674932217563878,
+        }
+        grid = load(DATA / "vasp" / "GridVectors.yaml").GridVectors
+        assert grid.attrs["Gj"] == [0.0, 1.5e5, 0.0]
+
+    def test_a_set_has_a_variable_for_each_component(self) -> None:
+        dataset = load(DATA / "set" / "CoulombIntegrals.yaml")
+        components = MANIFEST["set/CoulombIntegrals.yaml"]["components"]
+        assert list(dataset.data_vars) == list(components)
+        assert dataset.hh.dims == ("State", "State_2")
+        assert dataset.ph.dims == ("State_3", "State")
+        assert dataset.pphh.dims == ("State_3", "State_4", "State", "State_2")
+        for name, shape in components.items():
+            np.testing.assert_array_equal(dataset[name].values, cf.numbers(shape))
+
+    def test_a_set_of_cc4s_has_no_version_of_its_own(self) -> None:
+        path = DATA / "set_cc4s" / "CoulombIntegrals.yaml"
+        assert path.read_text().startswith("type: TensorSet\n")
+        dataset = xr.open_dataset(path).load()  # guessed
+        xr.testing.assert_identical(dataset, load(DATA / "set" / "CoulombIntegrals.yaml"))
+
+    @pytest.mark.parametrize("sparse", ["auto", "dense"])
+    def test_blocks_are_filled(self, sparse: str) -> None:
+        blocks = load(DATA / "blocks" / "Blocks.yaml", sparse=sparse).Blocks
+        np.testing.assert_array_equal(blocks.values, MANIFEST["blocks/Blocks.yaml"]["full"])
+
+    def test_stored_elements_of_blocks_have_their_indices(self) -> None:
+        dataset = load(DATA / "blocks" / "Blocks.yaml", sparse="stored")
+        stored = dataset.Blocks
+        assert stored.dims == ("entry",)
+        assert set(stored.coords) == {"State", "State_2"}
+        full = np.array(MANIFEST["blocks/Blocks.yaml"]["full"])
+        np.testing.assert_array_equal(full[dataset.State, dataset.State_2], stored.values)
+        assert stored.size == 8
+
+    def test_bytes_of_an_older_run_are_a_warning(self) -> None:
+        with pytest.warns(TensorFormatWarning, match="24 more bytes"):
+            load(DATA / "misc" / "longer.yaml")
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("stem", "name"),
+        [
+            ("CoulombVertex", "CoulombVertex"),
+            ("lih_bulk08_CoulombVertex", "CoulombVertex"),
+            ("lih_Vertex", "lih_Vertex"),
+            ("CoulombVertex_old", "CoulombVertex_old"),
+            ("a.b", "a.b"),
+            ("\N{GREEK CAPITAL LETTER GAMMA}", "\N{GREEK CAPITAL LETTER GAMMA}"),
+        ],
+    )
+    def test_a_variable_has_the_name_of_the_object_or_of_the_file(
+        self, tmp_path: Path, stem: str, name: str
+    ) -> None:
+        path = cf.save(tmp_path, stem, cf.numbers((2,)))
+        assert list(opened(path)) == [name]
+        assert list(opened(path, name="v")) == ["v"]
+
+    def test_dims_are_types_or_positions(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2, 3, 2)), ["State", None, "State"])
+        assert opened(path).a.dims == ("State", "dim_1", "State_2")
+        assert opened(path, dims=("a0", "i", "j")).a.dims == ("a0", "i", "j")
+
+    def test_dims_never_share_a_name_within_a_tensor(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2,) * 4), ["S", "S_2", "S", "S"])
+        assert len(set(opened(path).a.dims)) == 4
+
+    def test_renamed_dims_keep_their_properties(self, tmp_path: Path) -> None:
+        (tmp_path / "State.yaml").write_text(cf.properties("State", {"Spin": [0, 1]}))
+        path = cf.save(tmp_path, "a", cf.numbers((2, 2)), ["State", "State"])
+        spin = opened(path, dims=("i", "j")).a.coords
+        assert {name: each.dims for name, each in spin.items()} == {
+            "State_Spin": ("i",),
+            "State_2_Spin": ("j",),
+        }
+
+    def test_components_share_dims_of_the_same_length(self, tmp_path: Path) -> None:
+        path = cf.save_set(
+            tmp_path,
+            "Amplitudes",
+            {
+                "ph": (cf.numbers((3, 2)), ["State", "State"]),
+                "pphh": (cf.numbers((3, 3, 2, 2)), ["State"] * 4),
+                "x": (cf.numbers((3,), is_complex=True), ["State"]),
+            },
+        )
+        dataset = load(path)
+        assert dataset.ph.dims == ("State", "State_2")
+        assert dataset.pphh.dims == ("State", "State_3", "State_2", "State_4")
+        assert dataset.x.dims == ("State",)
+        np.testing.assert_array_equal(dataset.x.values, cf.numbers((3,), is_complex=True))
+
+    def test_dims_of_a_component_can_be_named(self) -> None:
+        path = DATA / "set" / "CoulombIntegrals.yaml"
+        assert opened(path, dims={"hh": ("i", "j")}).hh.dims == ("i", "j")
+
+    def test_keys_of_a_map_of_dimensions_are_numbers(self, tmp_path: Path) -> None:
+        lengths = (2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3)
+        values = cf.numbers(lengths)
+        (tmp_path / "a.yaml").write_text(cf.sorted_yaml(lengths))
+        (tmp_path / "a.elements").write_bytes(cf.binary(values))
+        assert "1:\n    length: 1\n  10:\n    length: 3\n  2:" in (tmp_path / "a.yaml").read_text()
+        np.testing.assert_array_equal(load(tmp_path / "a.yaml").a.values, values)
+
+    @pytest.mark.parametrize("suffix", [".elements", ".components.hh.elements"])
+    def test_elements_open_as_their_yaml(self, suffix: str) -> None:
+        folder = DATA / ("vasp" if suffix == ".elements" else "set")
+        stem = "CoulombVertex" if suffix == ".elements" else "CoulombIntegrals"
+        by_elements = load(folder / f"{stem}{suffix}")
+        xr.testing.assert_identical(by_elements, load(folder / f"{stem}.yaml"))
+
+
+class TestYaml:
+    @pytest.mark.parametrize(
+        ("written", "unit"), [("1E-05", 1e-5), ("1.5E05", 1.5e5), ("2", 2.0), ("-.5", -0.5)]
+    )
+    def test_units_are_floats_in_every_notation(
+        self, tmp_path: Path, written: str, unit: float
+    ) -> None:
+        found = opened(cf.save(tmp_path, "a", cf.numbers((2,)), unit=written)).a.attrs["unit"]
+        assert (type(found), found) == (float, unit)
+
+    def test_the_tag_of_cc4s_marks_a_str(self, tmp_path: Path) -> None:
+        path = cf.save(
+            tmp_path, "a", cf.numbers((2,)), ["!!text State"], elements="!!text TextFile"
+        )
+        (tmp_path / "a.elements").write_bytes(cf.text(cf.numbers((2,))))
+        path.write_text(path.read_text() + "metaData:\n  x: !!text 12\n  y: [!!text a]\n")
+        dataset = load(path, format="cc4s")
+        assert dataset.a.dims == ("State",)
+        assert dataset.a.attrs == {"x": "12", "y": ["a"], "unit": 1.0}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda content: content.replace("\n", "\r\n"),
+            lambda content: "\ufeff" + content,
+            lambda content: "# by hand\n---\n" + content + "...\n",
+            lambda content: content.replace("unit: 1", "unit: 1 # a &b"),
+            lambda content: content + "metaData:\n",
+            lambda content: content + "somethingElse: {a: [1, 2]}\n",
+            lambda content: content.replace("type: Tensor\n", "type: 'Tensor'\n"),
+        ],
+    )
+    def test_ways_to_write_the_same(self, tmp_path: Path, change: Any) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2, 3)), ["F", "G"])
+        expected = load(path)
+        path.write_bytes(change(path.read_text()).encode())
+        xr.testing.assert_identical(load(path), expected)
+
+    def test_a_unit_among_the_metadata_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=2, more="metaData:\n  unit: eV\n")
+        with pytest.warns(TensorFormatWarning, match=r"metaData\.unit.*rename it"):
+            assert opened(path).a.attrs == {"unit": 2.0}
+
+    def test_metadata_that_is_no_valid_python_name_is_kept(self, tmp_path: Path) -> None:
+        more = "metaData:\n  1: {2: 3}\n  a b: [null, true, .inf, {x: []}]\n"
+        path = cf.save(tmp_path, "a", cf.numbers((2,)), more=more)
+        expected = {"1": {"2": 3}, "a b": [None, True, np.inf, {"x": []}], "unit": 1.0}
+        assert opened(path).a.attrs == expected
+
+    def test_empty_tensors_and_scalars(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", np.zeros((3, 0, 2)), ["A", "B", "C"])
+        assert load(path).a.shape == (3, 0, 2)
+        path = cf.save(tmp_path, "t", np.zeros((3, 0)), elements=cf.TEXT)
+        assert load(path).t.shape == (3, 0)
+        path = cf.save(tmp_path, "s", np.array(2 - 3j), elements=cf.TEXT)
+        assert load(path).s.item() == 2 - 3j
+
+
+class TestRecognition:
+    @pytest.mark.parametrize("name", [*GOOD, "set/CoulombIntegrals.yaml", "blocks/Blocks.yaml"])
+    @pytest.mark.filterwarnings("ignore:.*more bytes:xr_tensorfmt.TensorFormatWarning")
+    def test_xarray_finds_the_engine(self, name: str) -> None:
+        xr.testing.assert_identical(xr.open_dataset(DATA / name).load(), load(DATA / name))
+        xr.testing.assert_identical(load(DATA / name, format="cc4s"), load(DATA / name))
+
+    def test_elements_are_recognised_by_their_yaml(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        assert list(xr.open_dataset(tmp_path / "a.elements")) == ["a"]
+        path.unlink()
+        with pytest.raises(ValueError, match="did not find a match"):
+            xr.open_dataset(tmp_path / "a.elements")
+
+    def test_comments_after_the_keys_do_not_matter(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path.write_text(path.read_text().replace("version: 100", "version: 100  # since 2021"))
+        assert list(xr.open_dataset(path)) == ["a"]
+
+    def test_keys_at_the_end_of_a_long_file_are_found(self, tmp_path: Path) -> None:
+        lines = cf.sorted_yaml((2,)).splitlines(keepends=True)
+        at = lines.index("metaData:\n") + 1
+        lines.insert(at, "  weights: [" + "0.25, " * 100_000 + "1]\n")
+        (tmp_path / "a.yaml").write_text("".join(lines))
+        (tmp_path / "a.elements").write_bytes(bytes(16))
+        assert len(xr.open_dataset(tmp_path / "a.yaml").a.attrs["weights"]) == 100_001
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"version: 100\ntype: Tensor\n",
+            b"version: 1\ntype: Tensor\nscalarType: Real64\n",
+            b"- version: 100\n- type: Tensor\n- scalarType: Real64\n",
+            b"a:\n  version: 100\n  type: Tensor\n  scalarType: Real64\n",
+            b"version: 100\ntype: Tensors\nscalarType: Real64\n",
+            cf.properties("State", {"Spin": [0]}).encode(),
+            b"",
+            b"\xff\xfe\0",
+        ],
+    )
+    def test_yaml_of_other_programs_is_not_claimed(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "other.yaml").write_bytes(content)
+        with pytest.raises(ValueError, match="did not find a match"):
+            xr.open_dataset(tmp_path / "other.yaml")
+
+    def test_little_of_a_large_file_of_another_program_is_read(self) -> None:
+        source = RecordingSource(b"a: 1\n" * 1_000_000)
+        source.name = "other.yaml"
+        assert not registry.recognised(source)
+        assert source.fetched <= 160 << 10
+
+    def test_files_of_other_names_need_the_format(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path = path.rename(tmp_path / "a.yml")
+        (tmp_path / "a.elements").rename(tmp_path / "a.yml.elements")
+        assert load(path, format="cc4s")["a.yml"].shape == (2,)
+
+
+def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=0.5)
+
+    def replace_files(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        (tmp_path / "new").mkdir()
+        cf.save(tmp_path / "new", "a", cf.numbers((2,)) * 2, unit=0.25)
+        for suffix in ("elements", "yaml"):
+            (tmp_path / "new" / f"a.{suffix}").replace(tmp_path / f"a.{suffix}")
+        return open_sibling(*arguments)
+
+    open_sibling = reading.open_sibling
+    monkeypatch.setattr(reading, "open_sibling", replace_files)
+    np.testing.assert_array_equal(opened(path, apply_unit=True).a, cf.numbers((2,)) / 2)
+
+
+def test_energies_below_the_fermi_energy_are_occupied() -> None:
+    assert count_states([-1.0, 0.5, -2.0, 0.0], 0.0) == (2, 2)
+    assert count_states([], 0.0) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "types"),
+    [
+        ("CoulombVertex", 3, ("AuxiliaryField", "State", "State")),
+        ("CoulombVertex", 2, None),
+        ("Amplitudes", 4, ("State",) * 4),
+        ("Mine", 1, None),
+    ],
+)
+def test_types_of_objects(name: str, rank: int, types: tuple[str, ...] | None) -> None:
+    assert object_types(name, rank) == types
+
+
+class TestMetadata:
+    def energies(self, directory: Path, keys: list[int], length: int) -> Path:
+        """Energies as cc4s writes them: a mapping, sorted by the digits of the keys."""
+        lines = "".join(f"    {key}: {0.5 * key - 3}\n" for key in sorted(keys, key=str))
+        more = f"metaData:\n  fermiEnergy: -1.25\n  energies:\n{lines}"
+        values = 0.5 * np.arange(length) - 3
+        return cf.save(directory, "EigenEnergies", values, ["State"], unit=0.5, more=more)
+
+    def test_energies_of_cc4s_are_a_list(self, tmp_path: Path) -> None:
+        found = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
+        assert found.attrs["energies"] == found.values.tolist()
+
+    def test_other_mappings_stay_mappings(self, tmp_path: Path) -> None:
+        found = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
+        assert found.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
+
+    def test_energies_of_another_length_are_a_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 11)
+        with pytest.warns(TensorFormatWarning, match=r"metaData\.energies.*12 energies.* has 11"):
+            load(path)
+        (finding,) = validate(path)
+        assert finding.field == "metaData.energies"
+
+    def test_metadata_in_the_unit_of_the_tensor_are_converted_too(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        plain, found = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
+        assert found.attrs["unit"] == 1
+        assert found.attrs["energies"] == found.values.tolist() == (plain.values / 2).tolist()
+        assert (found < found.fermiEnergy).sum() == (plain < plain.fermiEnergy).sum() == 4
+        more = "metaData: {Gi: [1, 0, 2], Gj: [0, 3, 0], Gk: [0, 0, 4], kMesh: [2, 2, 2]}\n"
+        path = cf.save(tmp_path, "GridVectors", np.eye(3), unit=0.25, more=more)
+        found = load(path, apply_unit=True).GridVectors
+        assert [found.attrs[name] for name in ("Gi", "Gj", "Gk")] == [
+            [0.25, 0, 0.5], [0, 0.75, 0], [0, 0, 1]
+        ]  # fmt: skip
+        assert found.attrs["kMesh"] == [2, 2, 2]
+
+    def test_metadata_of_a_vertex_are_not_converted(self, tmp_path: Path) -> None:
+        more = "metaData: {fermiEnergy: 3.0, energies: [1.0, 4.0], Gi: [1, 0, 0]}\n"
+        types = ["AuxiliaryField", "State", "State"]
+        path = cf.save(tmp_path, "CoulombVertex", np.ones((3, 2, 2)), types, unit=0.5, more=more)
+        found = load(path, apply_unit=True).CoulombVertex
+        assert found.attrs == {
+            "fermiEnergy": 3.0, "energies": [1.0, 4.0], "Gi": [1, 0, 0], "unit": 1.0
+        }  # fmt: skip
+        more = "metaData: {fermiEnergy: 3.0}\n"
+        path = cf.save(tmp_path, "Potential", np.ones(3), ["Momentum"], unit=0.5, more=more)
+        assert load(path, apply_unit=True).Potential.fermiEnergy == 3
+
+    def test_energies_that_differ_from_the_elements_are_a_finding(self, tmp_path: Path) -> None:
+        path = self.energies(tmp_path, [*range(12)], 12)
+        assert validate(path) == []
+        values = 0.5 * np.arange(12) - 3
+        values[0] *= 1 + 1e-9  # as rounded in text
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        assert validate(path) == []
+        values[[4, 7]] += 0.25
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        (finding,) = validate(path)
+        assert (finding.field, finding.severity) == ("metaData.energies", "warning")
+        assert "2 of 12 differ" in finding.message
+        assert "number 4: -1.0, expected -0.75" in finding.message
+
+    def test_embedded_attributes_are_converted_too(self, tmp_path: Path) -> None:
+        attrs = {
+            "unit": 0.5,
+            "fermiEnergy": np.float64(2),
+            "energies": np.array([1.0, 3.0]),
+            "z": 1j,
+        }
+        dataset = xr.Dataset({"EigenEnergies": ("State", [1.0, 3.0], attrs)})
+        dataset.tensorfmt.to_file(tmp_path / "EigenEnergies.yaml")
+        found = load(tmp_path / "EigenEnergies.yaml", apply_unit=True).EigenEnergies
+        assert found.attrs["unit"] == 1
+        assert found.attrs["fermiEnergy"] == 1
+        np.testing.assert_array_equal(found.attrs["energies"], [0.5, 1.5], strict=True)
+        np.testing.assert_array_equal(found, [0.5, 1.5])
+
+
+class TestProperties:
+    def save(self, directory: Path, content: str) -> Path:
+        (directory / "State.yaml").write_text(content)
+        return cf.save(directory, "a", cf.numbers((3, 2)), ["State", "State"])
+
+    def test_they_label_the_dimensions_of_their_length(self, tmp_path: Path) -> None:
+        path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0]}))
+        found = load(path)
+        assert set(found.coords) == {"State_Spin"}
+        np.testing.assert_array_equal(found.State_Spin, [0, 1, 0])
+
+    def test_slices_with_fewer_states_than_the_calculation_are_no_fault(
+        self, tmp_path: Path
+    ) -> None:
+        path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0, 1]}))
+        assert not load(path).coords
+        assert validate(path) == []
+
+    @pytest.mark.parametrize(("word", "dim"), [("1", "1"), ("true", "true"), ("1.5", "1.5")])
+    def test_types_without_quotes_are_strings(self, tmp_path: Path, word: str, dim: str) -> None:
+        (tmp_path / f"{dim}.yaml").write_text(cf.properties(word, {"Spin": [0, 1]}))
+        path = cf.save(tmp_path, "a", cf.numbers((2, 2)), [word, word])
+        assert load(path).a.dims == (dim, f"{dim}_2")
+        np.testing.assert_array_equal(load(path)[f"{dim}_Spin"], [0, 1])
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (cf.properties("State", {"Spin": [1]}), "Spin: 1 integers, expected 3 "),
+            (cf.properties("State", {"Spin": [0, 5, 0]}, {"Spin": "[0, 1]"}), "from 0 to 5"),
+            (cf.properties("State", {"Spin": [0, -1, 0]}, {"Spin": "[0, 1]"}), "from -1 to 0"),
+            ("version: 100\n", "propertyIndices: no such key"),
+            ("version: 99\ndimensionType: State\n", "version: 99, expected 100"),
+            ("version: 100\npropertyIndices: {Spin: [x]}\n", "Spin: 'x', expected integers"),
+            ("version: 100\npropertyIndices: {Spin: [0.5]}\n", "Spin: 0.5, expected integers"),
+            (
+                "version: 100\npropertyIndices: {Spin: [[1, 2], 3]}\n",
+                r"Spin: \[1, 2\], expected integers",
+            ),
+            ("version: 100\npropertyIndices: {}\n", "dimensionType: no such key"),
+            ("a: &x [1]\nb: *x\n", "an anchor"),
+            ("]", "the YAML"),
+            ("\udcff", "UTF-8"),
+            ("", "the file: None, expected a mapping"),
+        ],
+    )
+    def test_those_that_do_not_fit_are_a_warning(
+        self, tmp_path: Path, content: str, message: str
+    ) -> None:
+        path = self.save(tmp_path, "")
+        (tmp_path / "State.yaml").write_bytes(content.encode(errors="surrogateescape"))
+        with pytest.warns(TensorFormatWarning, match=message) as caught:
+            dataset = load(path)
+        assert "State.yaml" in str(caught[0].message)
+        assert not dataset.coords
+        np.testing.assert_array_equal(dataset.a.values, cf.numbers((3, 2)))
+        assert [each.severity for each in validate(path)] == ["warning"]
+
+    def test_a_directory_of_their_name_is_as_no_file(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((3,)), ["State"])
+        (tmp_path / "State.yaml").mkdir()
+        assert not load(path).coords
+
+    def test_a_type_that_leads_elsewhere_is_not_followed(self, tmp_path: Path) -> None:
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        (tmp_path / "State.yaml").write_text("]")
+        path = cf.save(inner, "a", cf.numbers((3,)), ["../State"])
+        assert load(path).a.dims == ("../State",)
+
+    def test_a_tensor_may_be_named_as_a_type(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "State", cf.numbers((3,)), ["State"])
+        with pytest.raises(ValueError, match="is both a variable and one of its dim"):
+            opened(path)
+
+
+@st.composite
+def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Conditions]:
+    """A tensor with properties and conditions whose blocks may be empty, but are different."""
+    kinds = ["A", "B", "C"]
+    lengths = {kind: draw(st.integers(0, 5)) for kind in kinds}
+    types = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
+    known = {
+        kind: {
+            name: draw(st.lists(st.integers(0, 2), min_size=length, max_size=length))
+            for name in ("P", "Q")
+        }
+        for kind, length in lengths.items()
+    }
+    pairs = [(name, dimension) for name in ("P", "Q") for dimension in range(len(types))]
+    chosen = draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    cut = draw(st.integers(0, len(chosen)))
+    conditions = []
+    for part in filter(None, (chosen[:cut], chosen[cut:])):
+        tuples = st.tuples(*[st.integers(0, 3)] * len(part))
+        conditions.append((part, draw(st.lists(tuples, max_size=5, unique=True))))
+    shape = [lengths[kind] for kind in types]
+    return cf.numbers(shape, is_complex=draw(st.booleans())), types, known, conditions
+
+
+class TestBlocks:
+    @pytest.mark.parametrize("elements", [cf.BINARY, cf.TEXT])
+    @fixtures_are_not_reset
+    @given(tensor=block_tensors())
+    def test_blocks_are_those_of_an_independent_reader(
+        self, tmp_path: Path, elements: str, tensor: Any
+    ) -> None:
+        path, filled = cf.save_blocks(tmp_path, *tensor, elements=elements)
+        found = load(path)
+        np.testing.assert_array_equal(found.Blocks.values, filled, strict=True)
+        stored = load(path, sparse="stored")
+        again = np.zeros_like(filled)
+        again[tuple(stored[dim].values for dim in found.Blocks.dims)] = stored.Blocks.values
+        np.testing.assert_array_equal(again, filled)
+
+    @pytest.mark.parametrize("indexers", INDEXERS)
+    @fixtures_are_not_reset
+    @given(tensor=block_tensors(), data=st.data())
+    def test_keys_of_every_kind(
+        self, tmp_path: Path, indexers: str, tensor: Any, data: st.DataObject
+    ) -> None:
+        path, _ = cf.save_blocks(tmp_path, *tensor)
+        lazy, eager = opened(path).Blocks, load(path).Blocks
+        assume(min(lazy.shape) > 0)
+        # The strategy wants two dimensions of two indices for vectorised keys.
+        assume(indexers != "vectorized" or (lazy.ndim > 1 and min(lazy.shape) > 1))
+        key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes)))
+        xr.testing.assert_identical(lazy.isel(key).load(), eager.isel(key))
+
+    @fixtures_are_not_reset
+    @given(tensor=block_tensors(), data=st.data())
+    def test_keys_of_stored_elements(
+        self, tmp_path: Path, tensor: Any, data: st.DataObject
+    ) -> None:
+        path, _ = cf.save_blocks(tmp_path, *tensor)
+        lazy, eager = opened(path, sparse="stored"), load(path, sparse="stored")
+        assume(lazy.sizes["entry"])
+        index = st.integers(-lazy.sizes["entry"], lazy.sizes["entry"] - 1)
+        points = data.draw(st.lists(index, min_size=1, max_size=6).map(np.array))
+        for key in (points, xr.DataArray(points, dims="p"), slice(None, None, -2)):
+            xr.testing.assert_identical(lazy.isel(entry=key).load(), eager.isel(entry=key))
+
+    def test_many_blocks_of_momentum_conservation(self, tmp_path: Path) -> None:
+        points, states = 8, 40
+        momentum = [state % points for state in range(states)]
+        tuples = [
+            (p, q, r, (p + q - r) % points)
+            for p in range(points)
+            for q in range(points)
+            for r in range(points)
+        ]
+        shape = (states, 8, 16, 8)
+        known = {f"S{length}": {"k": momentum[:length]} for length in sorted(set(shape))}
+        types = [f"S{length}" for length in shape]
+        pairs = [("k", dimension) for dimension in range(4)]
+        full = cf.numbers(shape)
+        k = np.array(momentum)
+        kept = (
+            k[:, None, None, None] + k[None, :8, None, None] - k[None, None, :16, None] - k[:8]
+        ) % points == 0
+        stored = [
+            full[np.ix_(*(np.flatnonzero(k[:n] == i) for n, i in zip(shape, each, strict=True)))]
+            for each in tuples
+        ]
+        for kind, indices in known.items():
+            (tmp_path / f"{kind}.yaml").write_text(cf.properties(kind, indices))
+        content = b"".join(map(cf.binary, stored))
+        (tmp_path / "V.elements").write_bytes(content)
+        more = cf.condition([(pairs, tuples)])
+        (tmp_path / "V.yaml").write_text(cf.yaml(shape, types, more=more))
+        lazy = opened(tmp_path / "V.yaml", chunks={}, chunk_bytes=32768).V
+        np.testing.assert_array_equal(lazy.values, np.where(kept, full, 0))
+        part = lazy.isel(S8=3, S40=slice(30, 3, -4))
+        np.testing.assert_array_equal(part, np.where(kept, full, 0)[30:3:-4, 3])
+
+    def test_names_in_dask_tell_blocks_apart(self, tmp_path: Path) -> None:
+        names = set()
+        for indices in ([0, 1], [1, 0]):
+            tensor = (cf.numbers((2,)), ["A"], {"A": {"P": indices}}, [([("P", 0)], [(0,)])])
+            path, _ = cf.save_blocks(tmp_path, *tensor)
+            names.add(opened(path, chunks={}).Blocks.data.name)
+        assert len(names) == 2
+
+
+SHAPES = st.lists(st.integers(2, 7), max_size=3)
+
+
+class TestText:
+    @pytest.fixture(autouse=True)
+    def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Pieces so short that values of a few digits are in two of them."""
+        monkeypatch.setattr(text, "PIECE", 40)
+        monkeypatch.setattr(text, "_MAX_VALUES", 5)
+        monkeypatch.setattr(text, "GROUP", 3)
+
+    @pytest.mark.parametrize("indexers", INDEXERS)
+    @fixtures_are_not_reset
+    @given(shape=SHAPES, is_complex=st.booleans(), data=st.data())
+    def test_keys_of_every_kind(
+        self, tmp_path: Path, indexers: str, shape: list[int], is_complex: bool, data: Any
+    ) -> None:
+        values = cf.numbers(shape, is_complex=is_complex)
+        path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+        lazy = opened(path).a
+        assume(indexers != "vectorized" or len(shape) > 1)
+        key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes))) if shape else {}
+        eager = xr.DataArray(values, dims=lazy.dims)
+        np.testing.assert_array_equal(lazy.isel(key).values, eager.isel(key).values, strict=True)
+
+    @pytest.mark.parametrize("is_complex", [False, True])
+    @pytest.mark.parametrize(
+        "form", ["{}\n", "   {}   \n", "\t{}\r\n", "\n\n{}\n", "{} ", "{}" + " " * 200 + "\n"]
+    )
+    def test_blanks_do_not_matter(self, tmp_path: Path, is_complex: bool, form: str) -> None:
+        values = cf.numbers((4, 5), is_complex=is_complex)
+        path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+        for ending in ("", "\n \n"):
+            content = cf.text(values, form=form).strip() + ending.encode()
+            (tmp_path / "a.elements").write_bytes(content)
+            np.testing.assert_array_equal(load(path).a.values, values)
+            np.testing.assert_array_equal(opened(path).a.values[3, 2:], values[3, 2:])
+
+    def test_complex_values_may_have_blanks_inside(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", np.zeros(2, complex), elements=cf.TEXT)
+        (tmp_path / "a.elements").write_bytes(b" ( 1.5 , -2 )\n(-0.0,1E-300)")
+        np.testing.assert_array_equal(load(path).a, [1.5 - 2j, complex(-0.0, 1e-300)])
+
+    def test_exponents_of_three_digits_infinity_and_nan(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", np.zeros(6), elements=cf.TEXT)
+        words = ["1.0E-300", "-2.5e+107", "inf", "-inf", "nan", "+4.9406564584124654E-324"]
+        (tmp_path / "a.elements").write_text("\n".join(words))
+        np.testing.assert_array_equal(load(path).a, list(map(float, words)))
+
+    @given(st.lists(st.floats(), min_size=1), st.booleans())
+    @fixtures_are_not_reset
+    def test_every_float_is_exact(self, tmp_path: Path, numbers: list, is_complex: bool) -> None:
+        values = np.array(numbers, dtype=complex if is_complex else float)
+        path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+        np.testing.assert_array_equal(load(path).a.values, values, strict=True)
+
+    def test_a_part_is_read_without_the_rest(self, tmp_path: Path) -> None:
+        values = cf.numbers((5000,))
+        content = cf.text(values)
+        layout = text.Text((5000,), is_complex=False, size=len(content))
+        source = RecordingSource(content)
+        layout.read(source, Selection((5000,), (slice(0, 1, 1),)))
+        source.requests.clear()
+        found = layout.read(source, Selection((5000,), (slice(2500, 2510, 1),)))
+        np.testing.assert_array_equal(found, values[2500:2510])
+        assert source.fetched < 2000
+
+
+class TestUnits:
+    @pytest.mark.parametrize("elements", [cf.BINARY, cf.TEXT])
+    @pytest.mark.parametrize("chunks", [None, {}, {"B": -1}])
+    def test_values_are_multiplied_when_they_are_read(
+        self, tmp_path: Path, elements: str, chunks: Any
+    ) -> None:
+        values = cf.numbers((3, 4), is_complex=True)
+        path = cf.save(tmp_path, "a", values, ["A", "B"], elements=elements, unit=0.25)
+        lazy = opened(path, apply_unit=True, chunks=chunks).a
+        assert lazy.attrs == {"unit": 1.0}
+        assert (lazy.chunks is None) == (chunks is None)
+        np.testing.assert_array_equal(lazy.isel(A=1).values, values[1] * 0.25)
+        np.testing.assert_array_equal(
+            lazy.isel(A=[2, 0], B=slice(None, None, -1)), values[[2, 0], ::-1] * 0.25
+        )
+        np.testing.assert_array_equal(lazy.values, values * 0.25, strict=True)
+        np.testing.assert_array_equal(opened(path, chunks=chunks).a, values)
+        assert (tmp_path / "a.elements").stat().st_size > 0
+
+    def test_of_blocks_and_sets(self, tmp_path: Path) -> None:
+        for name in ("set", "blocks"):
+            shutil.copytree(DATA / name, tmp_path / name)
+            for path in (tmp_path / name).glob("[CB]*.yaml"):
+                path.write_text(path.read_text().replace("unit: 1", "unit: 2"))
+                doubled, plain = load(path, apply_unit=True), load(path)
+                for variable in plain:
+                    np.testing.assert_array_equal(doubled[variable], plain[variable] * 2)
+
+    def test_the_file_is_not_changed_by_it(self, tmp_path: Path, always_mapped: None) -> None:
+        values = cf.numbers((512, 16))
+        path = cf.save(tmp_path, "a", values, unit=3)
+        opened(path, apply_unit=True).a.load()
+        assert (tmp_path / "a.elements").read_bytes() == cf.binary(values)
+
+    def test_names_in_dask_differ(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((3,)), unit=3)
+        plain, multiplied = (opened(path, apply_unit=each, chunks={}).a for each in (False, True))
+        assert plain.data.name != multiplied.data.name
+
+
+class TestChunks:
+    def test_one_chunk_is_one_range_of_whole_pages(self, tmp_path: Path) -> None:
+        values = cf.numbers((16, 30, 100), is_complex=True)
+        path = cf.save(tmp_path, "a", values, ["F", "S", "S"])
+        lazy = opened(path, chunks={}, chunk_bytes=100_000).a
+        explained = lazy.tensorfmt.explain()
+        ranges = [request[1:] for piece in explained.pieces for request in piece.requests]
+        assert len(explained.pieces) == len(ranges) == 13
+        assert explained.amplification == 1
+        assert all(start % 4096 == 0 for start, _ in ranges)
+        assert sum(stop - start for start, stop in ranges) == values.nbytes
+        np.testing.assert_array_equal(lazy.values, values)
+
+    def test_explain_names_the_file_of_elements(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((3,)))
+        explained = opened(path).a.tensorfmt.explain()
+        ((name, start, stop),) = explained.pieces[0].requests
+        assert (Path(name).name, start, stop) == ("a.elements", 0, 24)
+
+    @pytest.mark.parametrize("name", ["vasp/CoulombVertex", "blocks/Blocks", "vasp/EigenEnergies"])
+    @pytest.mark.parametrize("chunks", [None, {}])
+    def test_datasets_pickle_and_read_elsewhere(self, name: str, chunks: Any) -> None:
+        lazy = opened(DATA / f"{name}.yaml", chunks=chunks)
+        again = pickle.loads(pickle.dumps(lazy))
+        xr.testing.assert_identical(again.load(), lazy.load())
+
+    def test_elements_that_change_after_opening_are_noticed(self, tmp_path: Path) -> None:
+        path = cf.save(tmp_path, "a", cf.numbers((3,)))
+        lazy = opened(path)
+        (tmp_path / "a.elements").write_bytes(bytes(48))
+        with pytest.raises(ValueError, match=r"a\.elements.*open it again"):
+            lazy.load()
+
+    @pytest.mark.cluster
+    def test_workers_of_a_cluster_read_the_elements(self, tmp_path: Path) -> None:
+        cf.save(tmp_path, "a", cf.numbers((64, 64, 8)), ["A", "B", "C"], unit=2)
+        script = """
+from distributed import Client, LocalCluster
+import xarray as xr
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit="1GiB", silence_logs=50) as cluster, Client(cluster):
+        lazy = xr.open_dataset("a.yaml", chunks={}, chunk_bytes=65536, apply_unit=True).a
+        print(len(lazy.chunks[2]), repr(float(lazy.sum())))
+"""
+        count, total = run_script(script, directory=tmp_path).split()
+        assert int(count) == 4
+        np.testing.assert_allclose(float(total), cf.numbers((64, 64, 8)).sum() * 2)
+
+
+def put_all(store: HttpStore | S3Store | MemoryStore, folder: Path, prefix: str) -> dict[str, str]:
+    return {
+        each.name: store.put(f"{prefix}{each.name}", each.read_bytes()) for each in folder.iterdir()
+    }
+
+
+@pytest.mark.store
+class TestStores:
+    @pytest.fixture(params=["http", "s3", "memory"])
+    def store(self, request: pytest.FixtureRequest) -> Any:
+        if request.param == "memory":
+            with MemoryStore().running() as memory:
+                yield memory
+        else:
+            yield request.getfixturevalue(request.param)
+
+    @pytest.mark.parametrize(
+        "name",
+        ["vasp/CoulombVertex", "vasp/EigenEnergies", "set/CoulombIntegrals", "blocks/Blocks"],
+    )
+    @pytest.mark.parametrize("chunks", [None, {}])
+    def test_values_are_those_of_the_local_files(self, store: Any, name: str, chunks: Any) -> None:
+        folder, stem = name.split("/")
+        urls = put_all(store, DATA / folder, f"{folder}/")
+        options = {"storage_options": store.options or None, "chunks": chunks}
+        expected = load(DATA / f"{name}.yaml")
+        xr.testing.assert_identical(load(urls[f"{stem}.yaml"], **options), expected)
+        if folder != "set":
+            xr.testing.assert_identical(load(urls[f"{stem}.elements"], **options), expected)
+
+    def test_opening_asks_once_for_each_file(self, store: Any) -> None:
+        urls = put_all(store, DATA / "vasp", "once/")
+        options = {"storage_options": store.options or None}
+        opened(urls["CoulombVertex.yaml"], **options)  # the client of S3 looks for the region once
+        store.log.clear()
+        opened(urls["CoulombVertex.yaml"], **options)
+        assert store.log.heads == len(store.log.gets) == 4
+        assert all(start == 0 for start, _ in store.log.gets)
+
+    def test_all_files_beside_are_opened_at_the_same_time(self, http: HttpStore) -> None:
+        urls = put_all(http, DATA / "vasp", "")
+        barrier = Barrier(3, timeout=10)
+
+        def together(handler: Any, content: bytes, start: int, stop: int) -> bool:
+            if handler.name != "CoulombVertex.yaml":
+                barrier.wait()
+            return False
+
+        http.trouble = together
+        dataset = opened(urls["CoulombVertex.yaml"])
+        assert len(dataset.coords) == 6
+        assert not barrier.broken
+
+    def test_missing_properties_are_no_error(self, store: Any) -> None:
+        for suffix in ("yaml", "elements"):
+            content = (DATA / "vasp" / f"CoulombVertex.{suffix}").read_bytes()
+            url = store.put(f"alone/CoulombVertex.{suffix}", content)
+        url = url.replace(".elements", ".yaml")
+        assert not opened(url, storage_options=store.options or None).coords
+
+    def test_missing_elements_are_named(self, store: Any) -> None:
+        url = store.put("b/a.yaml", cf.yaml((3,), ["A"]).encode())
+        with pytest.raises(FileNotFoundError, match=r"the elements of .*a\.yaml.*fetch it too"):
+            opened(url, storage_options=store.options or None)
+
+    def test_blocks_are_read_by_few_requests(self, http: HttpStore) -> None:
+        urls = put_all(http, DATA / "blocks", "")
+        lazy = opened(urls["Blocks.yaml"]).Blocks
+        http.log.clear()
+        lazy[1].load()
+        assert len(http.log.gets) == 1
+
+
+@pytest.mark.parametrize("error", [TimeoutError, PermissionError])
+def test_properties_that_cannot_be_read_are_an_error(tmp_path: Path, monkeypatch, error) -> None:
+    path = cf.save(tmp_path, "EigenEnergies", np.arange(3.0), ["State"])
+    open_sibling = reading.open_sibling
+
+    def fail(source, file, reason):
+        if file == "State.yaml":
+            raise error("no answer")
+        return open_sibling(source, file, reason)
+
+    monkeypatch.setattr(reading, "open_sibling", fail)
+    with pytest.raises(error, match="no answer"):
+        opened(path)
+
+
+def test_a_file_in_memory_has_no_neighbours() -> None:
+    content = cf.yaml((3,)).encode()
+    with pytest.raises(ValueError, match="has no directory with its sibling files"):
+        opened(content, format="cc4s")
+
+
+def test_a_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
+    path = cf.save(tmp_path, "CoulombVertex", np.zeros(0), ["F"])
+    lengths = (4000, 1000, 1000)
+    path.write_text(cf.yaml(lengths, ["AuxiliaryField", "State", "State"], scalar="Complex64"))
+    with (tmp_path / "CoulombVertex.elements").open("r+b") as file:
+        file.truncate(16 * 4000 * 1000 * 1000)
+    vertex = opened(path, chunks={}).CoulombVertex
+    assert vertex.nbytes == 64_000_000_000
+    assert not vertex[:5, -1, -1].values.any()

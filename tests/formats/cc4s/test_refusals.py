@@ -1,0 +1,591 @@
+"""Each bad cc4s file has a message of its own, which names the file and the key."""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import cc4sfiles as cf
+from tests.opening import opened
+from tests.paths import DATA as ALL_DATA
+from tests.recording import HollowSource
+from xr_tensorfmt import TensorFormatError, validate
+from xr_tensorfmt.core.container import OpenOptions
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.formats.cc4s import read as reading
+from xr_tensorfmt.formats.cc4s import text as elements_as_text
+from xr_tensorfmt.formats.cc4s import yaml_text
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+DATA = ALL_DATA / "cc4s"
+
+
+def load(path: Path, **options: Any) -> xr.Dataset:
+    return xr.open_dataset(path, engine="tensorfmt", format="cc4s", **options).load()
+
+
+def save(directory: Path) -> Path:
+    """A good tensor of two dimensions."""
+    return cf.save(directory, "a", cf.numbers((3, 2)), ["State", "State"])
+
+
+def line(key: str, value: str) -> Callable[[str], str]:
+    """Replace the value of a key of the first level, or remove its line."""
+
+    def change(content: str) -> str:
+        lines = content.splitlines(keepends=True)
+        (at,) = [number for number, each in enumerate(lines) if each.startswith(f"{key}:")]
+        lines[at : at + 1] = [f"{key}: {value}\n"] if value else []
+        return "".join(lines)
+
+    return change
+
+
+def text(old: str, new: str) -> Callable[[str], str]:
+    return lambda content: content.replace(old, new, 1)
+
+
+def more(content: str) -> Callable[[str], str]:
+    return lambda before: before + content
+
+
+def dims(value: str) -> Callable[[str], str]:
+    """Replace the dimensions."""
+
+    def change(content: str) -> str:
+        head, _, tail = content.partition("dimensions:")
+        return f"{head}dimensions: {value}\nelements:{tail.partition('elements:')[2]}"
+
+    return change
+
+
+REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
+    "no version": (line("version", ""), "version: None, expected 100; the file is of another"),
+    "another version": (line("version", "101"), "version: 101, expected 100"),
+    "the version as a str": (line("version", "'100'"), "version: '100', expected 100"),
+    "the older form": (line("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
+    "no type": (line("type", ""), "type: no such key, expected a str; add it"),
+    "another type": (line("type", "Matrix"), "type: 'Matrix', expected Tensor or TensorSet"),
+    "the type as a list": (line("type", "[Tensor]"), r"type: \['Tensor'\], expected a str"),
+    "a set without components": (line("type", "TensorSet"), "components: no such key"),
+    "no scalar type": (line("scalarType", ""), "scalarType: no such key"),
+    "float32": (line("scalarType", "Real32"), "'Real32', expected Real64 or Complex64; cc4s"),
+    "no unit": (line("unit", ""), "unit: no such key, expected a number; add it"),
+    "a unit in words": (line("unit", "eV"), "unit: 'eV', expected a number"),
+    "a truth value as unit": (line("unit", "true"), "unit: True, expected a number"),
+    "an infinite unit": (line("unit", ".inf"), "unit: inf, expected a finite number"),
+    "a unit of no size": (line("unit", ".nan"), "unit: nan, expected a finite number"),
+    "no elements": (text("elements:\n  type: IeeeBinaryFile\n", ""), "elements: no such key"),
+    "elements of no type": (text("  type: IeeeBinaryFile\n", ""), "elements: None, expected a map"),
+    "elements elsewhere": (text("IeeeBinaryFile", "Hdf5"), r"elements\.type: 'Hdf5', expected I"),
+    "no dimensions": (dims(""), "dimensions: None, expected a list"),
+    "dimensions as a str": (dims("ab"), "dimensions: 'ab', expected a list"),
+    "a dimension without length": (dims("[{type: A}]"), r"dimensions\.0\.length: no such key"),
+    "a dimension as a number": (dims("[3]"), r"dimensions\.0: 3, expected a mapping"),
+    "a length in words": (dims("[{length: x}]"), r"dimensions\.0\.length: 'x', expected an int"),
+    "half a length": (dims("[{length: 1.5}]"), "1.5, expected an integer"),
+    "a true length": (dims("[{length: true}]"), "True, expected an integer"),
+    "a negative length": (dims("[{length: -3}]"), r"dimensions\.0\.length: -3, expected 0 or more"),
+    "a length of 20 digits": (dims("[{length: 99999999999999999999}]"), "1e.20, expected an integ"),
+    "a huge length": (dims("[{length: 4611686018427387904}]"), "the tensor's size at byte 0: 8 by"),
+    "huge lengths": (
+        dims("[{length: 4294967296}, {length: 4294967296}]"),
+        "exceeds any address space",
+    ),
+    "huge lengths beside an empty one": (
+        dims("[{length: 0}, {length: 4294967296}, {length: 4294967296}]"),
+        "exceeds any address space",
+    ),
+    "too long for the elements": (dims("[{length: 7}]"), r"a\.elements: the elements at byte 48"),
+    "a huge rank": (
+        dims(f"[{', '.join(['{length: 1}'] * 32)}]"),
+        "dimensions: 32, expected at most 31 dimensions",
+    ),
+    "keys that miss 0": (dims("{1: {length: 1}}"), r"dimensions: the keys 1, expected 0, 1, 2,"),
+    "keys that are words": (dims("{a: {length: 1}}"), r"the keys a, expected 0, 1, 2"),
+    "keys that are floats": (dims("{0.5: {length: 1}}"), r"the keys 0\.5, expected 0"),
+    "keys that are infinite": (dims("{.inf: {length: 1}}"), "the keys inf, expected 0"),
+    "keys that are truths": (dims("{false: {length: 1}}"), "the keys False, expected 0"),
+    "keys that are nothing": (dims("{~: {length: 1}}"), "the keys None, expected 0"),
+    "a Python tag": (line("unit", "!!python/name:os.system 1"), "unit: .*expected a number"),
+    "a tag among the metadata": (more("metaData: {a: !x 1}\n"), "metaData: .*without a tag"),
+    "metadata as a list": (more("metaData: [1]\n"), r"metaData: \[1\], expected a mapping"),
+    "no mapping": (lambda _: "[1, 2]\n", r"the file: \[1, 2\], expected a mapping"),
+    "nothing": (lambda _: "", "the file: None, expected a mapping"),
+    "no YAML": (more("]\n"), r"a\.yaml: the YAML at byte 0: YAML parse error.*damaged"),
+    "tabs": (text("  type:", "\ttype:"), "the YAML at byte 0"),
+    "NUL": (more("# \0\n"), "the YAML at byte 162: a NUL, expected printable"),
+    "an alias": (more("a: &x [1]\nb: *x\n"), r"the YAML at byte 163: an anchor"),
+    "an alias in a list": (more("a: [[1],&x [1],*x]\n"), "an anchor"),
+    "an alias of a key": (more("? &x a\n: *x\n"), "an anchor"),
+    "an alias after a tag": (more("a: !t &x [1]\nb: *x\n"), "an anchor"),
+    "an alias of everything": (lambda _: "&x {a: *x}\n", "an anchor"),
+    "an alias after a byte order mark": (lambda _: "\ufeff&x {a: *x}\n", "an anchor"),
+    "an alias of nothing": (more("a: *x\n"), "unknown anchor"),
+    "lists in lists in a line": (more("a: " + "[" * 100 + "]" * 100), "nested deeply"),
+    "too many lists in lists": (more("a: " + "[" * 10**6), "recursion limit"),
+    "lists by dashes": (more("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
+    "few lists by dashes": (more("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
+    "keys of keys": (more("? " * 10**5 + "1\n"), "nested deeply"),
+    "lists by indentation": (
+        more("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
+        "nested deeply",
+    ),
+    "two units": (more("unit: 27.2\n"), "a.yaml: unit: this key twice, expected each key once"),
+    "two units in a line": (more("metaData: {a: [{b: 1, 'b': 2}]}\n"), r"metaData\.a\.b: this key"),
+    "two equal lengths": (text("- length:", "- length: 3\n  length:"), r"length: this key"),
+    "two keys as numbers": (more("metaData:\n  energies:\n    1: 2\n    1: 3\n"), r"s\.1: th"),
+    "two keys after lists": (
+        more("m:\n  a: [1,\n    2]\n  b:\n  - 1\n  - - 2\n  a: 1\n"),
+        r"m\.a: this",
+    ),
+    "a control character": (more("a: \x80\n"), "expected YAML 1.1 and 1.2"),
+    "conditions of no form": (more("nonZeroCondition: 3\n"), "nonZeroCondition: 3, expected a map"),
+    "conditions without all": (more("nonZeroCondition: {}\n"), r"nonZeroCondition\.all: no such"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_yaml(tmp_path: Path, change: Callable[[str], str], message: str) -> None:
+    path = save(tmp_path)
+    path.write_bytes(change(path.read_text()).encode())
+    with pytest.raises(TensorFormatError, match=message) as caught:
+        load(path)
+    assert str(tmp_path) in str(caught.value)
+    assert [each.severity for each in validate(path, format="cc4s")] == ["error"]
+
+
+def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    path.write_bytes(path.read_bytes() + b"# caf\xe9\n")
+    with pytest.raises(TensorFormatError, match=r"'utf-8' codec can't decode byte 0xe9.*UTF-8"):
+        load(path)
+
+
+def condition(value: str) -> str:
+    return f"nonZeroCondition:\n  all:\n  - {value}\n"
+
+
+ONE = "properties: [{property: P, dimension: 0}]"
+
+CONDITIONS = {
+    "no properties": ("nonZeros: []", r"all\.0\.properties: no such key"),
+    "no tuples": (f"{{{ONE}}}", r"all\.0\.nonZeros: no such key"),
+    "a dimension beyond the last": (
+        "{properties: [{property: P, dimension: 2}], nonZeros: []}",
+        r"all\.0\.properties\.0\.dimension: 2, expected 0 to 1",
+    ),
+    "a negative dimension": (
+        "{properties: [{property: P, dimension: -1}], nonZeros: []}",
+        r"dimension: -1, expected 0 to 1",
+    ),
+    "tuples of another length": (
+        f"{{{ONE}, nonZeros: [[0, 1]]}}",
+        r"nonZeros: \[0, 1\], expected lists of 1, one for",
+    ),
+    "tuples of several lengths": (
+        f"{{{ONE}, nonZeros: [[0], [1, 2]]}}",
+        r"nonZeros: \[1, 2\], expected lists of 1",
+    ),
+    "words": (f"{{{ONE}, nonZeros: [[a]]}}", "nonZeros: 'a', expected integers of at most"),
+    "large numbers": (
+        f"{{{ONE}, nonZeros: [[9999999999999999999]]}}",
+        "nonZeros: 1e.19, expected in",
+    ),
+    "a block twice": (f"{{{ONE}, nonZeros: [[0], [0]]}}", "a block twice, expected different"),
+    "an unknown property": (
+        "{properties: [{property: R, dimension: 1}], nonZeros: [[0]]}",
+        r"the property 'R' of dimension 1, which is missing, expected .* for 2 indices in B\.yaml",
+    ),
+    "a property of another length": (
+        "{properties: [{property: Q, dimension: 0}], nonZeros: [[0]]}",
+        "the property 'Q' of dimension 0, which is given for 2 indices, expected .* for 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("value", "message"), CONDITIONS.values(), ids=CONDITIONS)
+@pytest.mark.filterwarnings("ignore:.*expected 3 as the dim:xr_tensorfmt.TensorFormatWarning")
+def test_bad_conditions(tmp_path: Path, value: str, message: str) -> None:
+    properties = {"P": [0, 1, 1], "Q": [0, 1]}
+    (tmp_path / "A.yaml").write_text(cf.properties("A", properties))
+    (tmp_path / "B.yaml").write_text(cf.properties("B", {"P": [0, 1]}))
+    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), ["A", "B"], more=condition(value))
+    with pytest.raises(TensorFormatError, match=message) as caught:
+        load(path)
+    assert "a.yaml: nonZeroCondition" in str(caught.value)
+
+
+def test_more_blocks_than_a_limit(tmp_path: Path) -> None:
+    tuples = ", ".join(f"[{number}]" for number in range(1000))
+    other = "{properties: [{property: P, dimension: 1}], nonZeros: [" + tuples + "]}"
+    value = f"{{{ONE}, nonZeros: [{tuples}]}}\n" + f"  - {other}\n" * 4
+    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), ["A", "A"], more=condition(value))
+    with pytest.raises(TensorFormatError, match=r"1000000000000000 blocks, expected at most"):
+        load(path)
+
+
+def test_blocks_of_a_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
+    (tmp_path / "A.yaml").write_text(cf.properties("A", {"P": [0]}))
+    more = condition(f"{{{ONE}, nonZeros: [[1]]}}")
+    path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
+    path.write_text(cf.yaml((1, 1 << 40), ["A", "B"], more=more))
+    with pytest.raises(TensorFormatError, match="expected lengths up to 16777216"):
+        load(path)
+
+
+@pytest.mark.parametrize("sparse", ["dense", "stored"])
+def test_blocks_that_need_more_elements_than_there_are(tmp_path: Path, sparse: str) -> None:
+    path, _ = cf.save_blocks(
+        tmp_path, cf.numbers((4,)), ["A"], {"A": {"P": [0, 1, 0, 1]}}, [([("P", 0)], [(1,)])]
+    )
+    (tmp_path / "Blocks.elements").write_bytes(bytes(15))
+    with pytest.raises(TensorFormatError, match=r"Blocks\.elements: the elements.*15 bytes, expec"):
+        load(path, sparse=sparse)
+
+
+TEXTS = {
+    "a word": (b"1\n2\nx\n4\n5\n6\n", "a line of the elements at byte 4: b'x', expected one value"),
+    "two numbers and a word": (
+        b"1 2\n3\n4\nx\n6\n",
+        "at byte 0: b'1 2', expected one value, a num",
+    ),
+    "a complex value": (b"(1,2)\n" * 6, r"at byte 0: b'\(1,2\)', expected one value, a number"),
+    "too few": (b"1\n2\n3\n4\n5\n  ", r"5 values, expected 6 for a tensor of shape \(3, 2\)"),
+    "too many": (b"1\n" * 7, "at byte 0: 7 values, expected 6"),
+    "nothing": (b"", "0 bytes, expected 11 for Real64"),
+    "blanks": (b" \n" * 20, "0 values, expected 6"),
+    "bytes": (np.arange(6.0).tobytes(), "values, expected 6|a line of the elements"),
+    "digits grouped as in Python": (b"1_0\n" * 6, "at byte 0: b'1_0'"),
+    "an exponent of Fortran": (b"1.0D+00\n" * 6, "b'1.0D.00', expected one value"),
+    "a number in hexadecimal": (b"0x1p3\n" * 6, "b'0x1p3'"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), TEXTS.values(), ids=TEXTS)
+def test_bad_texts(tmp_path: Path, content: bytes, message: str) -> None:
+    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), elements=cf.TEXT)
+    (tmp_path / "a.elements").write_bytes(content)
+    with pytest.raises(TensorFormatError, match=message) as caught:
+        load(path)
+    assert "a.elements" in str(caught.value)
+    assert "YAML file" in caught.value.hint
+    assert [each.severity for each in validate(path)] == ["error"]
+
+
+COMPLEX_TEXTS = {
+    "real values": (b"1\n2\n", "0 values, expected 2"),
+    "one part": (b"(1)\n(2)\n", r"at byte 0: b'\(1\)', expected one value, \(re,im\)"),
+    "three parts": (b"(1,2)\n(1,2,3)\n", r"at byte 6: b'\(1,2,3\)'"),
+    "no end": (b"(1,2)\n(1,2\n", r"at byte 6: b'\(1,2'"),
+    "a word": (b"(1,2)\n(1,i)\n", r"at byte 6: b'\(1,i\)'"),
+    "numbers outside of the parentheses": (b"0.0(,-0.0)\n(1,2)\n", r"at byte 0: b'0\.0\(,-0\.0\)'"),
+    "parentheses turned around": (b")1.0,-1.0(\n(1,2)\n", r"at byte 0: b'\)1\.0,-1\.0\('"),
+    "a value on two lines": (b"(1,2)\n(1,\n2)\n", r"at byte 6: b'\(1,'"),
+    "parentheses in parentheses": (b"(1,2)\n((1,2))\n", "3 values, expected 2"),
+    "a word before the first": (b"x\n(1,2)\n(1,2)\n", r"at byte 0: b'x'"),
+    "a word after the last": (b"(1,2)\n(1,2)\nx\n", r"at byte 12: b'x'"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), COMPLEX_TEXTS.values(), ids=COMPLEX_TEXTS)
+def test_bad_complex_texts(tmp_path: Path, content: bytes, message: str) -> None:
+    path = cf.save(tmp_path, "a", np.zeros(2, complex), elements=cf.TEXT)
+    (tmp_path / "a.elements").write_bytes(content)
+    with pytest.raises(TensorFormatError, match=message):
+        load(path)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_much_white_space_before_the_values(tmp_path: Path, is_complex: bool) -> None:
+    values = np.ones(3, complex if is_complex else float)
+    path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+    content = b" " * (5 << 20) + b"\n" + cf.text(values) + b" " * (5 << 20)
+    (tmp_path / "a.elements").write_bytes(content)
+    np.testing.assert_array_equal(load(path).a.values, values)
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_a_value_of_any_length_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
+) -> None:
+    monkeypatch.setattr(elements_as_text, "PIECE", 40)
+    monkeypatch.setattr(elements_as_text, "GROUP", 2)
+    values = np.ones(9, complex if is_complex else float)
+    path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
+    for digits in range(1, 80):
+        number = b"1." + b"0" * digits + b"5"
+        short, word = (b"(1,2)", b"(1," + number + b")") if is_complex else (b"1", number)
+        (tmp_path / "a.elements").write_bytes(b"\n".join([short] * 5 + [word] + [short] * 3))
+        found = opened(path, format="cc4s").a[5].values
+        assert (found.imag if is_complex else found) == float(number)
+
+
+def test_one_enormous_word_takes_no_enormous_memory(tmp_path: Path) -> None:
+    path = cf.save(tmp_path, "a", np.zeros(100_001), elements=cf.TEXT)
+    # An array of strings of that length would take 300 GB.
+    (tmp_path / "a.elements").write_bytes(b"1\n" * 100_000 + b"1" * 3_000_000)
+    assert np.isinf(load(path).a.values[-1])
+
+
+class TestFilesBeside:
+    def test_missing_elements(self, tmp_path: Path) -> None:
+        path = save(tmp_path)
+        (tmp_path / "a.elements").unlink()
+        with pytest.raises(FileNotFoundError) as caught:
+            load(path)
+        assert caught.value.filename == str(tmp_path / "a.elements")
+        assert (
+            caught.value.strerror == f"it has the elements of {path} and is missing; fetch it too"
+        )
+
+    def test_missing_elements_of_a_component(self, tmp_path: Path) -> None:
+        path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"]), "y": (np.ones(1), ["A"])})
+        (tmp_path / "s.components.y.elements").unlink()
+        with pytest.raises(FileNotFoundError, match=r"s\.components\.y\.elements"):
+            load(path)
+
+    def test_elements_without_their_yaml(self, tmp_path: Path) -> None:
+        save(tmp_path).unlink()
+        with pytest.raises(FileNotFoundError, match=r"a\.yaml"):
+            load(tmp_path / "a.elements")
+
+    @pytest.mark.parametrize("name", ["a.elements", "a.yaml"])
+    def test_a_directory_in_the_place_of_a_file(self, tmp_path: Path, name: str) -> None:
+        path = save(tmp_path)
+        (tmp_path / name).unlink()
+        (tmp_path / name).mkdir()
+        with pytest.raises(OSError, match=name):
+            load(path)
+
+    def test_links_in_circles(self, tmp_path: Path) -> None:
+        path = save(tmp_path)
+        (tmp_path / "a.elements").unlink()
+        os.symlink("a.elements", tmp_path / "a.elements")
+        with pytest.raises(OSError, match=r"a\.elements"):
+            load(path)
+
+    @pytest.mark.parametrize("key", ["../x", "a/b", "", "C:x", "'\\0'", "a\\b"])
+    def test_components_cannot_leave_the_directory(self, tmp_path: Path, key: str) -> None:
+        path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"])})
+        written = key if key.startswith("'") else f"'{key}'"
+        written = '"\\0"' if "0" in key else written
+        path.write_text(path.read_text().replace("  x:", f"  {written}:"))
+        with pytest.raises(TensorFormatError, match="expected a part of a file name"):
+            load(path)
+
+    def test_components_of_one_name(self, tmp_path: Path) -> None:
+        path = cf.save_set(tmp_path, "s", {"1": (np.ones(1), ["A"])})
+        component = path.read_text().partition("components:\n")[2]
+        path.write_text(path.read_text() + component.replace("  1:", "  '1':"))
+        with pytest.raises(TensorFormatError, match=r"components\.1: .*twice"):
+            load(path)
+
+    def test_a_component_that_is_no_tensor(self, tmp_path: Path) -> None:
+        path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"])})
+        path.write_text(path.read_text().replace("    type: Tensor", "    type: TensorSet"))
+        with pytest.raises(
+            TensorFormatError, match=r"components\.x\.type: 'TensorSet', expected T"
+        ):
+            load(path)
+
+
+class TestOptions:
+    def test_stored_elements_of_a_tensor_that_has_all(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="sparse='stored'"):
+            load(save(tmp_path), sparse="stored")
+
+    def test_one_name_for_a_set(self) -> None:
+        with pytest.raises(ValueError, match="name="):
+            load(DATA / "set" / "CoulombIntegrals.yaml", name="v")
+
+    @pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "")])
+    def test_dims_that_do_not_fit(self, tmp_path: Path, names: tuple[str, ...]) -> None:
+        with pytest.raises((ValueError, TypeError), match="dims="):
+            load(save(tmp_path), dims=names)
+
+    def test_units_of_other_formats(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tens").write_bytes(b"TENS")
+        with pytest.raises(ValueError, match="apply_unit=True does not fit format 'tens'"):
+            xr.open_dataset(tmp_path / "a.tens", engine="tensorfmt", apply_unit=True)
+
+    def test_tensors_of_blocks_that_no_memory_could_hold(self, tmp_path: Path) -> None:
+        (tmp_path / "A.yaml").write_text(cf.properties("A", {"P": [0]}))
+        more = condition("{properties: [{property: P, dimension: 3}], nonZeros: [[1]]}")
+        path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
+        path.write_text(cf.yaml((1 << 15,) * 3 + (1,), ["B", "B", "B", "A"], more=more))
+        with pytest.raises(ValueError, match="35184372088832 elements, of which 0 are stored"):
+            load(path)
+        assert load(path, sparse="stored").a.shape == (0,)
+
+
+HOSTILE = {
+    "dimensions": dims("[" + "{length: 1, type: S}, " * 100_000 + "]"),
+    "components": lambda _: (
+        "version: 100\ntype: TensorSet\ncomponents:\n"
+        + "".join(f"  c{number}: {{}}\n" for number in range(100_000))
+    ),
+    "a list in a message": line("unit", "[" + "1, " * 100_000 + "]"),
+    "a str in a message": line("unit", "x" * 10_000_000),
+    "a str among integers": more(
+        "nonZeroCondition: {all: [{properties: [{property: P, dimension: 0}], nonZeros: ["
+        + "[1], " * 100_000
+        + f"[{'x' * 1_000_000}]]}}]}}\n"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_large_counts_take_neither_time_nor_memory(
+    tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    path = save(tmp_path)
+    path.write_text(change(path.read_text()))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TensorFormatError) as caught:
+            load(path)
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("end", [b"\n", b"x"])
+def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
+    content = b"a: 1\n" + b" " * (8 << 20) + end
+    tracemalloc.start()
+    try:
+        with suppress(TensorFormatError):
+            yaml_text.check_safe("a.yaml", content)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_components_of_a_thousand_lengths(tmp_path: Path) -> None:
+    components = {f"c{n}": (np.zeros((0, n, n)), ["S"] * 3) for n in range(1, 1001)}
+    path = cf.save_set(tmp_path, "s", components)
+    dataset = load(path)
+    assert len(dataset.data_vars) == 1000
+    assert dataset.c1000.shape == (0, 1000, 1000)
+    assert len(dataset.sizes) == 2001
+
+
+def test_yaml_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = HollowSource(b"version: 100\n", (64 << 20) + 1)
+    with pytest.raises(TensorFormatError, match="the size of the YAML at byte 67108864: 67108865"):
+        reading.read(HeaderReader(source), OpenOptions())
+    assert not source.requests
+
+
+def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "parse_yaml", None)
+    monkeypatch.setattr(yaml_text, "MAX_SEPARATORS", 1000)
+    with pytest.raises(TensorFormatError, match="1005 separators, expected at most 1000"):
+        Fields.parse("a.yaml", b"a: [" + b"1," * 500 + b"]")
+
+
+@pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"%d: 0.5, "])
+def test_yaml_of_a_million_keys_or_lists_is_not_parsed(
+    monkeypatch: pytest.MonkeyPatch, form: bytes
+) -> None:
+    monkeypatch.setattr(yaml_text, "parse_yaml", None)
+    content = b"".join(form % number for number in range(1_000_000))
+    with pytest.raises(TensorFormatError, match="separators, expected at most 2097152"):
+        Fields.parse("a.yaml", content)
+
+
+def test_yaml_of_two_properties_of_many_states_is_not_too_much() -> None:
+    content = b"".join(b"      - %d\n" % number for number in range(400_000))
+    momenta = b"      - - 1\n        - 2\n        - 3\n" * (400_000 // 16)
+    yaml_text.check_safe("State.yaml", content + content + momenta)
+
+
+BITS = [
+    "1e400", "-1", "0", "99999999999999999999", "4611686018427387904", "9223372036854775808", "1.5",
+    ".nan", "~", "true", "[]", "{}", "[1,[2]]", "{0: 1}", "!!text x", "!x [1]", "!!binary aGk=",
+    "&a 1", "*a", "'", '"', "\0", "\t", "\r\n", "\n", "- ", "? ", ": ", "#", "|\n  x\n", "---\n",
+    "%TAG ! x\n",
+    "\N{LATIN SMALL LETTER E WITH ACUTE}", "\u2028", "\ufeff", "../x", "State", "..",
+    "x" * 300, "Real64", "Complex64", "TextFile", "IeeeBinaryFile", "TensorSet", "100",
+    "<<: {a: 1}",
+    "[9223372036854775808]", "[[0,0],[1]]", "length", "dimension", "nonZeros", "\x85",
+]  # fmt: skip
+
+
+def mutated(content: bytes, dice: random.Random) -> bytes:
+    """A file with some bytes, words or lines changed, removed or repeated."""
+    for _ in range(dice.choice([1, 1, 2, 4])):
+        at = dice.randrange(len(content) + 1)
+        stop = at + dice.choice([1, 2, 5, 20])
+        bit = dice.choice(BITS).encode()
+        lines = content.split(b"\n")
+        number = dice.randrange(len(lines))
+        match dice.randrange(7):
+            case 0:
+                content = content[:at] + bytes([dice.randrange(256)]) + content[at + 1 :]
+            case 1:
+                content = content[:at] + content[stop:]
+            case 2:
+                content = content[:at] + bit + content[at:]
+            case 3:
+                lines[number] = lines[number].partition(b":")[0] + b": " + bit
+                content = b"\n".join(lines)
+            case 4:
+                content = b"\n".join([*lines[:number], *lines[number + 1 :]])
+            case 5:
+                lines.insert(dice.randrange(len(lines)), lines[number])
+                content = b"\n".join(lines)
+            case 6:
+                content = (
+                    content[:at] + content[at:stop] * dice.choice([2, 50, 2000]) + content[stop:]
+                )
+    return content
+
+
+MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/CoulombIntegrals"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATED)
+@pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
+def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, name: str) -> None:
+    folder, outcomes = DATA / Path(name).parent, set()
+    files = sorted(each for each in folder.iterdir() if each.suffix == ".yaml")
+    files.append(min(folder.glob(f"{Path(name).name}*.elements")))
+    for each in folder.iterdir():
+        (tmp_path / each.name).write_bytes(each.read_bytes())
+    for seed in range(150):
+        dice = random.Random(f"{name} {seed}")
+        changed = dice.choice(files)
+        (tmp_path / changed.name).write_bytes(mutated(changed.read_bytes(), dice))
+        try:
+            dataset = xr.open_dataset(
+                tmp_path / f"{Path(name).name}.yaml", engine="tensorfmt", format="cc4s"
+            )
+            outcomes.add("opened")
+            if dataset.nbytes < 1 << 20:
+                dataset.load()
+        except (ValueError, OSError):
+            outcomes.add("refused")
+        (tmp_path / changed.name).write_bytes(changed.read_bytes())
+    assert outcomes == {"opened", "refused"}
+
+
+def test_a_file_of_properties_is_not_a_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "State.yaml"
+    path.write_text(cf.properties("State", {"Spin": [0, 1]}))
+    words = "type: properties of a dimension, expected Tensor or TensorSet; open a tensor of"
+    with pytest.raises(TensorFormatError, match=words):
+        opened(path)

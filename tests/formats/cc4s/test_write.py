@@ -1,0 +1,825 @@
+"""What is written as cc4s: the files that cc4s reads, and Datasets that come back as they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests import cc4sfiles as cf
+from tests.commands import done, failed
+from tests.opening import load, opened
+from tests.paths import DATA as ALL_DATA
+from tests.processes import run_script
+from tests.servers import S3Store
+from tests.tensfiles import version_0_9
+from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
+
+DATA = ALL_DATA / "cc4s"
+
+fixtures_are_not_reset = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80
+)
+
+
+def vertex(**attrs: Any) -> xr.Dataset:
+    values = cf.numbers((6, 4, 4), is_complex=True)
+    dims = ("AuxiliaryField", "State", "State_2")
+    return xr.Dataset({"CoulombVertex": (dims, values, {"unit": 0.5, **attrs})})
+
+
+def integrals() -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "hh": (("State", "State_2"), cf.numbers((2, 2)), {"unit": 1.0}),
+            "ph": (("State_3", "State"), cf.numbers((3, 2)), {"unit": 2.0, "halfGrid": 0}),
+            "x": (("G",), cf.numbers((5,), is_complex=True), {"unit": 1.0}),
+        },
+        attrs={"title": "a set"},
+    )
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in directory.iterdir()}
+
+
+class TestFiles:
+    @pytest.mark.parametrize("chunks", [None, {}, {"State": 1}])
+    def test_the_yaml_has_the_keys_that_cc4s_reads(self, tmp_path: Path, chunks: Any) -> None:
+        dataset = vertex(halfGrid=1)
+        to_cc4s(
+            dataset if chunks is None else dataset.chunk(chunks), tmp_path / "CoulombVertex.yaml"
+        )
+        assert sorted(files_of(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
+        text, comment = (tmp_path / "CoulombVertex.yaml").read_text().split("# ")
+        assert comment.startswith("CRC-32C of elements: ")
+        assert text == (
+            "version: 100\ntype: Tensor\nscalarType: Complex64\ndimensions:\n"
+            "  - length: 6\n    type: AuxiliaryField\n  - length: 4\n    type: State\n"
+            "  - length: 4\n    type: State\nelements:\n  type: IeeeBinaryFile\nunit: 0.5\n"
+            "metaData:\n  halfGrid: 1\n"
+        )
+        elements = (tmp_path / "CoulombVertex.elements").read_bytes()
+        assert elements == cf.binary(dataset.CoulombVertex.values)
+
+    def test_a_set_has_a_file_for_each_component(self, tmp_path: Path) -> None:
+        to_cc4s(integrals(), tmp_path / "Any.yaml")
+        files = files_of(tmp_path)
+        for name, variable in integrals().items():
+            content = files.pop(f"Any.components.{name}.elements")
+            assert content == cf.binary(variable.values)
+        assert list(files) == ["Any.yaml"]
+        (yaml,) = files.values()
+        assert yaml.startswith(b"type: TensorSet\ncomponents:\n  hh:\n    version: 100\n")
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "vasp/CoulombVertex",
+            "vasp/EigenEnergies",
+            "vasp/GridVectors",
+            "vasp/CoulombVertexSingularVectors",
+            "cc4s_output/GroundStateDensity",
+            "cc4s_output/Amplitudes1",
+            "misc/scalar",
+            "misc/prefixed_lih_CoulombVertex",
+            "set/CoulombIntegrals",
+            "blocks/Blocks",
+        ],
+    )
+    def test_genuine_files_are_written_as_they_are(self, tmp_path: Path, name: str) -> None:
+        source = DATA / f"{name}.yaml"
+        target = tmp_path / Path(f"{name}.yaml").name
+        to_cc4s(opened(source), target)
+        xr.testing.assert_identical(load(target), load(source))
+        assert "xr_tensorfmt" not in target.read_text()
+        # The energies of this file, which are not those of its elements, are kept.
+        fields = ["metaData.energies"] if name == "vasp/EigenEnergies" else []
+        assert [finding.field for finding in validate(target)] == fields
+
+    def test_the_suffix_names_the_format(self, tmp_path: Path) -> None:
+        to_file(vertex(), tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), vertex())
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+odd_strings = st.sampled_from(
+    ["&a", "x &y", "*a", "a: b", "- x", "no", "1E5", "~", "null", "#", "a #b", "'", '"', "\\", "\n",
+     "a\n &b", " ", "%x", "\x85", "\u2028", "\0", "\x7f", "!!text", "{", "<<", "=", "\t", "&a *b"]
+)  # fmt: skip
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | finite | strings | odd_strings,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(strings | odd_strings, inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+attributes = st.dictionaries(
+    (strings | odd_strings).filter(lambda name: name != "unit"),
+    json_values
+    | st.sampled_from(
+        [np.arange(3), np.float32(0.1), np.int8(3), np.bool_(True), 1 - 2j, np.nan, np.inf, 10**100]
+    ),
+    max_size=3,
+)
+file_names = strings.filter(
+    lambda name: name not in ("", ".", "..") and not set(name) & set('/\\:\0"')
+)
+dim_names = st.sampled_from(["State", "State_2", "State_3", "dim_0", "dim_1", "A", "x_1"])
+
+
+@st.composite
+def datasets(draw: st.DrawFn) -> xr.Dataset:
+    sizes = {
+        dim: draw(st.integers(0, 4))
+        for dim in draw(st.lists(dim_names | strings.filter(bool), max_size=4, unique=True))
+    }
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    names = draw(st.lists(file_names, min_size=1, max_size=3, unique=True))
+    dataset = xr.Dataset(attrs=draw(attributes))
+    for name in [name for name in names if name not in sizes] or ["CoulombVertex"]:
+        dims = draw(st.permutations(list(sizes)))[: draw(st.integers(0, 4))]
+        shape = [sizes[dim] for dim in dims]
+        values = rng.normal(size=shape)
+        if draw(st.booleans()):
+            values = values + 1j * rng.normal(size=shape)
+        values = da.from_array(values, chunks=2) if draw(st.booleans()) else values
+        attrs = {**draw(attributes), "unit": draw(finite)}
+        dataset[name] = xr.Variable(dims, values, attrs)
+    for dim, size in dataset.sizes.items():
+        kind = draw(st.sampled_from(["none", "index", "Spin", "float", "negative"]))
+        label = np.arange(size) % 2 - (kind == "negative")
+        if kind == "index":
+            dataset = dataset.assign_coords({dim: label})
+        elif (
+            kind != "none" and f"{dim}_Spin" not in dataset.variables and f"{dim}_Spin" not in sizes
+        ):
+            dtype = float if kind == "float" else int
+            attrs = {"values": [[0, 1], [2, 3]]} if draw(st.booleans()) else {}
+            dataset = dataset.assign_coords({f"{dim}_Spin": (dim, label.astype(dtype), attrs)})
+    return dataset
+
+
+class TestRoundTrips:
+    @fixtures_are_not_reset
+    @given(dataset=datasets())
+    def test_whatever_is_written_opens_as_it_was(self, tmp_path: Path, dataset: Any) -> None:
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        to_cc4s(dataset, tmp_path / "Any.yaml")
+        xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset.compute())
+        assert validate(tmp_path / "Any.yaml") == []
+
+    @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,) * 31])
+    @pytest.mark.parametrize("dtype", [float, complex])
+    def test_every_rank(self, tmp_path: Path, shape: tuple[int, ...], dtype: type) -> None:
+        dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
+        dataset = xr.Dataset({"a": (dims, np.ones(shape, dtype), {"unit": 1.0})})
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
+        assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
+
+    def test_a_set_of_one_component_stays_a_set(self, tmp_path: Path) -> None:
+        to_cc4s(integrals(), tmp_path / "a.yaml")
+        to_cc4s(opened(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
+        assert (tmp_path / "b.components.ph.elements").exists()
+        xr.testing.assert_identical(load(tmp_path / "b.yaml"), integrals()[["ph"]])
+
+    def test_without_a_unit_it_is_one(self, tmp_path: Path) -> None:
+        to_cc4s(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
+        found = load(tmp_path / "a.yaml").a
+        assert "unit: 1.0\n" in (tmp_path / "a.yaml").read_text()
+        assert found.attrs == {}
+
+    def test_names_that_are_not_those_of_the_file_are_embedded(self, tmp_path: Path) -> None:
+        dataset = vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
+        to_cc4s(dataset, tmp_path / "Any.yaml")
+        xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset)
+
+    def test_what_looks_like_yaml_stays_a_str(self, tmp_path: Path) -> None:
+        attrs = {"a": "x &y and *y", "b &c": "*d", "e": "no", "f": "1E5", "g": {"&h": ["*i"]}}
+        dataset = vertex(**attrs).assign_attrs(title="&a *a")
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
+
+    def test_arrays_among_the_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
+        dataset = vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        found = load(tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(found, dataset)
+        assert type(found.CoulombVertex.attrs["halfGrid"]) is np.int64
+        text = (tmp_path / "CoulombVertex.yaml").read_text()
+        assert "  Gi:\n    - 0.5\n    - 0.0\n    - 1.0\n  halfGrid: 1\n" in text
+
+    def test_names_that_look_like_anchors_are_quoted(self, tmp_path: Path) -> None:
+        dataset = vertex().rename(State="p &q", State_2="p *q").rename(CoulombVertex="&v *v")
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["2026-11-22", "3D", "50%", "6.4.2", "1/bohr", "+1/2", "-x", ".5", "null", "~", "No", "",
+         "a: b", "# a", "a b", "1", "0x1", "1e5", "\N{GREEK SMALL LETTER ALPHA}", "a\nb"],
+    )  # fmt: skip
+    def test_strings_that_cc4s_takes_for_something_else_are_quoted(
+        self, tmp_path: Path, text: str
+    ) -> None:
+        labels = {"values": [text, [text]]}
+        dataset = vertex(note=text, inner={text: [text]}).assign_coords(
+            State_Spin=("State", [0, 1, 0, 1], labels),
+            State_2_Spin=("State_2", [0, 1, 0, 1], labels),
+        )
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        quoted = f"{json.dumps(text, ensure_ascii=False)}\n"
+        yaml = (tmp_path / "CoulombVertex.yaml").read_text()
+        assert f"  note: {quoted}  inner:\n    {quoted[:-1]}:\n      - {quoted}" in yaml
+        assert "xr_tensorfmt" not in yaml
+        assert f"    - {quoted}    - - {quoted}" in (tmp_path / "State.yaml").read_text()
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
+
+    @pytest.mark.parametrize("value", [None, [1, None], {"a": None}, 1j, np.nan, [np.inf], 1 << 70])
+    def test_what_cc4s_cannot_parse_is_embedded_alone(self, tmp_path: Path, value: Any) -> None:
+        dataset = vertex(odd=value, halfGrid=1)
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
+        assert head.endswith("metaData:\n  halfGrid: 1\n")
+        found = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs
+        np.testing.assert_equal(found, dataset.CoulombVertex.attrs)
+
+    @pytest.mark.parametrize("value", [True, False, np.True_])
+    def test_booleans_are_numbers_to_cc4s(self, tmp_path: Path, value: Any) -> None:
+        to_cc4s(vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
+        yaml = (tmp_path / "CoulombVertex.yaml").read_text()
+        assert f"metaData:\n  halfGrid: {int(value)}\n" in yaml
+        found = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs["halfGrid"]
+        assert found is value or (found == value and type(found) is type(value))
+
+    def test_properties_that_are_numbers_beside_truths_are_embedded(self, tmp_path: Path) -> None:
+        dataset = vertex().assign_coords(x=("State", [0, 1, 0, 1]))
+        for values in ([True, 2], [None, 1], 3, "ab", {0: 1, 1: 2}):
+            labels = {f"{dim}_Spin": (dim, [0, 1, 0, 1], {"values": values})
+                      for dim in ("State", "State_2")}  # fmt: skip
+            labelled = dataset.assign_coords(labels)
+            if isinstance(values, dict):
+                with pytest.raises(ValueError, match="Spin"):
+                    to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+                continue
+            to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+            assert not (tmp_path / "State.yaml").exists()
+            xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), labelled)
+
+
+class TestTypes:
+    TYPES = "  - length: 6\n    type: AuxiliaryField\n" + "  - length: 4\n    type: State\n" * 2
+
+    @pytest.mark.parametrize("by", ["rename", "dims", "isel", "chunk"])
+    def test_renamed_dimensions_keep_their_types(self, tmp_path: Path, by: str) -> None:
+        path, target = tmp_path / "CoulombVertex.yaml", tmp_path / "b" / "CoulombVertex.yaml"
+        (tmp_path / "State.yaml").write_text(cf.properties("State", {"Spin": [0, 1, 0, 1]}))
+        target.parent.mkdir()
+        to_cc4s(vertex(), path)
+        names = dict(zip(("AuxiliaryField", "State", "State_2"), "Fqr", strict=True))
+        dataset = opened(path, dims=tuple("Fqr")) if by == "dims" else opened(path).rename(names)
+        if by == "isel":
+            dataset = dataset.isel(q=slice(None), r=slice(None), F=slice(None))
+        dataset = dataset.chunk() if by == "chunk" else dataset
+        to_cc4s(dataset, target)
+        assert self.TYPES in target.read_text()
+        spins = load(target).State_Spin
+        assert spins.dims == ("q",)
+        assert load(target).State_2_Spin.dims == ("r",)
+        assert (target.parent / "State.yaml").exists()
+        xr.testing.assert_identical(load(target), dataset.compute())
+        renamed = load(target, dims=("x", "r", "q"))
+        assert (renamed.State_Spin.dims, renamed.State_2_Spin.dims) == (("r",), ("q",))
+
+    def test_types_of_other_programs_are_written_back(self, tmp_path: Path) -> None:
+        types = ["Field", "Orbital", "Orbital"]
+        path = cf.save(tmp_path, "CoulombVertex", cf.numbers((3, 2, 2)), types)
+        dataset = load(path).rename(Orbital="p")
+        to_cc4s(dataset, path)
+        assert path.read_text().count("type: Orbital\n") == 2
+        xr.testing.assert_identical(load(path), dataset)
+
+    @pytest.mark.parametrize(
+        ("name", "dims", "fix"),
+        [
+            ("CoulombVertex", ("F", "q", "r"), r"'AuxiliaryField', 'State', 'State_2'"),
+            ("lih_CoulombVertex", ("State", "State_2", "AuxiliaryField"), "call transpose"),
+            ("EigenEnergies", ("i",), r"to \('State',\)"),
+            ("Amplitudes", ("a", "b", "i", "j"), "'State_3', 'State_4'"),
+        ],
+    )
+    def test_unknown_types_of_known_objects_are_an_error(
+        self, tmp_path: Path, name: str, dims: tuple[str, ...], fix: str
+    ) -> None:
+        data = xr.DataArray(np.ones((2,) * len(dims)), dims=dims, name="v")
+        with pytest.raises(ValueError, match=rf"cc4s knows .* with the types.*{fix}"):
+            to_cc4s(data, tmp_path / f"{name}.yaml")
+        assert not files_of(tmp_path)
+        to_cc4s(data, tmp_path / "Mine.yaml")
+        xr.testing.assert_equal(load(tmp_path / "Mine.yaml").v, data)
+
+    def test_a_vertex_that_was_renamed_and_transposed_is_an_error(self, tmp_path: Path) -> None:
+        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        dataset = opened(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
+        with pytest.raises(ValueError, match="call transpose or rename"):
+            to_cc4s(dataset.rename(State="q"), tmp_path / "b_CoulombVertex.yaml")
+
+
+class TestEnergies:
+    @pytest.mark.parametrize("chunks", [None, {}])
+    @pytest.mark.parametrize("form", [list, np.array])
+    def test_a_selection_has_its_own_energies(self, tmp_path: Path, chunks: Any, form: Any) -> None:
+        values = np.array([-2.0, -1.0, 1.0, 3.0, 4.0])
+        attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": form(values)}
+        dataset = xr.Dataset({"EigenEnergies": ("State", values, attrs)}).isel(State=slice(1, 4))
+        to_cc4s(dataset if chunks is None else dataset.chunk(), tmp_path / "EigenEnergies.yaml")
+        found = load(tmp_path / "EigenEnergies.yaml").EigenEnergies
+        assert found.attrs["energies"] == values[1:4].tolist()
+        yaml = (tmp_path / "EigenEnergies.yaml").read_text()
+        assert "  energies:\n    - -1.0\n    - 1.0\n    - 3.0\n" in yaml
+        assert "xr_tensorfmt" not in yaml
+        assert validate(tmp_path / "EigenEnergies.yaml") == []
+
+    @pytest.mark.parametrize("chunks", [None, {}])
+    def test_changed_values_change_the_energies(self, tmp_path: Path, chunks: Any) -> None:
+        values = np.array([-2.0, -1.0, 1.0])
+        attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": values.tolist()}
+        path = tmp_path / "EigenEnergies.yaml"
+        to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
+        with xr.set_options(keep_attrs=True):
+            shifted = opened(path, chunks=chunks) + 0.25
+        to_cc4s(shifted, tmp_path / "b_EigenEnergies.yaml")
+        found = load(tmp_path / "b_EigenEnergies.yaml").EigenEnergies
+        assert found.attrs["energies"] == [-1.75, -0.75, 1.25]
+        # Reversed: neither the length nor the set of values has changed.
+        to_cc4s(opened(path, chunks=chunks).isel(State=slice(None, None, -1)), path)
+        assert load(path).EigenEnergies.attrs["energies"] == [1.0, -1.0, -2.0]
+
+    def test_rounded_energies_are_kept(self, tmp_path: Path) -> None:
+        values = np.array([-2.00000001, 1 / 3])
+        attrs = {"unit": 1.0, "energies": [-2.0, 0.33333333]}
+        path = tmp_path / "EigenEnergies.yaml"
+        to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
+        assert load(path).EigenEnergies.attrs == attrs
+        assert validate(path) == []
+
+
+class TestOrphans:
+    amplitudes = xr.Dataset({"ph": (("State", "State_2"), np.ones((3, 2)))})
+
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_elements_that_no_yaml_describes_any_longer_are_removed(
+        self, tmp_path: Path, compute: bool
+    ) -> None:
+        path = tmp_path / "Amplitudes.yaml"
+        others = {"Amplitudes2.elements", "Amplitudes.components.other.elements"}
+        for name in others:
+            (tmp_path / name).touch()
+        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        to_cc4s(amplitudes, path)
+        assert len(files_of(tmp_path)) == 5
+        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), path, compute=compute)
+        if written is not None:
+            assert len(files_of(tmp_path)) == 5
+            written.compute()
+        assert set(files_of(tmp_path)) == {"Amplitudes.yaml", "Amplitudes.elements", *others}
+        np.testing.assert_array_equal(load(path).Amplitudes, amplitudes.ph)
+        to_cc4s(amplitudes, path)
+        assert "Amplitudes.elements" not in files_of(tmp_path)
+        to_cc4s(opened(path)[["hh"]], path)
+        assert "Amplitudes.components.ph.elements" not in files_of(tmp_path)
+        np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
+
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_orphaned_elements_are_removed_from_a_store(
+        self, memory: MemoryFileSystem, compute: bool
+    ) -> None:
+        url = "memory://orphans/Amplitudes.yaml"
+        amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
+        to_cc4s(amplitudes, url)
+        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), url, compute=compute)
+        if written is not None:
+            assert len(memory.ls("/orphans", detail=False)) == 3
+            written.compute()
+        names = {os.path.basename(path) for path in memory.ls("/orphans", detail=False)}
+        assert names == {"Amplitudes.yaml", "Amplitudes.elements"}
+        np.testing.assert_array_equal(load(url).Amplitudes, amplitudes.ph)
+
+    def test_orphaned_objects_that_cannot_be_removed_are_listed(self, s3: S3Store) -> None:
+        s3.put("keep", b"")
+        url = "s3://bucket/orphans/Amplitudes.yaml"
+        to_cc4s(self.amplitudes.assign(hh=("State_2", np.ones(2))), url, storage_options=s3.options)
+        s3.refused = lambda environ: environ["REQUEST_METHOD"] == "DELETE"
+        try:
+            with pytest.warns(TensorFormatWarning, match=r"components\.hh\.elements.*remove them"):
+                to_cc4s(self.amplitudes, url, storage_options=s3.options)
+        finally:
+            s3.refused = lambda environ: False
+        xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
+
+    def test_elements_stay_if_the_write_fails(self, tmp_path: Path) -> None:
+        path = tmp_path / "Amplitudes.yaml"
+        to_cc4s(self.amplitudes, path)
+        before = files_of(tmp_path)
+
+        def fail(block: np.ndarray) -> np.ndarray:
+            raise ArithmeticError("always")
+
+        values = da.ones(5, chunks=1).map_blocks(fail, dtype=float)
+        with pytest.raises(ArithmeticError):
+            to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
+        assert files_of(tmp_path) == before
+
+    def test_a_component_cannot_name_a_file_elsewhere(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "Amplitudes.yaml"
+        path.parent.mkdir()
+        (tmp_path / "Amplitudes.components.x").mkdir()
+        (tmp_path / "x.elements").touch()
+        path.write_text('type: TensorSet\ncomponents:\n  "x/../../x": {}\n')
+        (path.parent / "Amplitudes.components.x").mkdir()
+        to_cc4s(self.amplitudes, path)
+        assert (tmp_path / "x.elements").exists()
+
+
+class TestProperties:
+    def labelled(self, **attrs: Any) -> xr.Dataset:
+        spin = np.array([0, 1, 0, 1])
+        return vertex().assign_coords(
+            State_Spin=("State", spin, attrs), State_2_Spin=("State_2", spin, attrs)
+        )
+
+    @pytest.mark.parametrize("attrs", [{}, {"values": [0.5, -0.5]}, {"values": [[0, 0], [1, 2]]}])
+    def test_they_become_a_file_of_their_type(self, tmp_path: Path, attrs: Any) -> None:
+        to_cc4s(self.labelled(**attrs), tmp_path / "CoulombVertex.yaml")
+        assert "xr_tensorfmt" not in (tmp_path / "CoulombVertex.yaml").read_text()
+        text = (tmp_path / "State.yaml").read_text()
+        assert text.startswith("version: 100\ndimensionType: State\nproperties:\n  Spin:\n")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), self.labelled(**attrs))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda ds: ds.drop_vars("State_2_Spin"),
+            lambda ds: ds.assign_coords(State_2_Spin=1 - ds.State_2_Spin),
+            lambda ds: ds.assign_coords(
+                State_Spin=ds.State_Spin - 1, State_2_Spin=ds.State_2_Spin - 1
+            ),
+            lambda ds: ds.assign_coords(
+                State_Spin=ds.State_Spin + 0.5, State_2_Spin=ds.State_2_Spin + 0.5
+            ),
+            lambda ds: ds.assign_coords(State_Spin=ds.State_Spin.assign_attrs(values=["up"])),
+            lambda ds: ds.assign_coords(State_Spin=ds.State_Spin.assign_attrs(note="x")),
+            lambda ds: ds.assign_coords(State=[1, 2, 3, 4], time=3),
+        ],
+    )
+    def test_those_that_cannot_be_are_embedded(self, tmp_path: Path, change: Any) -> None:
+        dataset = change(self.labelled())
+        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        assert "xr_tensorfmt" in (tmp_path / "CoulombVertex.yaml").read_text()
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
+
+    def test_a_file_that_says_the_same_is_kept(self, tmp_path: Path) -> None:
+        content = cf.properties("State", {"Spin": [0, 1, 0, 1]}, {"Spin": "[0, 1]"}) + "# mine\n"
+        (tmp_path / "State.yaml").write_text(content)
+        to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
+        assert (tmp_path / "State.yaml").read_text() == content
+
+    @pytest.mark.parametrize("mode", ["w", "x"])
+    @pytest.mark.parametrize("spins", [[0, 1, 0, 0], [0, 1]])
+    def test_a_file_that_says_something_else_is_not_replaced(
+        self, tmp_path: Path, spins: list[int], mode: Any
+    ) -> None:
+        content = cf.properties("State", {"Spin": spins})
+        (tmp_path / "State.yaml").write_text(content)
+        with pytest.raises(
+            ValueError, match=r"State\.yaml in the same directory has other values of Spin, w"
+        ):
+            to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
+        assert files_of(tmp_path) == {"State.yaml": content.encode()}
+
+    @pytest.mark.parametrize("content", ["]", "", "\0"])
+    def test_a_damaged_file_is_replaced(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "State.yaml").write_text(content)
+        with pytest.raises(FileExistsError, match=r"State\.yaml exists already"):
+            to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
+        assert files_of(tmp_path) == {"State.yaml": content.encode()}
+        to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), self.labelled())
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("dataset", "message"),
+        [
+            (vertex(unit="eV"), "'unit' of 'CoulombVertex' is 'eV'.*make it a number, or rename"),
+            (vertex(unit=np.nan), "'unit' of 'CoulombVertex' is nan"),
+            (vertex(unit=True), "'unit' of 'CoulombVertex' is True"),
+            (xr.Dataset(), "there is no variable to write"),
+            (vertex().assign({"a/b": 1.0}), "'a/b' cannot be a part of the name of a file"),
+            (vertex().assign({"": 1.0}), "'' cannot be a part of the name of a file"),
+            (xr.Dataset({f"v{n}": 1.0 for n in range(1025)}), "at most 1024 components, not 1025"),
+            (vertex(f=open), "contains a builtin"),
+            (xr.Dataset({"a": ("x", np.arange(3))}), "int64"),
+            (xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "float32.*encoding="),
+            (xr.Dataset({"a": ("x", ["a", "b"])}), "str32"),
+            (xr.Dataset({"a": (list(map(str, range(32))), np.ones((1,) * 32))}), "at most 31"),
+        ],
+    )
+    def test_what_the_format_cannot_hold(
+        self, tmp_path: Path, dataset: xr.Dataset, message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            to_cc4s(dataset, tmp_path / "a.yaml")
+        assert not files_of(tmp_path)
+
+    @pytest.mark.parametrize("name", ["a.yml", "a", ".yaml", "a.elements"])
+    def test_files_of_other_names(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(ValueError, match=r"give a name that ends with \.yaml"):
+            to_cc4s(vertex(), tmp_path / name)
+        assert not files_of(tmp_path)
+
+    def test_stored_elements_of_blocks(self, tmp_path: Path) -> None:
+        stored = opened(DATA / "blocks" / "Blocks.yaml", sparse="stored")
+        with pytest.raises(ValueError, match="open it with sparse='dense' to write all of it"):
+            to_cc4s(stored, tmp_path / "a.yaml")
+        assert not files_of(tmp_path)
+
+    @pytest.mark.parametrize("values", [np.arange(3), np.ones(3, "f4"), np.ones(3, "c8")])
+    def test_other_dtypes_are_converted_where_that_is_wanted(
+        self, tmp_path: Path, values: np.ndarray
+    ) -> None:
+        dtype = "complex128" if values.dtype.kind == "c" else "float64"
+        dataset = xr.Dataset({"a": ("x", values)})
+        to_cc4s(dataset, tmp_path / "a.yaml", encoding={"a": {"dtype": dtype}})
+        found = load(tmp_path / "a.yaml").a
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, values)
+
+
+class TestFilesThatExist:
+    @pytest.mark.parametrize("name", ["a.elements", "a.yaml"])
+    def test_mode_x_refuses_each_of_them(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_bytes(b"mine")
+        with pytest.raises(FileExistsError, match=f"{name} exists already"):
+            to_cc4s(vertex(), tmp_path / "a.yaml", mode="x")
+        assert files_of(tmp_path) == {name: b"mine"}
+
+    def test_longer_elements_are_truncated(self, tmp_path: Path) -> None:
+        (tmp_path / "CoulombVertex.elements").write_bytes(bytes(10_000))
+        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        assert (tmp_path / "CoulombVertex.elements").stat().st_size == 6 * 4 * 4 * 16
+        assert validate(tmp_path / "CoulombVertex.yaml") == []
+
+    @pytest.mark.parametrize("chunks", [None, {}])
+    @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
+    def test_the_files_that_a_dataset_is_read_from(
+        self, tmp_path: Path, chunks: Any, dataset: xr.Dataset
+    ) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_cc4s(dataset, path)
+        with xr.set_options(keep_attrs=True):
+            to_cc4s(opened(path, chunks=chunks) * 2, path)
+            xr.testing.assert_identical(load(path), dataset * 2)
+        turned = opened(path, chunks=chunks).isel(State=slice(None, None, -1))
+        expected = turned.compute()
+        to_cc4s(turned, path)
+        xr.testing.assert_identical(load(path), expected)
+
+    @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
+    def test_a_failure_in_the_middle_leaves_all_as_it_was(
+        self, tmp_path: Path, dataset: xr.Dataset
+    ) -> None:
+        dataset = dataset.assign_coords(State_Spin=("State", np.arange(dataset.sizes["State"])))
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        before = files_of(tmp_path)
+
+        def fail(block: np.ndarray, block_info: Any = None) -> np.ndarray:
+            if block_info[0]["chunk-location"][-1] > 0:
+                raise ArithmeticError("the second")
+            return block
+
+        (*_, last) = dataset.data_vars
+        values = da.from_array(dataset[last].values, chunks=1).map_blocks(fail, dtype=complex)
+        broken = dataset.assign({last: (dataset[last].dims, values)})
+        broken = (broken * 3).assign_coords(State_Spin=dataset.State_Spin + 5)
+        with pytest.raises(ArithmeticError) as caught:
+            to_cc4s(broken, tmp_path / "a.yaml")
+        assert "the target is unchanged" in caught.value.__notes__[0]
+        assert files_of(tmp_path) == before
+
+    def test_a_directory_in_the_place_of_the_elements(self, tmp_path: Path) -> None:
+        (tmp_path / "a.elements").mkdir()
+        with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
+            to_cc4s(vertex(), tmp_path / "a.yaml")
+        assert [each.name for each in tmp_path.iterdir()] == ["a.elements"]
+
+    def test_symbolic_links_are_followed(self, tmp_path: Path) -> None:
+        (tmp_path / "real").write_bytes(b"old")
+        os.symlink("real", tmp_path / "CoulombVertex.elements")
+        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        assert (tmp_path / "CoulombVertex.elements").is_symlink()
+        assert (tmp_path / "real").stat().st_size == 6 * 4 * 4 * 16
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), vertex())
+
+
+class TestLater:
+    def test_nothing_is_written_before_it_is_computed(self, tmp_path: Path) -> None:
+        task = to_cc4s(integrals().chunk(), tmp_path / "a.yaml", compute=False)
+        assert not files_of(tmp_path)
+        task.compute()
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), integrals())
+        assert len(files_of(tmp_path)) == 4
+
+    @pytest.mark.cluster
+    def test_workers_of_a_cluster_write_the_elements(self, tmp_path: Path) -> None:
+        script = """
+import dask.array as da
+import numpy as np
+import xarray as xr
+from distributed import Client, LocalCluster
+from xr_tensorfmt import to_cc4s
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
+                      memory_limit="1GiB", silence_logs=50) as cluster, Client(cluster) as client:
+        values = np.arange(40.0 * 30).reshape(40, 30)
+        chunks = da.from_array(values, chunks=(10, 10))
+        ds = xr.Dataset({"a": (("x", "y"), chunks), "b": (("x",), chunks[:, 0] * 1j)})
+        to_cc4s(ds, "now.yaml")
+        client.compute(to_cc4s(ds, "later.yaml", compute=False)).result()
+        to_cc4s(ds[["a"]][{"x": slice(10, 20)}] * -1, "later.yaml", region={"x": slice(10, 20)})
+        now, later = (xr.open_dataset(name).load() for name in ("now.yaml", "later.yaml"))
+        later.a[10:20] *= -1
+        print(now.identical(later), bool((now.a == values).all()))
+"""
+        assert run_script(script, directory=tmp_path).split() == ["True", "True"]
+        names = {each.name for each in tmp_path.iterdir()} - {"script.py"}
+        assert len(names) == 6
+
+
+class TestRegions:
+    def test_a_part_of_one_component_is_written_in_place(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.yaml"
+        to_cc4s(integrals(), path)
+        before = files_of(tmp_path)
+        part = xr.Dataset({"ph": (("State_3", "State"), [[7.0, 8.0]])})
+        to_cc4s(part, path, region={"State_3": slice(1, 2)})
+        found = load(path)
+        np.testing.assert_array_equal(found.ph[1], [7, 8])
+        np.testing.assert_array_equal(found.ph[::2], integrals().ph[::2])
+        changed = {name for name, each in files_of(tmp_path).items() if each != before[name]}
+        assert changed == {"a.components.ph.elements", "a.yaml"}
+
+    def test_values_that_were_loaded_do_not_change(
+        self, tmp_path: Path, always_mapped: None
+    ) -> None:
+        dataset = xr.Dataset({"a": (("x", "y"), cf.numbers((64, 64)), {"unit": 1.0})})
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        loaded = load(tmp_path / "a.yaml")
+        to_cc4s(dataset * 0, tmp_path / "a.yaml", region={})
+        xr.testing.assert_identical(loaded, dataset)
+        assert not load(tmp_path / "a.yaml").a.any()
+
+    def test_values_yet_to_be_read_from_the_elements_are_refused(self, tmp_path: Path) -> None:
+        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        lazy = opened(tmp_path / "CoulombVertex.yaml")
+        with pytest.raises(ValueError, match="reads from"):
+            to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
+
+    @pytest.mark.parametrize("name", ["vasp/EigenEnergies", "blocks/Blocks"])
+    def test_texts_and_blocks_are_written_as_a_whole_only(self, tmp_path: Path, name: str) -> None:
+        folder = shutil.copytree((DATA / name).parent, tmp_path / "x")
+        path = folder / f"{Path(name).name}.yaml"
+        before = files_of(folder)
+        dataset = load(path).drop_vars(list(load(path).coords))
+        with pytest.raises(ValueError, match=r"cannot be written in part.*write the whole file"):
+            to_cc4s(dataset, path, region={})
+        assert files_of(folder) == before
+
+
+class TestStores:
+    def test_s3(self, s3: S3Store) -> None:
+        s3.put("w/x", b"")
+        options = {"storage_options": s3.options}
+        for dataset in (vertex().assign_coords(State_Spin=("State", [0, 1, 1, 1])), integrals()):
+            for chunks in ({}, None):
+                data = dataset if chunks is None else dataset.chunk(chunks)
+                to_cc4s(data, "s3://bucket/w/CoulombVertex.yaml", **options)
+                found = load("s3://bucket/w/CoulombVertex.yaml", **options)
+                xr.testing.assert_identical(found, dataset)
+
+    def test_mode_x_looks_at_each_object(self, memory: MemoryFileSystem) -> None:
+        memory.pipe_file("/b/a.elements", b"mine")
+        with pytest.raises(FileExistsError, match=r"a\.elements exists already"):
+            to_cc4s(vertex(), "memory://b/a.yaml", mode="x")
+        assert memory.find("/b") == ["/b/a.elements"]
+        assert memory.cat_file("/b/a.elements") == b"mine"
+
+    def test_properties_that_say_the_same_are_kept(self, memory: MemoryFileSystem) -> None:
+        labels = {"State_Spin": ("State", [0, 1, 1, 1]), "State_2_Spin": ("State_2", [0, 1, 1, 1])}
+        dataset = vertex().assign_coords(labels)
+        content = cf.properties("State", {"Spin": [0, 1, 1, 1]}).encode()
+        memory.pipe_file("/b/State.yaml", content)
+        to_cc4s(dataset, "memory://b/CoulombVertex.yaml", mode="x")
+        assert memory.cat_file("/b/State.yaml") == content
+        xr.testing.assert_identical(load("memory://b/CoulombVertex.yaml"), dataset)
+
+    @pytest.mark.parametrize("error", [TimeoutError, PermissionError, ValueError])
+    def test_properties_that_cannot_be_read_are_not_replaced(
+        self, memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    ) -> None:
+        memory.pipe_file("/b/State.yaml", b"others need this")
+        labels = {"State_Spin": ("State", [0, 1, 1, 1]), "State_2_Spin": ("State_2", [0, 1, 1, 1])}
+
+        def fail(*args: Any, **options: Any) -> bytes:
+            raise error("no answer")
+
+        dataset = vertex().assign_coords(labels)
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryFileSystem, "cat_file", fail)
+            with pytest.raises(OSError, match="no answer"):
+                to_cc4s(dataset, "memory://b/CoulombVertex.yaml")
+        assert memory.find("/b") == ["/b/State.yaml"]
+        assert memory.cat_file("/b/State.yaml") == b"others need this"
+
+    def test_a_failure_leaves_all_objects_as_they_were(self, memory: MemoryFileSystem) -> None:
+        to_cc4s(integrals(), "memory://b/a.yaml")
+        before = {name: memory.cat_file(name) for name in memory.find("/b")}
+
+        def fail(block: np.ndarray) -> np.ndarray:
+            raise ArithmeticError("always")
+
+        values = da.ones(5, chunks=1, dtype=complex).map_blocks(fail, dtype=complex)
+        with pytest.raises(ArithmeticError):
+            to_cc4s((integrals() * 3).assign(x=("G", values)), "memory://b/a.yaml")
+        assert {name: memory.cat_file(name) for name in memory.find("/b")} == before
+
+
+@pytest.mark.usefixtures("working_directory")
+class TestCommands:
+    def test_tens_becomes_yaml_and_back(self) -> None:
+        values = cf.numbers((4, 3, 2))
+        Path("v.tens").write_bytes(version_0_9(values))
+        done("convert", "v.tens", "Any.yaml")
+        assert Path("Any.elements").read_bytes() == cf.binary(values)
+        done("convert", "Any.yaml", "w.tens")
+        found = load("w.tens")
+        (variable,) = found.data_vars.values()
+        np.testing.assert_array_equal(variable.values, values)
+        xr.testing.assert_identical(found.drop_attrs(), load("Any.yaml").drop_attrs())
+
+    def test_info_describes_each_component(self) -> None:
+        told = json.loads(done("info", "--json", str(DATA / "set" / "CoulombIntegrals.yaml")))
+        assert "pphh" in json.dumps(told)
+        shown = done("info", str(DATA / "vasp" / "CoulombVertex.yaml"))
+        for word in ("cc4s", "AuxiliaryField", "State_2", "complex128", "halfGrid", "unit"):
+            assert word in shown
+
+    def test_validate_names_what_is_wrong(self) -> None:
+        shutil.copytree(DATA, "d")
+        assert "24 more bytes" in done("validate", "d/misc/longer.yaml")
+        result = failed("validate", "d/bad/missing_elements.yaml")
+        assert "d/bad/missing_elements.elements: it has the elements of" in result
+        assert result.endswith("and is missing; fetch it too\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "message"),
+    [
+        ("misc/longer", "warning", "24 more bytes"),
+        ("bad/short", "error", "40 bytes, expected 48"),
+        ("bad/text_short", "error", "3 values, expected 6"),
+        ("bad/text_word", "error", "a line of the elements"),
+        ("bad/negative", "error", "-3"),
+        ("bad/version", "error", "101"),
+        ("bad/alias_bomb", "error", "an anchor"),
+    ],
+)
+def test_validation_finds_what_is_wrong(name: str, severity: str, message: str) -> None:
+    (finding,) = validate(DATA / f"{name}.yaml", format="cc4s")
+    assert finding.severity == severity
+    assert message in finding.message or message in str(finding)
+
+
+def test_validation_finds_conditions_without_names(tmp_path: Path) -> None:
+    folder = shutil.copytree(DATA / "blocks", tmp_path / "blocks")
+    path = folder / "Blocks.yaml"
+    assert validate(path) == []
+    path.write_text(re.sub(r"- name: \w+\n +properties", "- properties", path.read_text()))
+    (finding,) = validate(path)
+    assert (finding.field, finding.severity) == ("nonZeroCondition.all.0.name", "error")
+    assert load(path).Blocks.shape == (4, 4)

@@ -1,0 +1,97 @@
+"""What is written loads in the released magnetron, equal to what went in."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.released_magnetron import magnetron_dtype, snapshot
+from tests.strategies import NARROW_DTYPES, NUMPY_DTYPES, bits
+from xr_tensorfmt import to_mag
+from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
+
+
+def raw_values(tensor, name: str) -> np.ndarray:
+    """The bits of a tensor of magnetron, which gives its values as Python numbers."""
+    values = np.array(tensor.tolist(), dtype=object).reshape(tuple(tensor.shape))
+    if name in NARROW_DTYPES:
+        narrow = np.array(values.tolist(), np.float32).astype(getattr(ml_dtypes, name))
+        return narrow.view(LITTLE_ENDIAN[name].stored)
+    return np.array(values.tolist(), dtype=name).reshape(values.shape)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
+    rng = np.random.default_rng(0)
+    stored = {name: bits(rng, (5, 7), LITTLE_ENDIAN[name].stored) for name in NARROW_DTYPES}
+    # NaN have many bits, of which magnetron hands out one.
+    for name, raw in stored.items():
+        number = np.isfinite(LITTLE_ENDIAN[name].decode(raw))
+        stored[name] = np.where(number, raw, 0).astype(raw.dtype)
+    dataset = xr.Dataset(
+        {name: (("x", "y"), LITTLE_ENDIAN[name].decode(stored[name])) for name in stored}
+    )
+    for name in NUMPY_DTYPES:
+        values = bits(rng, (5, 7), name)
+        stored[name] = np.where(values == values, values, 0).astype(name)
+        dataset[name] = ("x", "y"), stored[name]
+    encoding = {name: {"dtype": name} for name in NARROW_DTYPES}
+    to_mag(
+        dataset if chunk is None else dataset.chunk(x=chunk), tmp_path / "m.mag", encoding=encoding
+    )
+    tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
+    assert list(tensors) == list(dataset)
+    for name, raw in stored.items():
+        assert tensors[name].dtype == magnetron_dtype("boolean" if name == "bool" else name)
+        np.testing.assert_array_equal(raw_values(tensors[name], name), raw)
+
+
+def test_every_rank_loads_equal(tmp_path: Path) -> None:
+    arrays = {f"r{rank}": np.arange(2**rank, dtype="f4").reshape((2,) * rank) for rank in range(17)}
+    dataset = xr.Dataset(
+        {
+            name: ([f"{name}_dim_{axis}" for axis in range(each.ndim)], each)
+            for name, each in arrays.items()
+        }
+    )
+    to_mag(dataset, tmp_path / "r.mag")
+    tensors, _ = snapshot.deserialize(tmp_path / "r.mag")
+    for name, array in arrays.items():
+        assert tuple(tensors[name].shape) == array.shape
+        np.testing.assert_array_equal(np.array(tensors[name].tolist(), "f4"), array)
+
+
+def test_metadata_load_equal_and_embedded_metadata_do_not_disturb(tmp_path: Path) -> None:
+    attrs = {
+        "epoch": 12,
+        "loss": 0.1 + 0.2,
+        "huge": 2**200,
+        "inf": -math.inf,
+        "none": None,
+        "classes": ["cat", "\N{DOG FACE}"],
+        "config": {"hidden": 64, "rope": {"theta": 1e6}, "tied": True},
+    }
+    dataset = xr.Dataset(
+        {"w": (("row", "col"), np.eye(3, 2, dtype="f4"), {"unit": "m"})},
+        {"row": [1.5, 2.5, 3.5]},
+        attrs,
+    )
+    to_mag(dataset, tmp_path / "m.mag")
+    tensors, metadata = snapshot.deserialize(tmp_path / "m.mag")
+    assert metadata.pop("xr_tensorfmt")["version"] == 1
+    assert metadata == attrs
+    assert list(tensors) == ["w"]
+    np.testing.assert_array_equal(np.array(tensors["w"].tolist(), "f4"), np.eye(3, 2))
+
+
+def test_empty_tensors_beside_others_load(tmp_path: Path) -> None:
+    dataset = xr.Dataset({"e": (("x", "y"), np.zeros((0, 3), "i4")), "w": ("y", np.ones(3, "i4"))})
+    to_mag(dataset, tmp_path / "m.mag")
+    tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
+    assert tensors["w"].tolist() == [1, 1, 1]
+    assert "e" in tensors

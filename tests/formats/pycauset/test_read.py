@@ -1,0 +1,453 @@
+"""Every matrix of every generation opens as what it holds."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+
+from tests import pycausetfiles as pf
+from tests.opening import tensor_of
+from tests.paths import DATA
+from tests.pycausetblocks import block_matrix, two_blocks
+from xr_tensorfmt import TensorFormatWarning
+from xr_tensorfmt.formats.pycauset.typed_map import decode_map
+
+RNG = np.random.default_rng(7)
+
+
+def check(content: bytes, values: np.ndarray, **options: Any) -> xr.DataArray:
+    array = tensor_of(content, **options)
+    assert array.dims == {1: ("index",), 2: ("row", "col")}[values.ndim]
+    np.testing.assert_array_equal(array.values, values, strict=True)
+    return array
+
+
+def bits(*shape: int) -> np.ndarray:
+    return RNG.random(shape) < 0.5
+
+
+def upper(order: int, dtype: str) -> np.ndarray:
+    return np.triu(RNG.integers(1, 100, (order, order)), 1).astype(dtype)
+
+
+@pytest.mark.parametrize("documented", [False, True])
+@pytest.mark.parametrize("order", [1, 2, 3, 64, 67, 130])
+def test_v2_matrices(order: int, documented: bool) -> None:
+    def file(kind: str, dtype: str, payload: bytes, **fields: Any) -> bytes:
+        return pf.v2(
+            kind, dtype, order, order, payload or bytes(8), documented=documented, **fields
+        )
+
+    causal = np.triu(bits(order, order), 1)
+    check(file("CAUSAL", "BIT", pf.triangle(causal, dirty=True)), causal)
+    check(file("CAUSAL", "BIT", pf.triangle(causal), transposed=1), causal.T)
+    check(file("CAUSAL", "BIT", pf.triangle(causal), scalar=2.5), causal * 2.5)
+    for dtype, name in (("i4", "INT32"), ("f8", "FLOAT64")):
+        values = upper(order, dtype)
+        array = check(file("TRIANGULAR", name, pf.triangle(values)), values)
+        assert array.matrix_type == f"TRIANGULAR_{'INTEGER' if dtype == 'i4' else 'FLOAT'}"
+        check(file("DENSE", name, values.tobytes()), values)
+        check(file("DENSE", name, values.tobytes(), transposed=1, scalar=0.5), values.T * 0.5)
+    dense = bits(order, order)
+    check(file("DENSE", "BIT", pf.dense_bits(dense, 8, dirty=True)), dense)
+    complex_values = upper(order, "c16") * (1 + 2j)
+    check(file("DENSE", "COMPLEX_FLOAT64", complex_values.tobytes()), complex_values)
+    check(file("IDENTITY", "FLOAT64", b"", scalar=3.0), np.eye(order) * 3)
+
+
+def test_v2_of_two_lengths_keeps_the_stored_shape_of_a_transposed_matrix() -> None:
+    values = RNG.random((3, 5))
+    check(pf.v2("DENSE", "FLOAT64", 3, 5, values.tobytes()), values)
+    check(pf.v2("DENSE", "FLOAT64", 3, 5, values.tobytes(), transposed=1), values.T)
+
+
+@pytest.mark.parametrize("length", [0, 1, 65])
+def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
+    numbers, flags = RNG.random(length), bits(length)
+    for transposed in (0, 1):
+        shape = (1, length) if transposed else (length,)
+        fields = {"transposed": transposed}
+        check(
+            pf.v2("VECTOR", "FLOAT64", length, 1, numbers.tobytes(), **fields),
+            numbers.reshape(shape),
+        )
+        packed = pf.dense_bits(flags, 8, dirty=True)
+        check(pf.v2("VECTOR", "BIT", length, 1, packed, **fields), flags.reshape(shape))
+        facts = pf.metadata("VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
+        check(pf.r1(facts, numbers.tobytes()), numbers.reshape(shape))
+        unit = pf.metadata("UNIT_VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
+        if length:
+            check(pf.r1(unit | {"seed": length - 1}), np.eye(length)[-1].reshape(shape))
+
+
+def test_the_size_tells_what_type_2_means_in_v2() -> None:
+    values = upper(5, "i4")
+    dense = RNG.integers(0, 9, (5, 5)).astype("i4")
+    padded, packed = pf.triangle(values), pf.triangle(values, multiple=4)
+    for payload, expected in ((padded, values), (packed, values), (dense.tobytes(), dense)):
+        check(pf.v2("INTEGER", "INT32", 5, 5, payload), expected)
+
+
+def test_v1_pads_rows_of_bits_alone() -> None:
+    causal, integers = np.triu(bits(70, 70), 1), upper(5, "i4")
+    check(pf.v2("CAUSAL", "BIT", 70, 70, pf.triangle(causal), version=1), causal)
+    packed = pf.triangle(integers, multiple=4)
+    array = check(pf.v2("INTEGER", "INT32", 5, 5, packed, version=1, seed=9), integers)
+    assert array.attrs["seed"] == 9
+    assert array.encoding["tensorfmt"]["version"] == "v1"
+
+
+def counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
+    """An upper triangle of 1, 2, ... row by row."""
+    values = np.zeros((order, order), dtype)
+    stored = np.triu_indices(order, not diagonal)
+    values[stored] = np.arange(1, stored[0].size + 1)
+    return values
+
+
+@pytest.mark.parametrize("excess", [0, 64])
+@pytest.mark.parametrize("updates", [0, 1, 2])
+@pytest.mark.parametrize("diagonal", [False, True])
+@pytest.mark.parametrize("order", [0, 2, 3, 4, 7, 8, 9, 14, 15, 16, 17])
+def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
+    order: int, diagonal: bool, updates: int, excess: int
+) -> None:
+    # 64 bytes too many, as in 0.5.0, are as many as the diagonal of order 8 (float64), 15 and 16.
+    for dtype, kind, name in (
+        ("f8", "TRIANGULAR_FLOAT", "FLOAT64"),
+        ("i4", "TRIANGULAR_INTEGER", "INT32"),
+    ):
+        values = counted(order, dtype, diagonal=diagonal)
+        facts = pf.metadata(kind, name, order, order)
+        payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
+        content = pf.r1(facts, payload, length=len(payload) + excess)
+        for slot, generation in (("B", 2), ("A", 3))[:updates]:
+            content = pf.updated(content, facts, slot, generation)
+        array = check(content, values)
+        stored = array.encoding["tensorfmt"]["has_diagonal"]
+        assert stored == int(diagonal and order > 0)
+
+
+@pytest.mark.parametrize("excess", [0, 64])
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_the_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
+    # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
+    facts = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
+    payload = np.array([[value]])
+    array = check(pf.r1(facts, payload.tobytes(), length=8 + excess), payload)
+    assert array.encoding["tensorfmt"]["has_diagonal"] == int(value != 0)
+    check(pf.r1(facts), np.zeros((1, 1)))
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_triangles_of_the_release_that_counts_64_bytes_too_many(diagonal: bool) -> None:
+    name = f"triangle-8{'-diagonal' * diagonal}-050.pycauset"
+    values = counted(8, "f8", diagonal=diagonal)
+    check(DATA / name, values)
+
+
+UPPER = np.triu(RNG.integers(0, 3, (9, 9)).astype("f8"))
+WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
+    "CAUSAL": ("BIT", pf.triangle(np.triu(UPPER > 0, 1)), np.triu(UPPER > 0, 1)),
+    "TRIANGULAR_FLOAT": ("FLOAT64", pf.triangle(np.triu(UPPER, 1)), np.triu(UPPER, 1)),
+    "TRIANGULAR_INTEGER": ("INT32", pf.triangle(np.triu(UPPER, 1).astype("i4")), np.triu(UPPER, 1)),
+    "SYMMETRIC": ("FLOAT64", pf.triangle(UPPER, diagonal=True), UPPER + np.triu(UPPER, 1).T),
+    "ANTISYMMETRIC": (
+        "FLOAT64",
+        pf.triangle(np.triu(UPPER, 1), diagonal=True),
+        np.triu(UPPER, 1) - np.triu(UPPER, 1).T,
+    ),
+    "DIAGONAL": ("FLOAT64", np.arange(9.0).tobytes(), np.diag(np.arange(9.0))),
+    "IDENTITY": ("FLOAT64", b"", np.eye(9)),
+    "UNIT_VECTOR": ("FLOAT64", b"", np.eye(9)[0]),
+    "DENSE_FLOAT": ("FLOAT64", UPPER.tobytes(), UPPER),
+}
+
+
+@pytest.mark.parametrize("conjugated", [False, True])
+@pytest.mark.parametrize(
+    "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]
+)
+@pytest.mark.parametrize("kind", WITH_ZEROS)
+def test_zeros_are_positive_whatever_the_scalar(
+    kind: str, scalar: complex, conjugated: bool
+) -> None:
+    data_type, payload, values = WITH_ZEROS[kind]
+    parts = {"real": scalar.real, "imag": float(scalar.imag)}
+    columns = 9 if values.ndim == 2 else 1
+    facts = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
+    content, zero = pf.r1(facts, payload), values == 0
+    points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
+    array = tensor_of(content)
+    picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
+    for zeros in (array.values[zero], picked.values):
+        assert zeros.size
+        assert not zeros.any()
+        assert not (np.signbit(zeros.real) | np.signbit(zeros.imag)).any()
+    with np.errstate(invalid="ignore"):
+        expected = (values * scalar)[~zero]
+    expected = np.conj(expected) if conjugated else expected
+    np.testing.assert_array_equal(array.values[~zero], expected)
+
+
+def test_a_zip_is_read_where_it_lies() -> None:
+    dense = bits(3, 3)
+    facts = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
+    facts |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
+    content = pf.zipped(facts, pf.dense_bits(dense, 8), ("cache.json", b"{}"))
+    array = check(content, dense.T)
+    assert array.encoding["tensorfmt"]["version"] == "zip"
+    # Such a zip is of no program that is known, so that the format must be named.
+    check(pf.entry("other", b"x") + content, dense.T, format="pycauset")
+    # Sizes of 8 bytes, as for entries of more than 4 GiB.
+    payload = pf.dense_bits(dense, 8)
+    long = bytearray(pf.entry("data.bin", b""))
+    long[18:26] = b"\xff" * 8
+    long[28:30] = (20).to_bytes(2, "little")
+    extra = b"\1\0\x10\0" + len(payload).to_bytes(8, "little") * 2
+    first = pf.entry("metadata.json", json.dumps(facts).encode())
+    check(pf.archive(first, bytes(long) + extra + payload), dense.T)
+
+
+@pytest.mark.parametrize("name", pf.NUMPY_DTYPES)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
+    values = (RNG.random((3, 5)) * 100).astype(pf.NUMPY_DTYPES[name])
+    logical = values.T if transposed else values
+    kind = "INTEGER" if "INT" in name else "DENSE_FLOAT"
+
+    def file(**view: Any) -> bytes:
+        facts = pf.metadata(kind, name, *logical.shape, transposed=transposed, **view)
+        return pf.r1(facts, values.tobytes())
+
+    array = check(file(), logical)
+    assert array.encoding["dtype"] == np.dtype(pf.NUMPY_DTYPES[name]).newbyteorder("<")
+    wide = logical.astype("c16" if "COMPLEX" in name else "f8")
+    scaled = check(file(scalar=-2.0), wide * -2)
+    assert scaled.encoding["dtype"] == (name.lower() if wide.dtype != values.dtype else wide.dtype)
+    number = {"real": 0.5, "imag": -1.5}
+    product = tensor_of(file(scalar=number, conjugated=True)).values
+    np.testing.assert_allclose(product, np.conj(wide * (0.5 - 1.5j)), rtol=1e-14)
+    check(file(conjugated=True), np.conj(logical) if "COMPLEX" in name else logical)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 513), (2, 512)])
+def test_r1_pads_dense_rows_of_bits_to_64_bytes_or_to_8(shape: tuple[int, int]) -> None:
+    values = bits(*shape)
+    facts = pf.metadata("DENSE_FLOAT", "BIT", *shape)
+    check(pf.r1(facts, pf.dense_bits(values, 64, dirty=True)), values)
+    check(pf.r1(facts, pf.dense_bits(values, 8, dirty=True)), values)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 9])
+def test_r1_triangles_diagonals_and_mirror_images(order: int) -> None:
+    values = np.triu(RNG.random((order, order)))
+    raw = pf.triangle(values, diagonal=True)
+    mirror = np.triu(values, 1).T
+    check(pf.r1(pf.metadata("SYMMETRIC", "FLOAT64", order, order), raw), values + mirror)
+    check(pf.r1(pf.metadata("ANTISYMMETRIC", "FLOAT64", order, order), raw), values - mirror)
+    line = np.ascontiguousarray(values.diagonal())
+    check(pf.r1(pf.metadata("DIAGONAL", "FLOAT64", order, order), line.tobytes()), np.diag(line))
+    strict = np.triu(values, 1)
+    facts = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", order, order, transposed=True)
+    check(pf.r1(facts, pf.triangle(strict)), strict.T)
+
+
+def test_r1_identity_that_is_not_square_and_transposed() -> None:
+    facts = pf.metadata("IDENTITY", "FLOAT64", 3, 5, transposed=True, scalar=2.0)
+    check(pf.r1(facts), 2 * np.eye(3, 5))
+
+
+def test_r1_half_precision_complex_lies_in_two_planes() -> None:
+    halves = RNG.random((2, 2, 3)).astype("<f2")
+    facts = pf.metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
+    values = (halves[0] + 1j * halves[1]).astype("c8")
+    assert check(pf.r1(facts, halves.tobytes()), values).encoding["dtype"] == "complex_float16"
+
+
+def test_the_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> None:
+    values = RNG.random((2, 2))
+    first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
+    second = pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0))
+    third = pf.updated(second, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=4.0), "A", 3)
+    for content, factor, slot in ((first, 1, "A"), (second, 2, "B"), (third, 4, "A")):
+        assert check(content, values * factor).encoding["tensorfmt"]["slot"] == slot
+    long = bytearray(first)
+    long[16:144] = pf.slot(1, 32 + 64, 4096 + 32, len(first) - 4096 - 32)
+    check(bytes(long), values)
+
+
+@pytest.mark.parametrize("damage", ["slot", "metadata", "range"])
+def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> None:
+    values = RNG.random((2, 2))
+    first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
+    content = bytearray(pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0)))
+    if damage == "slot":
+        content[144] ^= 1
+    elif damage == "metadata":
+        content[-1] ^= 1
+    else:
+        content = content[:-1]
+    with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
+        array = tensor_of(bytes(content))
+    np.testing.assert_array_equal(array, values)
+
+
+def test_facts_become_attributes() -> None:
+    uuid, fits = "u" * 32, "t=0;c=0;sr=1;si=0"
+    signature = {"payload_uuid": uuid, "view_signature": fits}
+    cached = {
+        "trace": {"value": 3.5, "signature": signature},
+        "sum": {"value": [1.5, 0.0], "signature": signature},
+        "eigenvalues": {"value": [[1.0, 0.0], [2.0, 0.0]], "signature": signature},
+        "norm": {"value": 1.0, "signature": signature | {"view_signature": "t=1;c=0;sr=1;si=0"}},
+        "rank": {"value": 1.0, "signature": signature | {"payload_uuid": "other"}},
+        "determinant": {"value": 1.0, "signature": signature | {"view_signature": "?"}},
+        "inverse": {"value": {"ref_kind": "sibling_object_store"}, "signature": signature},
+        "other": {"value": 1.0},
+    }
+    facts = pf.metadata(
+        "CAUSAL", "BIT", 2, 2, seed=2**64 - 1, cached=cached,
+        properties={"is_zero": False, "more": [1, b"x"]}, object_type="CausalSet", n=2,
+        spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
+    )  # fmt: skip
+    array = tensor_of(pf.r1(facts, bytes(8)))
+    assert array.attrs == {
+        "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
+        "is_transposed": 0, "is_conjugated": 0, "is_temporary": 0,
+        "object_type": "CausalSet", "n": 2,
+        "spacetime": "MinkowskiDiamond", "spacetime_dimension": 2,
+        "property_is_zero": 0, "property_more": '[1, "b\'x\'"]',
+        "cached_trace": 3.5, "cached_sum": 1.5, "cached_eigenvalues": [1.0, 2.0],
+    }  # fmt: skip
+    assert array.encoding["tensorfmt"]["payload_uuid"] == uuid
+    assert array.encoding["dtype"] == "bit"
+
+
+def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
+    signature = {"payload_uuid": "u" * 32, "view_signature": "t=0;c=0;sr=1;si=2"}
+    cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
+    scalar = {"real": 1.0, "imag": 2.0}
+    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
+    array = tensor_of(pf.r1(facts, np.ones(1).tobytes()))
+    assert complex(array.attrs["scalar"]) == 1 + 2j
+    assert list(map(complex, array.attrs["cached_eigenvalues"])) == [1, 2 + 3j]
+    abs(array).assign_attrs(array.attrs).to_netcdf(tmp_path / "t.nc", engine="netcdf4")
+
+
+def test_temporary_files_and_seeds_of_v2_are_attributes() -> None:
+    content = pf.v2("CAUSAL", "BIT", 2, 2, bytes(8), temporary=1, seed=5, transposed=1)
+    attrs = tensor_of(content).attrs
+    assert (attrs["is_temporary"], attrs["seed"], attrs["is_transposed"]) == (1, 5, 1)
+
+
+def test_options() -> None:
+    content = pf.v2("IDENTITY", "FLOAT64", 2, 2, b"")
+    array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
+    assert array.dims == ("i", "j")
+    assert tensor_of(content, format="pycauset", sparse="dense").shape == (2, 2)
+    with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not apply"):
+        tensor_of(content, sparse="stored")
+
+
+def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+    for number, content in enumerate(
+        [
+            pf.v2("IDENTITY", "FLOAT64", 2, 2, b""),
+            pf.r1(pf.metadata("IDENTITY", "FLOAT64", 2, 2)),
+            pf.zipped(
+                {"rows": 2, "cols": 2, "matrix_type": "IDENTITY", "data_type": "FLOAT64"}, b""
+            ),
+        ]
+    ):
+        path = tmp_path / str(number)
+        path.write_bytes(content)
+        np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
+
+
+def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Path) -> None:
+    large = np.array([[2**62 + 1]])
+    path = two_blocks(
+        tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
+    )
+    with pytest.warns(TensorFormatWarning, match="blocks of int64, uint64 together are float64"):
+        tensor_of(path)
+
+
+def test_a_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
+    tmp_path: Path,
+) -> None:
+    ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
+    kind = ("DENSE_FLOAT", "FLOAT64")
+    before = xr.open_dataset(two_blocks(tmp_path, (*kind, ones), (*kind, ones))).tensor.chunk()
+    block = tmp_path / "two.pycauset.blocks" / "b.pycauset"
+    os.utime(two_blocks(tmp_path, (*kind, ones), (*kind, twos)), ns=(0, 0))
+    os.utime(block, ns=(1, 1))
+    path = tmp_path / "two.pycauset"
+    first = xr.open_dataset(path).tensor.chunk()
+    os.utime(block, ns=(2, 2))
+    second = xr.open_dataset(path).tensor.chunk()
+    assert len({before.data.name, first.data.name, second.data.name}) == 3
+    assert second.values.tolist() == [[1, 2]]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no files of such names")
+@pytest.mark.parametrize("name", ["a\\b.pycauset", "matrix:1.pycauset"])
+def test_blocks_are_beside_the_file_whatever_its_name(tmp_path: Path, name: str) -> None:
+    path, values = block_matrix(tmp_path)
+    path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
+    np.testing.assert_array_equal(tensor_of(path.rename(tmp_path / name)), values)
+
+
+@pytest.mark.parametrize("way", ["mmap", "read"])
+def test_blocks_within_blocks(tmp_path: Path, way: str) -> None:
+    path, values = block_matrix(tmp_path)
+    array = tensor_of(path, io=way)
+    np.testing.assert_array_equal(array, values)
+    np.testing.assert_array_equal(array[1:4, [0, 3]], values[1:4, [0, 3]])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(array.chunk())).compute(), values)
+
+
+@given(pf.metadata_values)
+def test_metadata_of_any_form_are_decoded(value: Any) -> None:
+    assert decode_map(pf.encoded({"key": value}), "<path>", 0) == {"key": value}
+
+
+def expected_values(record: dict[str, Any]) -> np.ndarray:
+    shape, data = record["shape"], record["data"]
+    if record["encoding"] == "bitrows":
+        return np.array([digit == "1" for row in data for digit in row], dtype=bool).reshape(shape)
+    if record["encoding"] == "complex":
+        values = np.array(data["re"], dtype="f8") + 1j * np.array(data["im"], dtype="f8")
+        return values.reshape(shape).astype(record["dtype"])
+    return np.array(data, dtype=record["dtype"]).reshape(shape)
+
+
+def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
+    root = conformance / "pycauset"
+    for record in json.loads((root / "manifest.json").read_text())["files"]:
+        if record.get("expect") == "error":
+            continue
+        path = root / record["file"]
+        values = expected_values(json.loads((root / record["expected"]).read_text())["values"])
+        tolerance = 1e-12 if values.dtype.kind == "c" else 0
+        chunks = {"chunks": {}, "chunk_bytes": 1000}
+        sources = {"read": (path, {"io": "read"}), "chunked": (path, chunks)}
+        if record["matrix_type"] != "BLOCK":
+            sources["file object"] = (io.BytesIO(path.read_bytes()), {})
+        for file, options in sources.values():
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                array = tensor_of(file, **options)
+            assert array.dtype == values.dtype
+            np.testing.assert_allclose(array.values, values, rtol=tolerance, err_msg=str(path))

@@ -1,0 +1,263 @@
+"""The format of another package, as the documentation shows it, works in every public way."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from tests.processes import run_python
+from xr_tensorfmt.contract import CONTRACT_VERSION
+
+PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+MODULE = BLOCKS[0]
+SUITE = next(block for block in BLOCKS if "FormatTests" in block)
+ALL_FORMATS = "".join(block for block in BLOCKS if block is not SUITE)
+ENTRY_POINTS = re.findall(r"^grid.* = .*$", PAGE, flags=re.MULTILINE)
+ENTRY_POINT = ENTRY_POINTS[0].replace('"', "")
+
+WAYS = """
+import pickle
+import numpy as np, pytest, xarray as xr
+import xr_tensorfmt
+from distributed import Client, LocalCluster
+from xr_tensorfmt import TensorFormatError, to_file, validate
+
+values = np.arange(3_000_000.0).reshape(3000, 1000)
+ds = xr.Dataset({"tensor": (("y", "x"), values)})
+ds.chunk(y=700).tensorfmt.to_file("a.grid")
+to_file(ds, "b.bytes", "grid")
+assert open("a.grid", "rb").read() == open("b.bytes", "rb").read()
+for changed, lost in (
+    (ds.assign_attrs(unit="m"), "no place for the attribute 'unit'"),
+    (ds.assign_coords(x=np.arange(1000)), "no place for the coordinate 'x'"),
+    (ds.rename(x="z"), "no place for the dims"),
+    (ds.rename(tensor="t"), "no place for the name 't'"),
+    (ds.isel(x=0), "must have 2 dimensions, not 1"),
+):
+    with pytest.raises(ValueError, match=lost):
+        to_file(changed, "c.grid")
+
+for opened in (
+    xr.open_dataset("a.grid", engine="tensorfmt"),
+    xr.open_dataset("a.grid"),
+    xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={}),
+    xr.open_dataset(open("a.grid", "rb").read(), engine="tensorfmt"),
+    pickle.loads(pickle.dumps(xr.open_dataset("a.grid"))),
+):
+    xr.testing.assert_identical(opened.load(), ds)
+assert xr.open_dataset("a.grid", chunks={}).chunks["y"]
+assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed == 8000
+with pytest.raises(ValueError, match="sparse='stored' does not fit format 'grid'"):
+    xr.open_dataset("a.grid", sparse="stored")
+renamed = xr.open_dataset("a.grid", name="t", dims=("lat", "lon"))
+assert renamed.t.dims == ("lat", "lon")
+
+to_file(-ds.isel(y=slice(10, 20)), "a.grid", region={"y": slice(10, 20)})
+assert (xr.open_dataset("a.grid").tensor[10:20] == -ds.tensor[10:20]).all()
+
+assert validate("a.grid") == []
+with open("a.grid", "ab") as file:
+    file.write(b"more")
+(finding,) = validate("a.grid")
+assert (finding.offset, finding.field) == (24_000_016, "the end of the matrix"), finding
+with open("cut.grid", "wb") as file:
+    file.write(open("b.bytes", "rb").read()[:-1])
+with pytest.raises(TensorFormatError, match="24000015 bytes, expected 24000016 bytes"):
+    xr.open_dataset("cut.grid")
+for content, wrong in (
+    (b"GRID\\2\\0\\0\\0" + bytes(8), "the version at byte 4: 2, expected 1"),
+    (b"GRIT" + bytes(12), "the marker GRID at byte 0"),
+    (b"GRID", "the header at byte 4: truncated by the end of the file"),
+):
+    with pytest.raises(TensorFormatError, match=wrong):
+        xr.open_dataset(content, format="grid", engine="tensorfmt")
+(finding,) = validate("cut.grid")
+assert finding.severity == "error"
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster):
+            opened = xr.open_dataset("b.bytes", format="grid", engine="tensorfmt", chunks={})
+            assert float(opened.tensor.sum()) == values.sum()
+"""
+
+
+def installed(directory: Path, module: str, entry_point: str) -> None:
+    """Lay a package out as an installer does."""
+    (directory / "xarray_grid.py").write_text(module)
+    information = directory / "xarray_grid-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: xarray-grid\nVersion: 1.0\n"
+    )
+    (information / "entry_points.txt").write_text(f"[xr_tensorfmt.formats]\n{entry_point}\n")
+
+
+def run(directory: Path, *arguments: str) -> str:
+    """Run Python where the package is installed; what it printed."""
+    path = os.pathsep.join([str(directory / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return run_python(*arguments, cwd=directory, env={**os.environ, "PYTHONPATH": path}).stdout
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", MODULE, ENTRY_POINT)
+    return tmp_path
+
+
+def test_the_example_is_about_as_short_as_the_page_says() -> None:
+    lines = [line for line in MODULE.splitlines() if line.strip()]
+    assert len(lines) <= 50
+
+
+def test_a_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
+    (grid / "ways.py").write_text(WAYS)
+    run(grid, "ways.py")
+
+
+@pytest.fixture
+def all_formats(tmp_path: Path) -> Path:
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
+    return tmp_path
+
+
+def test_the_formats_of_the_page_pass_their_suite(all_formats: Path) -> None:
+    (all_formats / "test_grid.py").write_text(SUITE)
+    report = run(all_formats, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
+    suites = re.findall(r"^class (\w+)\(", SUITE, flags=re.MULTILINE)
+    assert len(suites) == len(ENTRY_POINTS)
+    assert re.search(r"\b(\d+) passed", report)
+    assert "skipped" not in report
+
+
+SPECIAL = """
+import warnings
+import numpy as np, pytest, xarray as xr
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file
+
+values = np.arange(12.0).reshape(3, 4)
+ds = xr.Dataset({"tensor": (("y", "x"), values)}, {"y": [0.5, 1.0, 1.5]})
+to_file(ds.drop_vars("y"), "a.gridc")
+assert open("a.gridc", "rb").read()[16:] == values.tobytes(order="F")
+to_file(ds, "a.gridl")
+assert open("a.gridl.y", "rb").read() == ds.y.values.tobytes()
+with pytest.raises(ValueError, match="assign a coordinate 'y'"):
+    to_file(ds.drop_vars("y"), "a.gridl")
+with open("a.gridl.y", "ab") as file:
+    file.write(b"more")
+with pytest.raises(TensorFormatError, match="the end of the labels"):
+    xr.open_dataset("a.gridl")
+with pytest.warns(TensorFormatWarning, match="the end of the labels"):
+    xr.open_dataset("a.gridl", verify=False)
+
+def rows(shape, numbers):
+    header = np.array([1, *shape, len(numbers), *numbers], "<u4").tobytes()
+    return b"GRIR" + header + values[: len(numbers), : shape[1]].tobytes()
+
+stored = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt", sparse="stored")
+expected = xr.Dataset({"tensor": (("entry", "x"), values)}, {"y": ("entry", [2, 5, 7])})
+xr.testing.assert_identical(stored.load(), expected)
+part = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt").tensor
+assert part[3:6].tensorfmt.explain().needed == 32
+for content, wrong in (
+    (rows((9, 4), [2, 2, 7]), "the row numbers"),
+    (rows((7, 4), [2, 5, 7]), "ascending numbers below 7"),
+    (rows((1 << 31, 1 << 31), []), "open it with sparse='stored'"),
+):
+    with pytest.raises(TensorFormatError, match=wrong):
+        xr.open_dataset(content, engine="tensorfmt")
+"""
+
+
+def test_the_page_shows_orders_sibling_files_and_stored_elements(all_formats: Path) -> None:
+    run(all_formats, "-c", SPECIAL)
+
+
+def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
+    make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.grid')"  # noqa: E501
+    run(grid, "-c", make)
+    assert "grid" in run(grid, "-m", "xr_tensorfmt", "info", "a.grid")
+    run(grid, "-m", "xr_tensorfmt", "validate", "a.grid")
+    run(grid, "-m", "xr_tensorfmt", "convert", "a.grid", "a.tens")
+    run(grid, "-m", "xr_tensorfmt", "convert", "a.tens", "b.grid")
+    assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
+
+
+OPEN = """
+import warnings, numpy, xarray, xr_tensorfmt
+xr_tensorfmt.to_mag(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    assert xarray.open_dataset('a.mag').a.sum() == 3
+    assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
+    assert xr_tensorfmt.validate('a.mag') == []
+    assert xr_tensorfmt.formats.find_format('mag').title == 'MAG'
+print(*(f'{each.category.__name__}: {each.message}' for each in caught), sep='\\n')
+"""
+
+BROKEN = {
+    "its import fails": ("raise RuntimeError('no such library')", "no such library"),
+    "it is no class": ("GridFormat = 3", "not a subclass"),
+    "it is another class": ("class GridFormat: name = 'grid'", "not a subclass"),
+    "it has no version": (MODULE.replace("contract_version = 1", ""), "contract_version is None"),
+    "it has a later version": (
+        MODULE.replace("contract_version = 1", "contract_version = 2"),
+        "contract_version is 2, expected 1",
+    ),
+    "it does not read": (MODULE.replace("def read", "def other"), "abstract"),
+    "it has the name of another": (MODULE.replace('"grid"', '"mag"'), "name is 'mag', expected"),
+    "it has no name": (MODULE.replace('name = "grid"', ""), "no attribute 'name'"),
+    "its suffix has no dot": (MODULE.replace('".grid"', '"mag"'), "suffixes is"),
+    "its suffixes are a str": (MODULE.replace('(".grid",)', '".grid"'), "suffixes is"),
+    "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
+    "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
+    "it has an unknown option": (MODULE.replace('"name", ', '"names", '), "open_options is"),
+    "it cannot be compared": (
+        MODULE.replace("    def read", "    def match(self, reader): 1 / 0\n\n    def read", 1),
+        "cannot be compared with",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) -> None:
+    module, reason = BROKEN[case]
+    (tmp_path / "site").mkdir()
+    installed(tmp_path / "site", module + "\n", ENTRY_POINT)
+    said = run(tmp_path, "-c", OPEN)
+    assert "TensorFormatWarning: the format 'grid'" in said
+    assert reason in said
+    assert "update or remove its package" in said
+
+
+def test_the_page_has_the_version_of_the_contract() -> None:
+    assert f"contract_version = {CONTRACT_VERSION}\n" in MODULE
+
+
+def test_a_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path) -> None:
+    module = MODULE.replace('    magics = (b"GRID",)\n', "").replace("self.magics[0]", 'b"GRID"')
+    module = module.replace(
+        "    def read",
+        "    def match(self, reader):\n"
+        '        return Match.CERTAIN if reader.head.startswith(b"GRID") else Match.NONE\n\n'
+        "    def read",
+        1,
+    )
+    (grid / "site" / "xarray_grid.py").write_text(
+        module.replace("    Format,", "    Format, Match,")
+    )
+    make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.txt', 'grid')"  # noqa: E501
+    run(grid, "-c", make)
+    for engine in ("", ", engine='tensorfmt'"):
+        run(
+            grid,
+            "-c",
+            f"import xarray; assert xarray.open_dataset('a.txt'{engine}).tensor.size == 9",
+        )

@@ -1,0 +1,195 @@
+"""Which folder may import which, and where the names of formats and private names may stand."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import xr_tensorfmt
+from tests import tensfiles as tf
+from tests.paths import ROOT
+from tests.processes import run_python
+from xr_tensorfmt import formats
+
+PACKAGE = Path(xr_tensorfmt.__file__).parent
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+LEVELS = (
+    {"errors"},
+    {"core"},
+    {"sources"},
+    {"datasets"},
+    {"writing"},
+    {"contract"},
+    {"formats.*"},
+    {"formats"},
+    {"", "accessor", "backend", "opening", "testing", "validation", "virtual", "writers"},
+    {"cli", "__main__"},
+)
+"""Folders and modules from the lowest level to the highest. Imports point down."""
+
+USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing")
+"""What the names of those modules of a format begin with that may know xarray and dask."""
+
+ARRAYS = {"xarray", "dask", "distributed", "pandas"}
+
+
+def imports(name: str, *, top_level: bool = False) -> Iterator[str]:
+    """The modules that a module imports, not those that are for type checkers alone."""
+    tree = ast.parse(MODULES[name].read_text())
+    nodes = list(tree.body) if top_level else list(ast.walk(tree))
+    checked = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
+    ]
+    hidden = {id(each) for block in checked for each in ast.walk(block)}
+    for node in nodes:
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                yield module if module in MODULES else str(node.module)
+
+
+def folder(name: str) -> str:
+    """The folder or the module below the package."""
+    return [*name.split("."), ""][1]
+
+
+def level(name: str) -> int:
+    """The level of a module."""
+    part = folder(name)
+    if part == "formats" and len(name.split(".")) > 2 and MODULES[name].parent.name != "formats":
+        part = "formats.*"
+    return next(number for number, parts in enumerate(LEVELS) if part in parts)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: {other for other in imports(name) if other in MODULES} for name in MODULES}
+    # Public functions are imported by the package itself when they are first used.
+    graph["xr_tensorfmt"] = set()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{name} -> {other}"
+        for name in MODULES
+        for other in imports(name)
+        if other in MODULES and other != "xr_tensorfmt" and level(other) > level(name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_core_and_sources_know_neither_xarray_nor_dask() -> None:
+    for name in MODULES:
+        if folder(name) in ("core", "sources", "contract", "errors"):
+            assert not {other.split(".")[0] for other in imports(name)} & ARRAYS, name
+
+
+def test_what_reads_and_checks_files_knows_neither_xarray_nor_dask() -> None:
+    readers = [name for name in MODULES if folder(name) == "formats"]
+    found = [
+        f"{name} -> {other}"
+        for name in readers
+        if not name.split(".")[-1].startswith(USES_XARRAY)
+        for other in imports(name)
+        if other.split(".")[0] in ARRAYS or folder(other) in ("datasets", "writing")
+    ]
+    assert not found
+
+
+def test_formats_import_only_the_contract_and_what_formats_share() -> None:
+    wrong = []
+    for name in MODULES:
+        if level(name) != level("xr_tensorfmt.formats.mag.read"):
+            continue
+        own = ".".join(name.split(".")[:3])
+        allowed = (own, "xr_tensorfmt.formats._shared", "xr_tensorfmt.contract")
+        if own == "xr_tensorfmt.formats._shared":
+            allowed = ("xr_tensorfmt",)
+        wrong += [
+            f"{name} -> {other}"
+            for other in imports(name)
+            if other.startswith("xr_tensorfmt") and not other.startswith(allowed)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_names_of_formats_stand_in_their_folders_alone() -> None:
+    words = {each.name for each in formats.BUILT_IN}
+    allowed = {"xr_tensorfmt", "xr_tensorfmt.formats", "xr_tensorfmt.writers"}
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for name, path in MODULES.items()
+        if name not in allowed and not (folder(name) == "formats" and len(name.split(".")) > 2)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        # Names of functions and of files in examples are no names of formats.
+        if words & set(re.findall(r"(?<![.\w])[a-z0-9]+", re.sub(r"\bto_[a-z]+", "", line.lower())))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_test_module_imports_another() -> None:
+    modules = sorted((ROOT / "tests").rglob("*.py"))
+    assert modules
+    found = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.search(r"\btest_\w+", ast.unparse(node))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_importing_the_engine_imports_no_heavy_package() -> None:
+    code = (
+        "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
+        "print(*set(sys.modules) - before)"
+    )
+    new = set(run_python("-c", code).stdout.split())
+    assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
+    own = {name for name in new if name.startswith("xr_tensorfmt.")}
+    assert {folder(name) for name in own} <= {"accessor", "backend", "core", "datasets", "errors"}
+    assert len(own) <= 8, own
+
+
+def test_the_first_open_imports_the_reader_of_one_format_and_the_settings_of_dask(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file.tens"
+    path.write_bytes(tf.version_0_9(np.zeros((3, 4))))
+    code = (
+        "import sys, xarray; xarray.backends.list_engines(); before = set(sys.modules); "
+        f"xarray.open_dataset({str(path)!r}, engine='tensorfmt'); "
+        "print(*set(sys.modules) - before)"
+    )
+    new = set(run_python("-c", code, env={**os.environ, "HOME": str(tmp_path)}).stdout.split())
+    assert not {name.split(".")[0] for name in new} & {"fsspec", "zarr", "distributed"}
+    assert "dask.array" not in new
+    readers = {name for name in new if name.endswith(".read")}
+    assert readers == {"xr_tensorfmt.formats.tens.read"}
+    assert not {folder(name) for name in new if name in MODULES} & {"writing", "cli", "validation"}
+
+
+def test_nothing_large_lies_in_the_root() -> None:
+    files = [each for each in PACKAGE.parent.glob("[!.]*") if each.is_file()]
+    assert files
+    assert not [each.name for each in files if each.stat().st_size > 100_000]

@@ -1,0 +1,308 @@
+"""The tables of formats in the documentation say what readers, writers and checks do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+
+import xr_tensorfmt
+from tests.paths import DOCS
+from xr_tensorfmt.contract import Format
+from xr_tensorfmt.formats import BUILT_IN
+
+TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cc4s": (".yaml", {}),
+    "TENS 0.9": (".bin", {}),
+    "TENS 1.0": (".tens", {"version": "1.0"}),
+    "MAG": (".mag", {}),
+    "PyCauset": (".pycauset", {}),
+    "Vespa": (".tbf", {}),
+    "safetensors": (".safetensors", {}),
+    "NumPy": (".npy", {}),
+}
+PARTS = ("name", "dims", "coords", "attrs")
+DTYPES = ("uint8", "float32", "float64")
+
+
+def samples() -> dict[str, tuple[str, xr.Dataset | xr.DataArray, Mapping[str, Any]]]:
+    """A typical file of each format: its name, what is in it, and keywords of writing it."""
+    vertex = np.arange(96.0).reshape(6, 4, 4) * (1 + 2j)
+    weights = {"w": (("out", "in"), np.ones((4, 3), "f4")), "b": ("out", np.zeros(4, "f4"))}
+    plain = {
+        "w": (("w_dim_0", "w_dim_1"), np.ones((4, 3), "f4")),
+        "b": ("b_dim_0", np.zeros(4, "f2")),
+    }
+    return {
+        "cc4s": (
+            "CoulombVertex.yaml",
+            xr.DataArray(
+                vertex,
+                dims=("AuxiliaryField", "State", "State_2"),
+                name="CoulombVertex",
+                attrs={"unit": 0.5, "halfGrid": 1},
+            ),
+            {},
+        ),
+        "TENS 0.9": ("v.bin", xr.DataArray(vertex, dims=("a", "b", "c"), name="tensor"), {}),
+        "TENS 1.0": (
+            "gamma.tens",
+            xr.DataArray(
+                np.linspace(0, 1, 24).reshape(6, 4),
+                dims=("F", "q"),
+                coords={"q": list("stuv")},
+                name="gamma",
+                attrs={"units": "eV"},
+            ),
+            {},
+        ),
+        "MAG": (
+            "model.mag",
+            xr.Dataset(weights, attrs={"epoch": 3, "config": {"layers": 2}}),
+            {"encoding": {"w": {"dtype": "bfloat16"}}},
+        ),
+        "PyCauset": (
+            "order.pycauset",
+            xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"), name="tensor"),
+            {},
+        ),
+        "Vespa": (
+            "users.tbf",
+            xr.DataArray(
+                np.float32([[1, 2], [3, 4]]), {"user": ["u1", "u2"]}, ("user", "x"), "tensor"
+            ),
+            {},
+        ),
+        "safetensors": ("model.safetensors", xr.Dataset(plain, attrs={"format": "pt"}), {}),
+        "NumPy": (
+            "a.npy",
+            xr.DataArray(
+                np.linspace(0, 1, 6).reshape(2, 3), dims=("dim_0", "dim_1"), name="tensor"
+            ),
+            {},
+        ),
+    }
+
+
+def written(data: Any, path: Path, keywords: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """The dtype that had to be asked for, and what had to be dropped; ValueError if none helps."""
+    error: ValueError | None = None
+    for dtype in (None, *DTYPES):
+        encoding = None if dtype is None else {"dtype": dtype}
+        for count in range(len(PARTS) + 1):
+            for drop in itertools.combinations(PARTS, count):
+                try:
+                    xr_tensorfmt.to_file(data, path, drop=drop, encoding=encoding, **keywords)
+                except ValueError as problem:
+                    error = error or problem
+                else:
+                    return dtype, list(drop)
+    assert error is not None
+    raise error
+
+
+def conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
+    """What becomes of a file that is converted."""
+    try:
+        dtype, dropped = written(ds, path, keywords)
+    except ValueError as error:
+        return refusal(str(error))
+    back = xr.open_dataset(path, engine="tensorfmt")
+    if list(ds) not in (list(back), ["tensor"]) and "name" not in dropped:
+        dropped.insert(0, "name")
+    words = [f"without {', '.join(dropped)}"] if dropped else ["all"]
+    if not dropped:
+        assert_kept(ds, back)
+    if dtype is not None:
+        words.append(f"as {dtype}" if same_values(back, ds) else f"rounded to {dtype}")
+    return ", ".join(words)
+
+
+def refusal(message: str) -> str:
+    """What a message says in a word."""
+    if "one variable" in message:
+        return "one variable at a time"
+    return "no: three dimensions" if "dimensions, expected" in message else "no: complex"
+
+
+def same_values(first: xr.Dataset, second: xr.Dataset) -> bool:
+    """Whether all values are equal, whatever the order of the dimensions in the files."""
+    for one, other in zip(first.values(), second.values(), strict=True):
+        ordered = one.transpose(*other.dims) if set(one.dims) == set(other.dims) else one
+        if not np.array_equal(ordered.values, other.values):
+            return False
+    return True
+
+
+# What a reader says of the file, and what cc4s states of every tensor.
+OF_THE_FILE = {"vespa_type", "matrix_type", "data_type", "seed", "scalar", "unit"}
+
+
+def assert_kept(before: xr.Dataset, after: xr.Dataset) -> None:
+    """Labels, names of dimensions and attributes are those of before."""
+    assert set(after.sizes.items()) == set(before.sizes.items())
+    assert set(after.coords) == set(before.coords)
+    for name in before.coords:
+        assert after[name].values.tolist() == before[name].values.tolist()
+    assert all(after.attrs.get(name) == value for name, value in before.attrs.items())
+    for one, other in zip(before.values(), after.values(), strict=True):
+        stated = {name: value for name, value in one.attrs.items() if name not in OF_THE_FILE}
+        assert {name for name in stated if not name.startswith("is_")} <= set(other.attrs)
+
+
+def conversions(directory: Path) -> Iterator[str]:
+    """The lines of the matrix of conversions."""
+    yield f"| from ↓ to → | {' | '.join(TARGETS)} |"
+    yield f"| --- {'| --- ' * len(TARGETS)}|"
+    for source, (name, data, keywords) in samples().items():
+        xr_tensorfmt.to_file(data, directory / name, **keywords)
+        ds = xr.open_dataset(directory / name, engine="tensorfmt")
+        cells = []
+        for target, (suffix, options) in TARGETS.items():
+            path = directory / f"{source} to {target}"
+            path.mkdir()
+            cells.append(conversion(ds, path / f"{Path(name).stem}{suffix}", options))
+        yield f"| **{source}** | {' | '.join(cells)} |"
+
+
+def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
+    """Datasets with one thing each for which a format may have no place."""
+    dtype = "f8" if target in ("cc4s", "TENS 0.9") else "f4"
+    dims = ("dim_0", "dim_1") if target == "NumPy" else ("a", "b")
+    plain = xr.DataArray(np.full((2, 2), 0.5, dtype), dims=dims, name="tensor")
+    first = dims[0]
+    whole = plain.astype(bool)
+    return {
+        "a name of its own": plain.rename("energy"),
+        "names of dimensions": plain.rename({first: "occupied"}),
+        "labels that are strings": plain.assign_coords({first: ["s", "t"]}),
+        "labels that are numbers": plain.assign_coords({first: [0.5, 1.5]}),
+        "attributes of a variable": plain.assign_attrs(units="eV"),
+        "attributes of the Dataset": plain.to_dataset().assign_attrs(title="a title"),
+        "several variables": xr.Dataset({"v": plain.variable, "w": plain.variable}),
+        "no dimension": plain[0, 0],
+        "three dimensions": plain.expand_dims("dim_2" if target == "NumPy" else "c", axis=2),
+        **{f"`{name}`": plain.astype(name) for name in ("float64", "float32", "float16")},
+        "`complex128`": plain.astype("complex128"),
+        **{f"`{name}`": whole.astype(name) for name in ("int64", "uint8", "bool")},
+    }
+
+
+def places(directory: Path) -> Iterator[str]:
+    """The lines of the table of what each format has a place for."""
+    yield f"| | {' | '.join(TARGETS)} |"
+    yield f"| --- {'| --- ' * len(TARGETS)}|"
+    columns = [
+        [
+            place(piece, directory / f"{number}{suffix}", options)
+            for number, piece in enumerate(pieces(target).values())
+        ]
+        for target, (suffix, options) in TARGETS.items()
+    ]
+    for what, cells in zip(pieces("MAG"), zip(*columns, strict=True), strict=True):
+        yield f"| {what} | {' | '.join(cells)} |"
+
+
+def place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
+    """Whether a format has a place for something."""
+    try:
+        dtype, dropped = written(data, path, options)
+    except ValueError:
+        return "no"
+    if dtype is not None:
+        return f"as {dtype}"
+    back = xr.open_dataset(path, engine="tensorfmt")
+    lost = data.name not in (*back, "tensor") if isinstance(data, xr.DataArray) else False
+    return "by `drop=`" if dropped else "left out" if lost else "yes"
+
+
+def formats_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
+    """The lines of the table of formats: what each can do, tried on a file of it."""
+    yield "| format | suffixes | recognised by | read lazily | from URLs | written | checked |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for each in BUILT_IN:
+        page, path = PAGES[each.name], sample_of(each.name, directory)
+        expected = xr.load_dataset(path, engine="tensorfmt")
+        for part in path.parent.iterdir():
+            memory.pipe_file(f"/bucket/{part.name}", part.read_bytes())
+        remote = xr.open_dataset(f"memory://bucket/{path.name}", engine="tensorfmt")
+        xr.testing.assert_identical(remote.load(), expected)
+        lazy = needs_its_file(path)
+        suffixes = ", ".join(f"`{suffix}`" for suffix in each.suffixes)
+        checked = type(each).check is not Format.check
+        yield (
+            f"| [{each.title}]({page}) | {suffixes} | "
+            f"{'content' if each.magics else 'suffix and content'} | "
+            f"{'yes' if lazy else 'no: as a whole'} | yes | {'yes' if each.can_write else 'no'} | "
+            f"{'header, values and more' if checked else 'header and values'} |"
+        )
+
+
+def needs_its_file(path: Path) -> bool:
+    """Whether values are read only after opening: without the file there are none."""
+    ds = xr.open_dataset(path, engine="tensorfmt")
+    for part in path.parent.iterdir():
+        part.unlink()
+    try:
+        ds.load()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+PAGES = {
+    "tens": "tens.md",
+    "cc4s": "cc4s.md",
+    "mag": "mag.md",
+    "pycauset": "pycauset.md",
+    "vespa": "vespa.md",
+    "safetensors": "safetensors.md",
+    "npy": "npy.md",
+    "npz": "npy.md#archives",
+    "vespa-json": "vespa.md#json",
+}
+
+
+def sample_of(name: str, directory: Path) -> Path:
+    """A small file of a format, alone in a directory."""
+    (directory / name).mkdir()
+    data = xr.DataArray(np.ones((2, 3)), dims=("a", "b"), name="tensor")
+    suffix = next(each.suffixes[0] for each in BUILT_IN if each.name == name)
+    path = directory / name / f"sample{suffix}"
+    if name == "npz":
+        np.savez(path, tensor=data.values)
+    else:
+        data = data.astype("f4") if name == "mag" else data
+        drop = ["dims"] if name == "npy" else []
+        xr_tensorfmt.to_file(data, path, name, drop=drop)
+    return path
+
+
+def table_of(page: str, heading: str) -> list[str]:
+    """The first table of a page below a heading."""
+    text = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    lines = itertools.dropwhile(lambda line: not line.startswith("|"), text.splitlines())
+    return list(itertools.takewhile(lambda line: line.startswith("|"), lines))
+
+
+def test_the_table_of_formats_is_that_of_the_registry(
+    tmp_path: Path, memory: MemoryFileSystem
+) -> None:
+    assert table_of("formats/index.md", "All formats") == [*formats_table(memory, tmp_path)]
+
+
+def test_the_matrix_of_conversions_is_what_the_writers_do(tmp_path: Path) -> None:
+    assert table_of("howto/conversions.md", "From each format to each other") == [
+        *conversions(tmp_path)
+    ]
+
+
+def test_the_table_of_places_is_what_the_writers_do(tmp_path: Path) -> None:
+    assert table_of("howto/conversions.md", "What each format has a place for") == [
+        *places(tmp_path)
+    ]

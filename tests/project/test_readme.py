@@ -1,0 +1,86 @@
+"""The examples of the README and of the documentation run, and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import xr_tensorfmt
+from tests.paths import ROOT
+from xr_tensorfmt import contract, testing
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "generated" not in page.parts),
+]
+
+
+def examples(page: Path) -> str:
+    blocks = re.findall(r"```(?:python|pycon)\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    return "\n".join(block for block in blocks if ">>>" in block)
+
+
+# Their snippets are about files of the reader.
+PAGES_WITH_FILES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+
+
+def write_files_of_a_reader() -> None:
+    """Write the files that the snippets of README and home open."""
+    vertex = xr.DataArray(
+        np.ones((5, 3, 3), complex),
+        dims=("AuxiliaryField", "State", "State_2"),
+        name="CoulombVertex",
+        attrs={"unit": 0.5},
+    )
+    xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    order = xr.DataArray(np.triu(np.ones((9, 9), bool), 1), dims=("row", "col"))
+    xr_tensorfmt.to_pycauset(order, "causet.pycauset")
+    weight = xr.Dataset({"layers.0.attention.weight": (("out", "in"), np.ones((16, 16), "f4"))})
+    xr_tensorfmt.to_safetensors(weight, "model.safetensors")
+    pages = xr.DataArray(
+        np.eye(3, dtype="f4"), {"page": ["lakes", "rivers", "seas"]}, ("page", "x")
+    )
+    xr_tensorfmt.to_vespa(pages, "pages.tbf")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if examples(page)], ids=lambda page: page.name
+)
+def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkeypatch) -> None:
+    if "virtualizarr" in examples(page):
+        pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
+    monkeypatch.chdir(tmp_path)
+    if page in PAGES_WITH_FILES:
+        write_files_of_a_reader()
+    test = doctest.DocTestParser().get_doctest(examples(page), {}, page.name, str(page), 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    report: list[str] = []
+    runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)
+
+
+def test_the_readme_has_an_example() -> None:
+    assert ">>>" in examples(PAGES[0])
+
+
+ELSEWHERE = {
+    *("open_dataset", "open_datatree", "open_groups_as_dict", "guess_can_open"),
+    *("TensorFormatAccessor", "TensorFormatTreeAccessor", "Explanation"),
+    *("TensorFormatParser", "to_kerchunk"),
+}
+"""Names in the reference that neither the package nor the contract exports."""
+
+
+def test_the_reference_lists_the_public_api_alone() -> None:
+    reference = (ROOT / "docs" / "api.md").read_text()
+    lists = re.findall(r"\.\. autosummary::\n(.*?)```", reference, flags=re.DOTALL)
+    names = re.findall(r"^   (\w.*)$", "".join(lists), flags=re.MULTILINE)
+    listed = {name.split(".")[-1] for name in names}
+    public = {*xr_tensorfmt.__all__, *contract.DOCUMENTED, *testing.__all__} - {"__version__"}
+    assert listed - public == ELSEWHERE
+    assert public <= listed

@@ -1,0 +1,29 @@
+"""The recipe for conda-forge asks for what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import xr_tensorfmt
+from tests.paths import ROOT
+
+RECIPE = (ROOT / "ci" / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# What conda-forge calls otherwise than PyPI.
+NAMES = {"dask": "dask-core"}
+
+
+def test_the_recipe_has_the_lower_bounds_of_the_project() -> None:
+    run = RECIPE.partition("  run:\n")[2].partition("\n\n")[0]
+    asked = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
+    bounds = (re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", each) for each in PROJECT["dependencies"])
+    assert asked == {NAMES.get(each[1], each[1]): each[2] for each in bounds if each is not None}
+    assert len(asked) == len(PROJECT["dependencies"])
+
+
+def test_the_recipe_has_the_version_the_python_and_the_command_of_the_project() -> None:
+    assert f'version: "{xr_tensorfmt.__version__}"' in RECIPE
+    (command,) = PROJECT["scripts"].items()
+    assert f"- {' = '.join(command)}\n" in RECIPE
+    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in RECIPE

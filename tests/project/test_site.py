@@ -1,0 +1,100 @@
+"""The pages of the documentation lead to each other."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from check_pages import find_lazy_values, find_missing_options
+from flowchart import draw_flowchart
+
+from tests.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
+
+# What a new user asks, the page that answers it, and words of the answer.
+QUESTIONS = {
+    "many files as one": ("howto/many_files.md", "open_mfdataset"),
+    "chunks of columns": ("howto/chunks.md", "columns"),
+    "SLURM": ("howto/hpc.md", "SLURMCluster"),
+    "Google Cloud Storage": ("howto/read_remote.md", "gs://"),
+    "what a conversion loses": ("howto/conversions.md", "without"),
+    "thread-safe": ("howto/threads.md", "thread-safe"),
+    "how to cite": ("howto/citing.md", "@software"),
+    "the address of the repository": ("get_started/install.md", "{{ install }}"),
+    "back to cc4s": ("tutorials/cc4s.md", "Back to cc4s"),
+    "scipy.sparse": ("howto/libraries.md", "coo_array"),
+    "contractions": ("howto/contractions.md", "optimize=True"),
+    "write a tree": ("writing.md", "DataTree"),
+    "check a file": ("howto/checking.md", "validate"),
+    "NFS": ("howto/hpc.md", "NFS"),
+    "which Python and systems": ("get_started/install.md", "macOS"),
+}
+
+
+def links(page: Path) -> Iterator[Path]:
+    """The pages to which one leads, by links and cards."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
+    found += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
+    return (Path(os.path.normpath(page.parent / name)) for name in found)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_within_two_clicks_from_home(question: str) -> None:
+    name, words = QUESTIONS[question]
+    once = set(links(DOCS / "index.md"))
+    twice = {page for each in once for page in links(each)}
+    assert DOCS / name in once | twice
+    assert words in (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_pages_outside_of_the_site_lead_to_files(name: str) -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
+    assert [each for each in targets if "://" not in each and not (ROOT / each).exists()] == []
+
+
+def test_every_page_is_in_the_sidebar() -> None:
+    pages = {page.relative_to(DOCS).with_suffix("") for page in PAGES}
+    listed = set()
+    for page in PAGES:
+        directory = page.parent.relative_to(DOCS)
+        for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            names = [line for line in text.splitlines() if line and not line.startswith(":")]
+            listed |= {Path(os.path.normpath(directory / name)) for name in names}
+    assert pages - listed == {Path("index")}
+
+
+def test_options_that_are_missing_on_a_built_page_are_named() -> None:
+    page = '<dt id="cmdoption-xr-tensorfmt-diff-json">'
+    missing = [fault.partition(":")[0] for fault in find_missing_options(page)]
+    assert "info --json" in missing
+    assert "convert --overwrite" in missing
+    assert "diff --json" not in missing
+
+
+@pytest.mark.parametrize(
+    ("output", "count"),
+    [
+        ("<table> <td>Array</td> Chunk Bytes 1 B 1 B Shape () () </table>", 1),
+        ("<pre>dask.array&lt;all, shape=(), dtype=bool&gt;</pre>", 1),
+        ("<pre>True</pre>", 0),
+        ("<table> Array Chunk Bytes 8 B 8 B Shape (1,) (1,) </table>", 0),
+    ],
+)
+def test_a_lazy_array_in_the_place_of_a_value_is_a_fault(output: str, count: int) -> None:
+    page = f'<div class="cell_output docutils">{output}</div>'
+    assert len(list(find_lazy_values(page))) == count
+
+
+def test_a_flowchart_omits_arrows_that_a_longer_path_implies() -> None:
+    source = ["  top[The <b>] --> middle", "  middle --> low", "  top --> low"]
+    drawing = draw_flowchart(source, "three boxes")
+    assert drawing.count("<line ") == 2
+    assert "The &lt;b&gt;" in drawing
+    assert 'aria-label="three boxes"' in drawing

@@ -1,0 +1,481 @@
+"""Every fault of a store, over every way of reading: what is repeated, and what is raised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests import fault_server as faults
+from tests import tensfiles as tf
+from tests.fault_server import (
+    DIRECT,
+    HIDDEN,
+    OBSTORE,
+    WAYS,
+    Fault,
+    FaultServer,
+    Way,
+    by_coroutines,
+    over_http,
+    over_s3,
+)
+from tests.opening import tensor_of
+from tests.paths import ROOT
+from tests.processes import run_script
+from xr_tensorfmt import (
+    SourceChangedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+    validate,
+)
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.sources.locations import locate, locate_for_reading
+from xr_tensorfmt.sources.remote import HEAD_BYTES
+from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
+from xr_tensorfmt.sources.threads import MAX_REQUESTS
+
+VALUES = np.arange(60_000.0).reshape(300, 200)
+CONTENT = tf.version_0_9(VALUES)
+NAME = "bucket/t.bin"
+
+ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+chunked = pytest.mark.parametrize("chunks", [None, {}], ids=["at-once", "threads"])
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer().running() as store:
+        store.put(NAME, CONTENT)
+        yield store
+
+
+@pytest.fixture
+def another() -> Iterator[FaultServer]:
+    with FaultServer().running() as store:
+        store.put(NAME, CONTENT)
+        yield store
+
+
+def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
+    url, how = way(server, NAME)
+    return tensor_of(url, **{"timeout": 30, **how, **options})
+
+
+@pytest.fixture
+def no_time_for_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests whose progress cannot be seen end as soon as the others."""
+    monkeypatch.setattr("xr_tensorfmt.sources.retries.MIN_RATE", 1e9)
+
+
+REPEATED: list[Fault] = [
+    *map(faults.status, (408, 429, 500, 502, 503, 504)),
+    faults.status(503, Retry_After="0"),
+    faults.reset,
+    faults.short_body,
+]
+
+
+@ways
+def test_what_fails_once_is_repeated(server: FaultServer, way: Way) -> None:
+    server.methods = {"GET"}
+    for fault in (faults.latency, *REPEATED):
+        server.faults.append(fault)
+        tensor = opened(server, way)
+        assert not server.faults
+        server.faults.append(fault)
+        np.testing.assert_array_equal(tensor[:3, 7], VALUES[:3, 7])
+        assert not server.faults
+    server.methods = {"HEAD"}
+    for fault in (faults.latency, faults.status(503), faults.reset):
+        server.faults.append(fault)
+        opened(server, way)
+        assert not server.faults
+
+
+@pytest.mark.usefixtures("no_time_for_what_is_hidden")
+@ways
+def test_what_stalls_once_is_repeated(server: FaultServer, way: Way) -> None:
+    tensor = opened(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
+    # One after the other, as one request might meet all of them.
+    for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
+        server.faults.append(fault)
+        np.testing.assert_array_equal(tensor, VALUES)
+        assert not server.faults
+
+
+@pytest.mark.parametrize("way", [*DIRECT, *HIDDEN], ids=lambda way: way.__name__)
+@chunked
+def test_what_fails_again_and_again_is_one_error(
+    server: FaultServer, way: Way, chunks: dict | None
+) -> None:
+    tensor = opened(server, way, chunks=chunks)
+    server.forget()
+    server.always = faults.status(503)
+    with pytest.raises(StoreUnavailableError, match="requested 5 times in") as caught:
+        tensor[:3, 7].compute()
+    assert len(server.requests) == MAX_ATTEMPTS
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert type(error) is StoreUnavailableError
+        assert error.filename.endswith(NAME)
+        assert error.span == (48 + 7 * 2400, 48 + 7 * 2400 + 24)
+        assert error.attempts == MAX_ATTEMPTS
+        assert error.seconds > 0
+        assert f"while bytes {error.span[0]} to {error.span[1] - 1} were fetched" in str(error)
+        assert error.__cause__ is error.__context__ is None
+
+
+@ways
+@pytest.mark.parametrize(
+    "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda each: each.__name__
+)
+def test_what_makes_no_progress_is_a_timeout(server: FaultServer, way: Way, fault: Fault) -> None:
+    # A limit this short could also end the requests of the opening.
+    (lazy, _) = unwrap(opened(server, way).variable)
+    source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
+    server.forget()
+    server.always = fault
+    with pytest.raises(TimeoutError, match=r"requested 3 times in .* larger timeout= to") as caught:
+        source.read(Extents.single(48, 1648))
+    assert type(caught.value) is StoreTimeoutError
+    assert caught.value.attempts == MAX_TIMEOUTS == len(server.requests)
+    assert pickle.loads(pickle.dumps(caught.value)).span == caught.value.span == (48, 1648)
+
+
+@pytest.mark.usefixtures("no_time_for_what_is_hidden")
+@ways
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_store_that_never_answers_at_opening_is_a_timeout(
+    server: FaultServer, way: Way, method: str
+) -> None:
+    server.always, server.methods = faults.silent, {method}
+    with pytest.raises(StoreTimeoutError, match="not complete in time") as caught:
+        opened(server, way, timeout=0.5)
+    assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
+
+
+FINAL: dict[Fault, tuple[type[Exception], str]] = {
+    faults.status(403): (PermissionError, "403|Forbidden"),
+    faults.status(404): (FileNotFoundError, "404|Not Found|no such object"),
+    faults.other_range: (OSError, "sent 24 bytes from byte 16840, expected 24 from byte 16848"),
+    faults.no_ranges: (OSError, "does not serve byte ranges"),
+    faults.short_range: (OSError, "sent 23 bytes from byte 16848, expected 24 from byte 16848"),
+    faults.no_content_range: (OSError, "sent 24 bytes from byte 0, expected 24 from byte 16848"),
+    faults.too_long: (OSError, "sent more than 24 bytes"),
+    faults.replaced: (SourceChangedError, "it has been replaced"),
+    faults.truncated: (SourceChangedError, "it has been replaced"),
+    faults.endless: (OSError, "sent more than 24 bytes"),
+}
+
+
+OF_OBSTORE = {
+    faults.other_range: (OSError, "Requested 16848..16872, got 16840..16864"),
+    faults.no_ranges: (OSError, "(non-partial response|not supported)"),
+    faults.short_range: (OSError, "Requested 16848..16872, got 16848..16871"),
+    faults.no_content_range: (OSError, "Content-Range header not present"),
+    faults.endless: (OSError, "Content-Length Header missing"),
+}
+
+
+@chunked
+@pytest.mark.parametrize("way", [*DIRECT, *OBSTORE], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("fault", FINAL, ids=lambda each: each.__name__)
+def test_what_another_request_would_meet_again_is_not_repeated(
+    server: FaultServer, way: Way, chunks: dict | None, fault: Fault
+) -> None:
+    tensor = opened(server, way, chunks=chunks)
+    server.forget()
+    server.always = fault
+    error, words = {**FINAL, **(OF_OBSTORE if way in OBSTORE else {})}[fault]
+    with pytest.raises(error, match=words):
+        tensor[:3, 7].compute()
+    assert len(server.requests) == 1
+
+
+AT_OPENING: dict[Fault, tuple[type[Exception], str]] = {
+    faults.status(500): (StoreUnavailableError, "the server answered 500 .* requested 5 times"),
+    faults.status(404): (FileNotFoundError, "404|no such object"),
+    faults.short_range: (OSError, "sent 65535 bytes from byte 0, expected 65536 from byte 0"),
+    faults.no_ranges: (OSError, "sent more than 65536 bytes .* does not serve byte ranges"),
+    faults.too_long: (OSError, "sent more than 65536 bytes"),
+    faults.endless: (OSError, "sent more than 65536 bytes"),
+}
+
+
+@pytest.mark.parametrize("way", DIRECT, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("fault", AT_OPENING, ids=lambda fault: fault.__name__)
+def test_a_fault_at_opening_is_a_clear_error(server: FaultServer, way: Way, fault: Fault) -> None:
+    server.always, server.methods = fault, {"GET"}
+    error, words = AT_OPENING[fault]
+    with pytest.raises(error, match=words) as caught:
+        opened(server, way)
+    assert caught.value.filename.endswith(NAME)
+    server.always = None
+    np.testing.assert_array_equal(opened(server, way), VALUES)
+
+
+@pytest.mark.parametrize("way", HIDDEN, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "fault", [faults.no_ranges, faults.truncated], ids=lambda each: each.__name__
+)
+def test_another_number_of_bytes_is_refused_over_any_file_system(
+    server: FaultServer, way: Way, fault: Fault
+) -> None:
+    tensor = opened(server, way)
+    server.forget()
+    server.always = fault
+    with pytest.raises(OSError, match=r"the server sent .* bytes from byte 16848, expected 24"):
+        tensor[:3, 7].values  # noqa: B018
+    assert len(server.requests) == 1
+
+
+@chunked
+def test_without_conditions_the_version_is_compared_after_a_read(
+    server: FaultServer, chunks: dict | None
+) -> None:
+    tensor = opened(server, by_coroutines, chunks=chunks)
+    np.testing.assert_array_equal(tensor[3:5], VALUES[3:5])
+    server.put(NAME, tf.version_0_9(VALUES + 1))
+    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+        tensor[:3, 7].compute()
+    np.testing.assert_array_equal(opened(server, by_coroutines), VALUES + 1)
+
+
+@pytest.mark.parametrize("way", [over_http, over_s3], ids=lambda way: way.__name__)
+def test_a_pause_longer_than_the_limit_is_not_waited_for(server: FaultServer, way: Way) -> None:
+    tensor = opened(server, way)
+    server.forget()
+    server.always = faults.status(503, Retry_After="3600")
+    with pytest.raises(StoreUnavailableError, match=r"once in .* requests a pause of 3.6e.03 s"):
+        tensor[:3, 7].values  # noqa: B018
+    assert len(server.requests) == 1
+
+
+def test_the_limit_is_among_the_options_for_functions_without_the_keyword(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    for way in (over_http, over_s3):
+        url, how = way(server, NAME)
+        options = {**how.get("storage_options", {}), "timeout": 0.2}
+        server.always = None
+        assert validate(url, storage_options=options) == []
+        server.always = faults.silent
+        with pytest.raises(StoreTimeoutError, match=r"not complete in time; .* 3 times in"):
+            validate(url, storage_options=options)
+
+
+@pytest.mark.parametrize("value", ["1", True, b"1"])
+def test_a_limit_that_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="must be a number of seconds, or None"):
+        tensor_of("memory://x", timeout=value)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+def test_a_limit_that_is_not_positive_is_refused(value: float) -> None:
+    for options in ({"timeout": value}, {"storage_options": {"timeout": value}}):
+        with pytest.raises(ValueError, match="must be positive; pass None for no limit"):
+            tensor_of("memory://x", **options)
+
+
+def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:
+    url, how = over_s3(server, NAME)
+    options = how["storage_options"]
+    fs = fsspec.filesystem("s3", **options, config_kwargs={"retries": {"max_attempts": 1}})
+    tensor = tensor_of(NAME, fs=fs)
+    server.forget()
+    server.always = faults.status(503)
+    with pytest.raises(StoreUnavailableError) as caught:
+        tensor[:3, 7].values  # noqa: B018
+    assert caught.value.attempts == 1
+    assert len(server.requests) == 2
+    reading, writing = locate_for_reading(url, options, None, 7), locate(url, options, None)
+    assert reading.fs.config_kwargs["read_timeout"] == 7
+    assert "retries" not in writing.fs.config_kwargs
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_dead_store_does_not_block_another(
+    server: FaultServer, another: FaultServer, way: Way
+) -> None:
+    dead, alive = opened(server, way), opened(another, way)
+    server.forget()
+    server.always = faults.silent
+    with ThreadPoolExecutor(2 * MAX_REQUESTS) as threads:
+        reads = [threads.submit(dead[:, n].load) for n in range(2 * MAX_REQUESTS)]
+        server.wait_for(MAX_REQUESTS)
+        np.testing.assert_array_equal(alive, VALUES)
+        assert not any(read.done() for read in reads)
+        server.stopped.set()
+        server.always = None
+        for read in reads:
+            read.result()
+
+
+def test_variables_of_a_dead_store_do_not_block_those_of_another(
+    server: FaultServer, another: FaultServer
+) -> None:
+    dead, alive = opened(server, over_http), opened(another, over_http)
+    many = xr.Dataset({f"v{n}": ("x", dead[:, n].variable._data) for n in range(20)})
+
+    async def load() -> None:
+        waiting = asyncio.ensure_future(many.load_async())
+        await asyncio.to_thread(server.wait_for, MAX_REQUESTS)
+        loaded = await alive.load_async()
+        np.testing.assert_array_equal(loaded, VALUES)
+        assert not waiting.done()
+        server.stopped.set()
+        server.always = None
+        await waiting
+
+    server.forget()
+    server.always = faults.silent
+    asyncio.run(load())
+
+
+READERS = {
+    "at-once": "xr.open_dataset(url, engine='tensorfmt', **how).load()",
+    "threads": "xr.open_dataset(url, engine='tensorfmt', chunks={}, **how).load()",
+    "pool": "xr.open_dataset(url, engine='tensorfmt', chunks={}, chunk_bytes=50_000, **how).load()",
+    "async": "asyncio.run(xr.open_dataset(url, engine='tensorfmt', **how).load_async())",
+}
+WAITER = """
+import os, signal, sys, threading, time, traceback
+
+def interrupt():
+    # Only when the main thread waits: Python itself waits for ever for a thread that a pool was
+    # starting when it was interrupted.
+    sys.stdin.readline()
+    main, names = threading.main_thread().ident, ["start"]
+    while "start" in names or names[-1] not in ("wait", "select"):
+        time.sleep(0.01)
+        names = [each.name for each in traceback.extract_stack(sys._current_frames()[main])]
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+READER = (
+    WAITER
+    + """
+import asyncio
+import dask, xarray as xr
+from tests import fault_server
+
+class Server:
+    url = sys.argv[1]
+
+url, how = getattr(fault_server, sys.argv[2])(Server, "bucket/t.bin")
+if sys.argv[3] == "pool":
+    dask.config.set(scheduler="threads", num_workers=3)
+"""
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+@pytest.mark.parametrize(
+    ("reader", "way"),
+    [*((reader, over_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
+)
+def test_an_interrupt_ends_the_process(
+    server: FaultServer, way: Way, reader: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(READER + READERS[reader])
+    # What is read after the opening stalls.
+    server.faults += [lambda _: True] * 2
+    server.always = faults.silent
+    end_by_interrupt(server, 3, script, server.url, way.__name__, reader)
+
+
+def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:
+    """Interrupt Python as soon as a server has so many requests; what it printed as errors."""
+    root = ROOT
+    with subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    ) as process:
+        try:
+            server.wait_for(count)
+            # The limit of a request is 60 s.
+            _, errors = process.communicate("now\n", timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode != 0
+    return errors
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+@pytest.mark.parametrize("command", ["info", "validate", "convert"])
+def test_an_interrupt_ends_the_command(server: FaultServer, command: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"{WAITER}\nfrom xr_tensorfmt.cli import main\nmain(sys.argv[1:])")
+    more = [tmp_path / "copy.tens", "--to", "tens"] if command == "convert" else []
+    # The command converts after it has opened the file, the others wait at once.
+    server.faults += [lambda _: True] * (2 if command == "convert" else 0)
+    server.always = faults.silent
+    count = 3 if command == "convert" else 1
+    url, _ = over_http(server, NAME)
+    errors = end_by_interrupt(server, count, script, command, url, *more)
+    assert "Aborted!" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == [script]
+
+
+CLUSTER = """
+import json, sys
+import xarray as xr
+from distributed import Client, LocalCluster
+
+def repeat_at_once():
+    from xr_tensorfmt.sources import retries
+    retries.FIRST_PAUSE = 0.001
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=2, processes=True, dashboard_address=None,
+                      silence_logs=50) as cluster, Client(cluster) as client:
+        client.run(repeat_at_once)
+        for url, options in json.loads(sys.argv[1]):
+            ds = xr.open_dataset(url, engine="tensorfmt", chunks={}, **options)
+            print(json.dumps(float(ds.tensor.sum().compute())))
+            try:
+                ds.tensor.sum().compute()
+            except OSError as error:
+                print(json.dumps([type(error).__name__, error.filename, error.span,
+                                  error.attempts, error.seconds > 0, str(error)]))
+"""
+
+
+def test_a_worker_repeats_and_raises_the_same_error(
+    server: FaultServer, another: FaultServer, tmp_path: Path
+) -> None:
+    places = [over_http(server, NAME), over_s3(another, NAME)]
+    for each in (server, another):
+        # The opening takes two; then one is repeated, and the next computation fails.
+        each.faults += [lambda _: True] * 2 + [faults.status(503), lambda _: True]
+        each.always = faults.status(503)
+    said = run_script(CLUSTER, json.dumps(places), directory=tmp_path)
+    answers = list(map(json.loads, said.splitlines()))
+    assert answers[::2] == [VALUES.sum()] * 2
+    for (url, _), error in zip(places, answers[1::2], strict=True):
+        kind, filename, span, attempts, took_time, words = error
+        assert (kind, filename, attempts) == ("StoreUnavailableError", url, MAX_ATTEMPTS)
+        assert span == [48, len(CONTENT)]
+        assert took_time
+        assert "while bytes 48 to 480047 were fetched; it was requested 5 times in" in words

@@ -1,0 +1,312 @@
+"""The pure parts of the writers: cutting, encoding, converting."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from math import isqrt
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests import tensfiles as tf
+from tests.strategies import bits
+from xr_tensorfmt import to_mag
+from xr_tensorfmt.core import dense
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.narrow_floats import BFloat16, Float8E4M3FN
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.views import InMemory, Transposed, file_order
+from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing.block_grids import (
+    MAX_MERGED_BYTES,
+    MIN_RUN_BYTES,
+    build_block_grids,
+    choose_tile,
+    merge_chunks,
+)
+from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.file_plan import PlannedVariable
+
+chunks_of_axes = st.lists(
+    st.lists(st.integers(0, 300), min_size=1, max_size=6).map(tuple), max_size=4
+).map(tuple)
+
+
+@given(
+    chunks=chunks_of_axes,
+    data=st.data(),
+    item=st.sampled_from([0.125, 1, 2.0, 4, 16]),
+)
+def test_chunks_are_merged_and_never_cut(chunks, data, item: float) -> None:
+    units = [data.draw(st.sampled_from([1, 8, 64, WHOLE])) for _ in chunks]
+    merged = merge_chunks(chunks, units, item, 8)
+    assert [sum(each) for each in merged] == [sum(each) for each in chunks]
+    for before, after, unit in zip(chunks, merged, units, strict=True):
+        stops = list(accumulate(after))
+        assert set(stops) <= set(accumulate(before))
+        if unit == WHOLE:
+            assert len(after) == 1
+        else:
+            assert all(stop % unit == 0 for stop in stops[:-1])
+
+
+few_elements = st.lists(
+    st.lists(st.integers(0, 40), min_size=1, max_size=6).map(tuple), max_size=3
+).map(tuple)
+
+
+@given(chunks=few_elements, item=st.sampled_from([0.125, 1, 4, 16]))
+@example(chunks=((1, 1), (1,) * 200), item=4)
+def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
+    merged = merge_chunks(chunks, [1] * len(chunks), item, 1)
+    row = 1
+    for lengths in reversed(merged):
+        if len(lengths) > 1:
+            assert all(max(1, int(item * row)) * each >= MIN_RUN_BYTES for each in lengths[:-1])
+            break
+        row *= sum(lengths)
+
+
+def test_long_runs_are_left_as_they_are() -> None:
+    chunks = ((1,) * 5, (128, 128, 3))
+    assert merge_chunks(chunks, (1, 1), 4, 4) == chunks
+    assert merge_chunks(chunks, (1, 1), 2, 2) == ((1,) * 5, (256, 3))
+
+
+def test_memory_limits_what_is_merged() -> None:
+    rows = MAX_MERGED_BYTES // 8 // 3
+    assert merge_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
+    assert merge_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)
+
+
+@given(
+    shape=st.lists(st.integers(1, 5000), min_size=2, max_size=4).map(tuple),
+    data=st.data(),
+    most=st.integers(1, 1 << 22),
+)
+def test_tiles_are_long_along_both_axes_and_no_larger_than_wanted(shape, data, most: int) -> None:
+    fast = data.draw(st.integers(0, len(shape) - 2))
+    block = choose_tile(shape, fast, most)
+    assert np.prod(block) <= most
+    assert all(1 <= part <= whole for part, whole in zip(block, shape, strict=True))
+    for axis in (fast, -1):
+        enough = min(shape[axis], max(1, isqrt(most) // 2))
+        assert block[axis] >= enough or block[axis] >= isqrt(most) - 64
+        assert block[axis] == shape[axis] or block[axis] < 64 or block[axis] % 64 == 0
+
+
+def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> None:
+    values = np.arange(3000 * 2000.0).reshape(3000, 2000)
+    raw = tmp_path / "a.tens"
+    raw.write_bytes(tf.version_0_9(values))
+    for chunks in (None, {}):
+        ds = xr.open_dataset(raw, engine="tensorfmt", chunks=chunks)
+        layout = Dense((3000, 2000), Plain(np.dtype("<f8")), 0)
+        conversion = Conversion("tensor", layout.element, exact=True)
+        ((variable, blocks),) = build_block_grids(
+            [PlannedVariable(ds.tensor.variable, layout, conversion)]
+        )
+        assert variable.chunks is None
+        assert blocks.chunks == ((1984, 1016), (2000,))
+        to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
+        back = xr.open_dataarray(tmp_path / "a.mag", engine="tensorfmt")
+        np.testing.assert_array_equal(back, values.astype("f4"))
+
+
+@st.composite
+def selections(draw) -> Selection:
+    extent = draw(st.lists(st.integers(1, 6), max_size=4))
+    entries = []
+    for length in extent:
+        start = draw(st.integers(0, length))
+        stop = draw(st.integers(start, length))
+        entries.append(slice(start, stop, 1))
+    return Selection(tuple(extent), tuple(entries))
+
+
+ELEMENTS = (
+    *(Plain(np.dtype(each)) for each in ("<f4", ">f4", "<i2", ">u8", ">c16", "u1")),
+    BFloat16(),
+    BFloat16(big_endian=True),
+    Float8E4M3FN(),
+    Boolean(),
+)
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda each: f"{each.name}-{each.stored}")
+@given(
+    selection=selections(), order=st.sampled_from("CFR"), batch=st.sampled_from([1, 40, 1 << 20])
+)
+def test_what_is_encoded_is_read(element: Element, selection: Selection, order, batch: int) -> None:
+    rng = np.random.default_rng(0)
+    layout = Dense(selection.tensor_shape, element, 7)
+    values = element.decode(bits(rng, selection.shape, element.stored))
+    held = {"C": values, "F": np.array(values, order="F"), "R": values.T.copy().T}[order]
+    size = int(np.prod(selection.tensor_shape)) * element.stored.itemsize
+    content = bytearray(b"\xa5" * (7 + size))
+    touched = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense, "BATCH_BYTES", batch)
+        for extents, raw in layout.encode(selection, held):
+            assert raw.dtype == np.uint8
+            assert raw.nbytes == extents.nbytes
+            position = 0
+            for start, length in zip(extents.starts, extents.lengths, strict=True):
+                content[start : start + length] = raw[position : position + length].tobytes()
+                position += length
+            touched += extents.nbytes
+    assert touched == selection.size * element.stored.itemsize
+    if selection.size:
+        found = layout.read(Memory(bytes(content)), selection)
+        np.testing.assert_array_equal(found, values)
+    others = np.ones(selection.tensor_shape, bool)
+    others[tuple(selection.entries)] = False
+    raw = np.frombuffer(content, element.stored, offset=7).reshape(selection.tensor_shape)
+    assert (np.frombuffer(raw[others].tobytes(), "u1") == 0xA5).all()
+
+
+def test_layouts_that_are_only_read_say_so() -> None:
+    with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
+        file_order(InMemory(np.zeros(3)))
+
+
+def test_transposed_layouts_are_written_in_file_order() -> None:
+    inner = Dense((2, 3, 4), Plain(np.dtype("<f8")), 0)
+    assert file_order(Transposed(inner, (2, 0, 1))) == (inner, (1, 2, 0))
+    assert file_order(inner) == (inner, (0, 1, 2))
+
+
+def plain(dtype: str) -> Plain:
+    return Plain(np.dtype(dtype))
+
+
+KEPT = {
+    "the same": ([1.5, np.nan, -0.0], "f4", plain("<f4"), True),
+    "other byte order": ([1.5, np.nan, -0.0], ">f4", plain("<f4"), True),
+    "wider": ([1, 2], "i1", plain("<i8"), True),
+    "exact floats": ([1.5, np.inf, -np.inf, np.nan], "f8", plain("<f2"), True),
+    "exact integers": ([0, 1 << 53], "i8", plain("<f8"), True),
+    "integers of floats": ([3.0, -0.0], "f4", plain("<i2"), False),
+    "the least integer": ([-(2.0**63)], "f8", plain("<i8"), False),
+    "rounded": ([0.1, np.inf, np.nan], "f8", plain("<f2"), False),
+    "rounded integers": ([(1 << 53) + 1], "i8", plain("<f8"), False),
+    "too small": ([1e-300], "f8", plain("<f4"), False),
+    "bool": ([True, False], "?", plain("<f4"), True),
+    "truth": ([0.0, 1.0], "f4", Boolean(), True),
+    "complex": ([1 + 2j, complex(np.nan, np.inf)], "c16", plain("<c8"), False),
+    "real as complex": ([1.5], "f4", plain("<c8"), True),
+    "bfloat16": ([1.0, np.inf, np.nan, -0.0], "f4", BFloat16(), True),
+    "rounded bfloat16": ([0.1], "f4", BFloat16(), False),
+    "float8": ([448.0, np.nan, -0.0], "f4", Float8E4M3FN(), True),
+    "rounded float8": ([449.0, 464.0, 0.001], "f4", Float8E4M3FN(), False),
+    "nothing": ([], "f4", plain("<i1"), True),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_values_that_survive_are_converted(case: str) -> None:
+    values, dtype, element, exact = KEPT[case]
+    array = np.array(values, dtype)
+    found = Conversion("v", element, exact).apply(array)
+    assert found.dtype == element.dtype
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found, array.astype(element.dtype))
+    if element.dtype.kind == array.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(array))
+
+
+LOST = {
+    "rounded": ([1.0, 0.1], "f8", plain("<f4"), True, "0.1"),
+    "too large": ([1e39], "f8", plain("<f4"), False, "1e+39"),
+    "too large, exact": ([1e39], "f8", plain("<f4"), True, "1e+39"),
+    "too long": ([(1 << 53) + 1], "i8", plain("<f8"), True, "9007199254740993"),
+    "the largest integer": ([2**63 - 1], "i8", plain("<f8"), True, "9223372036854775807"),
+    "the largest of all": ([2**64 - 1], "u8", plain("<f8"), True, "18446744073709551615"),
+    "in half precision": ([70000], "i4", plain("<f2"), False, "70000"),
+    "just too large": ([2.0**63], "f8", plain("<i8"), False, "9.223372036854776e+18"),
+    "just too large, unsigned": ([2.0**64], "f8", plain("<u8"), False, "1.8446744073709552e+19"),
+    "half precision to integers": ([np.inf], "f2", plain("<u8"), False, "inf"),
+    "other integer": ([1, 300], "i8", plain("u1"), False, "300"),
+    "negative byte": ([-1], "i1", plain("u1"), False, "-1"),
+    "too large for a sign": ([200], "u1", plain("i1"), False, "200"),
+    "negative": ([-1], "i8", plain("<u8"), False, "-1"),
+    "fraction": ([0.5], "f4", plain("<i4"), False, "0.5"),
+    "no integer": ([np.nan], "f4", plain("<i4"), False, "nan"),
+    "infinite integer": ([-np.inf], "f4", plain("<i4"), False, "-inf"),
+    "no truth": ([2], "i1", Boolean(), False, "2"),
+    "complex": ([complex(0, 1e300)], "c16", plain("<c8"), False, "1e+300j"),
+    "half infinite": ([complex(np.inf, 1e300)], "c16", plain("<c8"), False, "1e+300j"),
+    "bfloat16": ([1.001], "f4", BFloat16(), True, "1.001"),
+    "large bfloat16": ([3.4e38], "f4", BFloat16(), False, "3.4e+38"),
+    "float8": ([465.0], "f4", Float8E4M3FN(), False, "465.0"),
+    "infinite float8": ([np.inf], "f4", Float8E4M3FN(), False, "inf"),
+    "infinite float8, exact": ([np.inf], "f4", Float8E4M3FN(), True, "inf"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", LOST)
+def test_values_that_do_not_survive_are_named(case: str) -> None:
+    values, dtype, element, exact, found = LOST[case]
+    array = np.array(values, dtype)
+    with pytest.raises(ValueError, match=re.escape(found)) as caught:
+        Conversion("v", element, exact).apply(array)
+    message = str(caught.value)
+    assert message.startswith("'v' contains ")
+    assert f"which {element.name} cannot represent; " in message
+    if exact:
+        hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
+        assert f"{hint}, or use '{array.dtype}' there to keep them" in message
+    else:
+        assert message.endswith("choose another dtype, or change the values")
+
+
+@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
+def test_rounding_is_that_of_ml_dtypes(element: Element) -> None:
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=10000) * 10).astype("f4")
+    expected = values.astype(getattr(ml_dtypes, element.name)).astype("f4")
+    converted = Conversion("v", element, exact=False).apply(values)
+    np.testing.assert_array_equal(element.decode(element.encode(converted)), expected)
+
+
+def test_no_dimension_at_all_is_encoded_as_well() -> None:
+    for element in (BFloat16(), Float8E4M3FN(), Boolean()):
+        value = np.ones((), element.dtype)
+        assert element.decode(np.asarray(element.encode(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (np.float32, "float32"),
+        (">i2", "int16"),
+        ("bfloat16", "bfloat16"),
+        (np.dtype(ml_dtypes.bfloat16), "bfloat16"),
+        (StoredDtype("float8_e4m3fn", np.dtype("f4")), "float8_e4m3fn"),
+        (float, "float64"),
+        ("no such", "no such"),
+        (3, "3"),
+    ],
+)
+def test_dtypes_are_called_by_their_usual_names(dtype, name: str) -> None:
+    assert dtype_name(dtype) == name
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numeric"),
+    [
+        *((each, True) for each in ("?", "f2", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)),
+        *((each, False) for each in ("O", "S3", "U3", "M8[ns]", "m8[s]", "V4", "i4,i4")),
+    ],
+)
+def test_what_counts_as_a_number(dtype, numeric: bool) -> None:
+    assert is_numeric(np.dtype(dtype)) == numeric

@@ -1,0 +1,163 @@
+"""What is written opens as the Dataset that it was."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+
+from tests import magfiles as mf
+from tests.opening import opened
+from tests.paths import DATA
+from tests.strategies import NARROW_DTYPES, bits, datasets
+from xr_tensorfmt import to_mag
+from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    return dtype.newbyteorder("=")
+
+
+def assert_same(found: xr.Dataset, expected: xr.Dataset) -> None:
+    expected = expected.compute()
+    xr.testing.assert_identical(found.load(), expected)
+    assert list(found) == list(expected)
+    for name, variable in expected.variables.items():
+        assert found[name].dtype == native(variable.dtype)
+        stored = variable.encoding.get("dtype", native(variable.dtype))
+        assert found[name].encoding["dtype"] == stored
+
+
+@settings(max_examples=100)
+@given(dataset=datasets())
+def test_any_dataset_comes_back(dataset: xr.Dataset) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.mag")
+        to_mag(dataset, path)
+        assert_same(opened(path), dataset)
+        # Once more from the file itself, lazily and in chunks, over the same file.
+        to_mag(opened(path), path)
+        to_mag(opened(path, chunks={}), path)
+        assert_same(opened(path), dataset)
+
+
+@pytest.mark.parametrize("name", NARROW_DTYPES)
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: str, chunks) -> None:
+    kind = LITTLE_ENDIAN[name]
+    raw = bits(np.random.default_rng(0), (7, 5), kind.stored)
+    values = xr.DataArray(kind.decode(raw), dims=("x", "y"), name="w")
+    to_mag(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})
+    to_mag(opened(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
+    for number in (1, 2):
+        found = opened(tmp_path / f"{number}.mag").w
+        assert found.encoding["dtype"] == name
+        np.testing.assert_array_equal(found, values)
+        # Bits are the same too, but for those of NaN.
+        start = found.encoding["tensorfmt"]["offset"]
+        content = (tmp_path / f"{number}.mag").read_bytes()[start:]
+        stored = np.frombuffer(content, kind.stored)[: raw.size].reshape(raw.shape)
+        number_at = ~np.isnan(values.values)
+        np.testing.assert_array_equal(stored[number_at], raw[number_at])
+
+
+def test_numbers_that_became_others_are_not_rounded_to_the_dtype_of_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "w.mag"
+    path.write_bytes(mf.document({"w": mf.Put("bfloat16", (2,), b"\x80\x3f\x80\x3f")}))
+    changed = opened(path).load() + np.float32(1e-6)
+    changed.w.encoding = opened(path).w.encoding
+    with pytest.raises(ValueError, match="bfloat16 cannot represent") as caught:
+        to_mag(changed, tmp_path / "v.mag")
+    assert "to round such values, or use 'float32' there to keep them" in str(caught.value)
+    to_mag(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
+    xr.testing.assert_identical(opened(tmp_path / "v.mag").load(), changed)
+    assert opened(tmp_path / "v.mag").w.encoding["dtype"] == np.float32
+
+
+REAL = sorted(path.name for path in DATA.glob("*.mag"))
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_real_files_come_back(tmp_path: Path, name: str, chunks) -> None:
+    before = opened(DATA / name, chunks=chunks)
+    to_mag(before, tmp_path / "again.mag")
+    assert_files_same(opened(tmp_path / "again.mag"), before)
+
+
+def test_every_real_file_comes_back(conformance: Path, tmp_path: Path) -> None:
+    count = 0
+    for path in sorted((conformance / "mag").glob("*.mag")):
+        try:
+            before = opened(path)
+        except ValueError:
+            continue  # what is damaged is refused, as other tests prove
+        if not any(each.size for each in before.values()):
+            with pytest.raises(ValueError, match="without elements"):
+                to_mag(before, tmp_path / path.name)
+            continue
+        if any(each.ndim > 16 for each in before.values()):
+            with pytest.raises(ValueError, match="loads at most 16"):
+                to_mag(before, tmp_path / path.name)
+            continue
+        to_mag(before, tmp_path / path.name)
+        assert_files_same(opened(tmp_path / path.name), before)
+        count += 1
+    assert count > 25
+
+
+def assert_files_same(found: xr.Dataset, expected: xr.Dataset) -> None:
+    xr.testing.assert_identical(found, expected)
+    assert list(found) == list(expected)
+    for name in expected:
+        assert found[name].dtype == expected[name].dtype
+        narrow = isinstance(found[name].encoding["dtype"], np.dtype)
+        if narrow:
+            assert found[name].encoding["dtype"] == native(expected[name].encoding["dtype"])
+        else:
+            assert found[name].encoding["dtype"] == expected[name].encoding["dtype"]
+
+
+def test_lazy_variables_of_other_engines_are_written(tmp_path: Path) -> None:
+    values = np.arange(24, dtype="f4").reshape(4, 6)
+    before = xr.Dataset({"a": (("x", "y"), values)}, {"x": [1.0, 2.0, 3.0, 4.0]}, {"t": "text"})
+    before.to_netcdf(tmp_path / "a.nc")
+    with xr.open_dataset(tmp_path / "a.nc") as lazy:
+        to_mag(lazy.isel(x=slice(None, None, -1)), tmp_path / "a.mag")
+    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), before.isel(x=[3, 2, 1, 0]))
+
+
+LAZY = {
+    "basic": lambda array: array[2:5, 1, ::-1],
+    "outer": lambda array: array.isel(x=[4, 0, 0], z=[1, 2]),
+    "pointwise": lambda array: array.isel(x=xr.Variable("p", [1, 2]), z=xr.Variable("p", [0, 3])),
+    "transposed": lambda array: array.transpose("z", "x", "y"),
+    "nothing": lambda array: array[:0],
+}
+
+
+@pytest.mark.parametrize("key", LAZY)
+def test_lazy_selections_are_written(tmp_path: Path, key: str) -> None:
+    values = np.arange(5 * 3 * 4, dtype="i4").reshape(5, 3, 4)
+    whole = xr.DataArray(values, dims=("x", "y", "z"), name="a")
+    to_mag(whole, tmp_path / "whole.mag")
+    lazy = LAZY[key](opened(tmp_path / "whole.mag").a)
+    to_mag(xr.Dataset({"a": lazy, "b": np.int8(1)}), tmp_path / "part.mag")
+    xr.testing.assert_identical(opened(tmp_path / "part.mag").a.load(), LAZY[key](whole))
+
+
+def test_chunks_of_any_size_give_the_same_file(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 99, (40, 30, 20), dtype="u2")
+    contents = set()
+    for number, chunks in enumerate([(40, 30, 20), (7, 11, 3), (1, 30, 20), (40, 1, 20)]):
+        path = tmp_path / f"{number}.mag"
+        to_mag(xr.Dataset({"a": (("x", "y", "z"), da.from_array(values, chunks))}), path)
+        contents.add(path.read_bytes()[-values.nbytes :])
+    assert contents == {values.tobytes()}
