@@ -530,6 +530,19 @@ def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     assert not atomic_file.discard()
 
 
+@pytest.mark.parametrize("call", ["ftruncate", "fsync", "link"])
+def test_an_interrupt_in_a_call_of_the_system_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, call, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        to_mag(dataset(), tmp_path / "a.mag", mode="x")
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
     atomic_file = build_atomic_file(str(tmp_path / "a"), 3, replace=False).begin()
     atomic_file.complete([Piece(0, b"new")])

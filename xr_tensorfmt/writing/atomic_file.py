@@ -207,10 +207,12 @@ class AtomicFile:
         """Add the target and a hint to an OSError of the same type."""
         try:
             yield
-        except OSError as error:
+        except BaseException as error:  # Ctrl-C, too
             if discard:
                 self.discard()
-            if error.errno is None or error.filename == self.target:
+            if not isinstance(error, OSError) or error.errno is None:
+                raise
+            if error.filename == self.target:
                 raise
             raise self._build_error(error) from error
 
