@@ -149,12 +149,19 @@ def _open(source: Memory, format: str, **keywords: Any) -> Dataset:
 def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a JSON file that states the type of its tensor."""
     source = reader.source
-    tensor = source.tensor if isinstance(source, TensorSource) else _read_tensor(reader)
-    cells = InMemory(tensor.cells if tensor.header.mapped else tensor.cells[0])
-    labels = tuple(map(InMemory, tensor.labels))
+    if not isinstance(source, TensorSource):
+        source = TensorSource(_read_tensor(reader), source.name)
+    header, labels = source.tensor.header, tuple(map(InMemory, source.tensor.labels))
+    cells = InMemory(source.tensor.cells if header.mapped else source.tensor.cells[0])
     header_info = {"format": "vespa-json"}
-    container = build_container(tensor.header, source, options, cells, labels, header_info)
-    return replace(container, derived=("values in JSON",))
+    container = build_container(header, source, options, cells, labels, header_info)
+    # With this source, virtual references to the file are refused.
+    return replace(
+        container,
+        tensors=tuple(replace(tensor, source=source) for tensor in container.tensors),
+        coordinates=tuple(replace(tensor, source=source) for tensor in container.coordinates),
+        derived=("values in JSON",),
+    )
 
 
 def _read_tensor(reader: HeaderReader) -> ParsedTensor:
