@@ -1,7 +1,7 @@
-"""Check the docstrings of the public API against numpydoc's rules, and print what is wrong.
+"""Check the docstrings of the public API against numpydoc's rules, and print the faults.
 
-The rules are those of ``[tool.numpydoc_validation]`` in pyproject.toml. What is private has one
-line and is not looked at. What stands in ``xr_tensorfmt.__all__`` needs an example as well.
+``[tool.numpydoc_validation]`` in pyproject.toml selects the rules. Private names are not checked.
+The functions in ``xr_tensorfmt.__all__`` also need an example.
 """
 
 import inspect
@@ -34,8 +34,8 @@ OTHERS = [
 MEMBERS = (FunctionType, classmethod, staticmethod, property, cached_property)
 
 
-def names_of(thing: Any) -> Iterator[str]:
-    """The name of a class or function, and those of the public members of a class."""
+def list_names(thing: Any) -> Iterator[str]:
+    """Yield the name of a class or function, and the names of public members of a class."""
     name = f"{thing.__module__}.{thing.__qualname__}"
     yield name
     if inspect.isclass(thing):
@@ -44,32 +44,32 @@ def names_of(thing: Any) -> Iterator[str]:
                 yield f"{name}.{member}"
 
 
-def faults(name: str, *, example: bool) -> Iterator[str]:
-    """What is wrong with the docstring of one name."""
+def find_faults(name: str, *, example: bool) -> Iterator[str]:
+    """Yield the faults of the docstring of a name."""
     result = validate(name)
     docstring = result["docstring"]
     short = "\n\n" not in docstring.strip()
     for code, message in result["errors"]:
-        # Members may have one line; where there are sections, all of them are asked for.
+        # A docstring of one line needs no sections. Otherwise all sections are required.
         missing = code in ("PR01", "RT01", "YD01") and short and not example
-        # What gives values one by one may return an iterator that it does not make itself.
+        # A function that returns an iterator may document the values under "Yields".
         yields = code == "RT01" and "Yields\n------" in docstring.replace("    ", "")
         if code in CHECKS and not missing and not yields:
             yield f"{result['file']}:{result['file_line']}: {name}: {code} {message}"
     if example and "Examples\n--------" not in docstring:
-        yield f"{result['file']}:{result['file_line']}: {name}: it has no example"
+        yield f"{result['file']}:{result['file_line']}: {name}: the docstring has no example"
 
 
 def main() -> int:
-    """Check all, print the faults, and return how many there are."""
+    """Print the faults of all docstrings and return their number."""
     functions = [thing for thing in (*USED, *VIRTUAL) if inspect.isfunction(thing)]
-    found, count = [], 0
+    faults, count = [], 0
     for thing in dict.fromkeys([*USED, *OFFERED, *VIRTUAL, *OTHERS]):
-        for name in names_of(thing):
+        for name in list_names(thing):
             count += 1
-            found += faults(name, example=thing in functions)
-    print("\n".join([*found, f"{count} docstrings, {len(found)} faults"]))
-    return len(found)
+            faults += find_faults(name, example=thing in functions)
+    print("\n".join([*faults, f"{count} docstrings, {len(faults)} faults"]))
+    return len(faults)
 
 
 if __name__ == "__main__":

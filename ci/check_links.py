@@ -1,6 +1,6 @@
-"""Check that links within the built documentation lead to a page and to a place on it.
+"""Check that links in the built documentation lead to a page and to an anchor on it.
 
-Sphinx checks references; this checks what is in the pages: hrefs, anchors and pictures.
+Sphinx checks references. This script checks the pages: links, anchors and pictures.
 """
 
 import sys
@@ -12,46 +12,46 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """The places of a page, and where its links lead."""
+    """Anchors and links of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.places: set[str] = set()
+        self.anchors: set[str] = set()
         self.links: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note ids, links and pictures."""
+        """Collect ids, links and pictures."""
         for name, value in attrs:
             if value and name in ("id", "name"):
-                self.places.add(value)
+                self.anchors.add(value)
             elif value and name in ("href", "src"):
                 self.links.add(value)
 
 
-page = cache(Page)
+parse_page = cache(Page)
 
 
-def broken(path: Path) -> Iterator[str]:
-    """The links of a page that lead nowhere."""
-    for link in sorted(page(path).links):
+def find_broken_links(path: Path) -> Iterator[str]:
+    """Yield the links of a page to missing files and anchors."""
+    for link in sorted(parse_page(path).links):
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-        place = unquote(parts.fragment) if target.suffix == ".html" else ""
+        anchor = unquote(parts.fragment) if target.suffix == ".html" else ""
         if not target.exists():
-            yield f"{path}: {link}: there is no such file"
-        elif place and place not in page(target).places:
-            yield f"{path}: {link}: there is no such place on the page"
+            yield f"{path}: {link}: the file does not exist"
+        elif anchor and anchor not in parse_page(target).anchors:
+            yield f"{path}: {link}: the page has no such anchor"
 
 
 def main(root: Path) -> int:
-    """Check all pages, print what is broken, and return how much that is."""
-    pages = [each for each in sorted(root.resolve().rglob("*.html")) if "_static" not in each.parts]
-    found = [line for each in pages for line in broken(each)]
-    print("\n".join([*found, f"{len(pages)} pages, {len(found)} broken links"]))
-    return len(found)
+    """Print the broken links of all pages and return their number."""
+    pages = [path for path in sorted(root.resolve().rglob("*.html")) if "_static" not in path.parts]
+    broken = [link for path in pages for link in find_broken_links(path)]
+    print("\n".join([*broken, f"{len(pages)} pages, {len(broken)} broken links"]))
+    return len(broken)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which folder may import which, and where the names of formats and private names may stand."""
+"""Imports between folders, the size of imports, and names of formats outside their folders."""
 
 from __future__ import annotations
 
@@ -38,24 +38,20 @@ LEVELS = (
 """Folders and modules from the lowest level to the highest. Imports point down."""
 
 USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing")
-"""What the names of those modules of a format begin with that may know xarray and dask."""
+"""Prefixes of the modules of a format that may import xarray and dask."""
 
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}
 
 
-def imports(name: str, *, top_level: bool = False) -> Iterator[str]:
-    """The modules that a module imports, not those that are for type checkers alone."""
+def imports(name: str) -> Iterator[str]:
+    """Yield the modules that a module imports, except imports for type checkers."""
     tree = ast.parse(MODULES[name].read_text())
-    nodes = list(tree.body) if top_level else list(ast.walk(tree))
-    checked = [
-        n
-        for n in ast.walk(tree)
-        if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)
-    ]
-    hidden = {id(each) for block in checked for each in ast.walk(block)}
+    nodes = list(ast.walk(tree))
+    for block in [node for node in nodes if isinstance(node, ast.If)]:
+        if "TYPE_CHECKING" in ast.unparse(block.test):
+            hidden = set(ast.walk(block))
+            nodes = [node for node in nodes if node not in hidden]
     for node in nodes:
-        if id(node) in hidden:
-            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -65,19 +61,19 @@ def imports(name: str, *, top_level: bool = False) -> Iterator[str]:
 
 
 def folder(name: str) -> str:
-    """The folder or the module below the package."""
+    """Return the folder or the module below the package."""
     return [*name.split("."), ""][1]
 
 
 def level(name: str) -> int:
-    """The level of a module."""
+    """Return the level of a module."""
     part = folder(name)
     if part == "formats" and len(name.split(".")) > 2 and MODULES[name].parent.name != "formats":
         part = "formats.*"
     return next(number for number, parts in enumerate(LEVELS) if part in parts)
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {name: {other for other in imports(name) if other in MODULES} for name in MODULES}
     # Public functions are imported by the package itself when they are first used.
     graph["xr_tensorfmt"] = set()
@@ -97,25 +93,25 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_core_and_sources_know_neither_xarray_nor_dask() -> None:
+def test_core_and_sources_import_neither_xarray_nor_dask() -> None:
     for name in MODULES:
         if folder(name) in ("core", "sources", "contract", "errors"):
             assert not {other.split(".")[0] for other in imports(name)} & ARRAYS, name
 
 
-def test_what_reads_and_checks_files_knows_neither_xarray_nor_dask() -> None:
+def test_readers_and_checks_import_neither_xarray_nor_dask() -> None:
     readers = [name for name in MODULES if folder(name) == "formats"]
-    found = [
+    wrong = [
         f"{name} -> {other}"
         for name in readers
         if not name.split(".")[-1].startswith(USES_XARRAY)
         for other in imports(name)
         if other.split(".")[0] in ARRAYS or folder(other) in ("datasets", "writing")
     ]
-    assert not found
+    assert not wrong
 
 
-def test_formats_import_only_the_contract_and_what_formats_share() -> None:
+def test_formats_import_only_the_contract_and_shared_modules() -> None:
     wrong = []
     for name in MODULES:
         if level(name) != level("xr_tensorfmt.formats.mag.read"):
@@ -132,34 +128,34 @@ def test_formats_import_only_the_contract_and_what_formats_share() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_names_of_formats_stand_in_their_folders_alone() -> None:
-    words = {each.name for each in formats.BUILT_IN}
+def test_names_of_formats_are_only_in_their_folders() -> None:
+    words = {built_in.name for built_in in formats.BUILT_IN}
     allowed = {"xr_tensorfmt", "xr_tensorfmt.formats", "xr_tensorfmt.writers"}
-    found = [
+    wrong = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for name, path in MODULES.items()
         if name not in allowed and not (folder(name) == "formats" and len(name.split(".")) > 2)
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        # Names of functions and of files in examples are no names of formats.
+        # Functions and files in examples are not names of formats.
         if words & set(re.findall(r"(?<![.\w])[a-z0-9]+", re.sub(r"\bto_[a-z]+", "", line.lower())))
     ]
-    assert not found, "\n".join(found)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_test_module_imports_another() -> None:
     modules = sorted((ROOT / "tests").rglob("*.py"))
     assert modules
-    found = [
+    wrong = [
         f"{path.name}: {ast.unparse(node)}"
         for path in modules
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Import | ast.ImportFrom)
         and re.search(r"\btest_\w+", ast.unparse(node))
     ]
-    assert not found, "\n".join(found)
+    assert not wrong, "\n".join(wrong)
 
 
-def test_importing_the_engine_imports_no_heavy_package() -> None:
+def test_the_engine_imports_no_heavy_package() -> None:
     code = (
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
         "print(*set(sys.modules) - before)"
@@ -189,7 +185,7 @@ def test_the_first_open_imports_the_reader_of_one_format_and_the_settings_of_das
     assert not {folder(name) for name in new if name in MODULES} & {"writing", "cli", "validation"}
 
 
-def test_nothing_large_lies_in_the_root() -> None:
-    files = [each for each in PACKAGE.parent.glob("[!.]*") if each.is_file()]
+def test_files_in_the_root_are_small() -> None:
+    files = [path for path in PACKAGE.parent.glob("[!.]*") if path.is_file()]
     assert files
-    assert not [each.name for each in files if each.stat().st_size > 100_000]
+    assert not [path.name for path in files if path.stat().st_size > 100_000]
