@@ -142,3 +142,15 @@ html_theme_options = {
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def show_examples_as_code(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001
+    """Convert the examples at the end of ``--help`` to a code block."""
+    if lines:
+        examples = [f"   {line}" for line in lines if line.startswith("  ")]
+        lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
+
+
+def setup(app: object) -> None:
+    """Connect the event of sphinx-click."""
+    app.connect("sphinx-click-process-epilog", show_examples_as_code)
