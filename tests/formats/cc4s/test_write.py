@@ -569,6 +569,12 @@ class TestRefusals:
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, values)
 
+    def test_names_that_differ_only_by_case(self, tmp_path: Path) -> None:
+        ds = xr.Dataset({"ph": ("x", np.ones(2)), "Ph": ("x", np.zeros(2))})
+        with pytest.raises(ValueError, match=r"a\.yaml: 'ph' differs .* only by case.*rename it"):
+            to_cc4s(ds, tmp_path / "a.yaml")
+        assert not any(tmp_path.iterdir())
+
 
 class TestFilesThatExist:
     @pytest.mark.parametrize("name", ["a.elements", "a.yaml"])

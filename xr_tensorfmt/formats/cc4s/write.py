@@ -154,6 +154,13 @@ def _is_set(checked: CheckedInput) -> bool:
                 f"{checked.path}: {name!r} cannot be a part of the name of a file of elements; "
                 "rename it"
             )
+    folded = [name.casefold() for name in names]
+    repeated = next((name for name in names if folded.count(name.casefold()) > 1), None)
+    if repeated is not None:
+        raise ValueError(
+            f"{checked.path}: {repeated!r} differs from another variable only by case, expected "
+            "names whose files every file system can tell apart; rename it"
+        )
     return is_set
 
 
