@@ -152,7 +152,7 @@ def test_a_container_of_azure_is_read_by_obstore() -> None:
         with pytest.raises(FileNotFoundError) as missing:
             opened("gone.tens", fs=cloud.of_obstore())
         assert missing.value.filename == cloud.url("gone.tens")
-        with pytest.raises(PermissionError, match="the server answered 403") as refused:
+        with pytest.raises(PermissionError, match="403") as refused:
             opened("o/a.tens", fs=cloud.of_obstore(cloud.secret))
         assert cloud.secret not in str(refused.value)
         assert refused.value.filename == url

@@ -65,7 +65,7 @@ def format_option(
     *flags: str, more: tuple[str, ...] = (), help: str
 ) -> Callable[[Function], Function]:
     """Create an option for the name of a format."""
-    names = (*(choice.name for choice in formats.all_formats()), *more)
+    names = (*formats.list_names(), *more)
     return click.option(
         *flags,
         type=format_name,

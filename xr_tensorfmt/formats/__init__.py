@@ -51,6 +51,12 @@ BUILT_IN: tuple[Format, ...] = (
 )
 
 
+def list_names() -> list[str]:
+    """Return the names of all formats, without importing other packages."""
+    plugins = sorted(point.name for point in entry_points(group=GROUP))
+    return [*(choice.name for choice in BUILT_IN), *plugins]
+
+
 @cache
 def _plugin_formats() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
