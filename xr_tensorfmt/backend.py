@@ -59,7 +59,7 @@ class TensorFormatBackend(BackendEntrypoint):
         dims : sequence of str, or mapping of variable name to sequence of str, optional
             Dimension names, in file order, instead of the names in the file. Names of variables
             can be patterns, as in ``dims={"*.weight": ("out", "in")}``, which apply to variables
-            with as many dimensions.
+            with the same number of dimensions.
         sparse : {"auto", "dense", "stored"}
             How to open a file that does not store all elements. ``"dense"`` returns the full
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values
@@ -74,7 +74,7 @@ class TensorFormatBackend(BackendEntrypoint):
         verify : bool
             If True, a wrong header checksum and trailing bytes raise an error; otherwise they
             cause a warning. Trailing bytes that programs of the format write always cause a
-            warning. If values cannot be located in a file of the wrong size, always raise an error.
+            warning. A file that is too short for its values always raises an error.
         apply_unit : bool
             If True, multiply values by the factor to atomic units in the file; otherwise the
             factor is the attribute ``unit``. Only for formats with units.

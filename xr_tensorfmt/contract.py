@@ -2,8 +2,8 @@
 
 A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
 subclass of `Format`. Modules of formats import only this module, ``xr_tensorfmt.formats._shared``
-and their own folder. The names in `DOCUMENTED` follow `CONTRACT_VERSION`. Other names are for
-built-in formats and can change in any release.
+and their own folder. `DOCUMENTED` lists the public names, which are stable within a
+`CONTRACT_VERSION`. Other names are for built-in formats and can change in any release.
 """
 
 from __future__ import annotations
@@ -345,8 +345,8 @@ class Format(ABC):
     def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
         """Return the attributes of a variable that describe the opened file.
 
-        `read` set these attributes, not the user. So they never block writing, and they are
-        omitted if they may be stale.
+        `read` set these attributes, not the user. They therefore never prevent writing, and are
+        written only if the variable is unmodified.
 
         Parameters
         ----------

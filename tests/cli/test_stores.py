@@ -138,7 +138,9 @@ def test_errors_show_no_secrets() -> None:
 def test_limits_of_netcdf_and_of_options() -> None:
     save()
     assert "only be written to local paths" in failed("convert", "a.mag", "memory://b.nc")
-    assert "--option is for tensor files" in failed("convert", "a.mag", "b.nc", "-o", "version=1")
+    assert "--option applies only to tensor formats" in failed(
+        "convert", "a.mag", "b.nc", "-o", "version=1"
+    )
 
 
 # What exists already

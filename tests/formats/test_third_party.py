@@ -10,7 +10,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.processes import run_python
-from xr_tensorfmt.contract import CONTRACT_VERSION
+from xr_tensorfmt.contract import CONTRACT_VERSION, CheckedInput, HeaderReader
 
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -235,6 +235,14 @@ def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) ->
     assert "TensorFormatWarning: the format 'grid'" in said
     assert reason in said
     assert "update or remove its package" in said
+
+
+def test_methods_on_the_page_exist() -> None:
+    objects = {"checked": CheckedInput, "reader": HeaderReader}
+    names = set(re.findall(r"\b(checked|reader)\.([a-z_]+)", PAGE))
+    assert {variable for variable, _ in names} == set(objects)
+    for variable, name in names - {("reader", "source"), ("reader", "head")}:
+        assert name in {*dir(objects[variable]), *objects[variable].__annotations__}
 
 
 def test_the_page_has_the_version_of_the_contract() -> None:

@@ -478,4 +478,4 @@ def test_a_worker_repeats_and_raises_the_same_error(
         assert (kind, filename, attempts) == ("StoreUnavailableError", url, MAX_ATTEMPTS)
         assert span == [48, len(CONTENT)]
         assert took_time
-        assert "while bytes 48 to 480047 were fetched; it was requested 5 times in" in words
+        assert "while bytes 48 to 480047 were fetched; gave up after 5 attempts in" in words

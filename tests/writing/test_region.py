@@ -164,7 +164,7 @@ def test_a_region_is_made_of_slices_of_step_1(path: Path, wanted) -> None:
 
 @pytest.mark.parametrize("wanted", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
 def test_a_region_is_as_long_as_what_is_written(path: Path, wanted: slice) -> None:
-    refused(patch(2, 6), path, {"x": wanted}, "along 'x', which has 4 in the file, but the data")
+    refused(patch(2, 6), path, {"x": wanted}, "of 4 elements along 'x', but the data")
 
 
 def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_dimension_that_is_none_is_named(path: Path) -> None:
 
 
 def test_a_variable_that_is_not_there_is_named(path: Path) -> None:
-    refused(patch(4, 6).rename(a="c"), path, {}, "has no variable 'c' but 'a', 'b', 'level'")
+    refused(patch(4, 6).rename(a="c"), path, {}, "has no variable 'c', only 'a', 'b', 'level'")
 
 
 def test_other_dims_are_an_error(path: Path) -> None:

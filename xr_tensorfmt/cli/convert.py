@@ -164,7 +164,7 @@ def _convert_file(
     **reading: Any,
 ) -> None:
     """Convert one file, with a progress bar if stderr is a terminal."""
-    from tqdm.dask import TqdmCallback  # noqa: PLC0415  # it imports dask, which takes its time
+    from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with errors_in_one_line(target):
         to = to or target_format(target)
@@ -187,7 +187,9 @@ def _convert_file(
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
-                    raise ValueError(f"--option is for tensor files, and {target} is {to}")
+                    raise ValueError(
+                        f"--option applies only to tensor formats, and {target} is {to}"
+                    )
                 else:
                     write_store(data, target, location, to, **writing)
 
@@ -261,11 +263,11 @@ def _check_options(options: Iterable[str], to: str) -> None:
     writer = formats.find_format(to)
     for key in options:
         if key not in writer.write_options:
-            names = ", ".join(sorted(writer.write_options)) or "none"
+            names = ", ".join(sorted(writer.write_options))
+            expected = f"expected one of: {names}" if names else "which have no options"
             hint = did_you_mean(key, writer.write_options)
             raise ValueError(
-                f"{key!r}{hint} is not an --option of {writer.title} files, "
-                f"expected one of: {names}"
+                f"{key!r}{hint} is not an --option of {writer.title} files, {expected}"
             )
 
 

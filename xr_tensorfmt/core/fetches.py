@@ -15,7 +15,8 @@ from xr_tensorfmt.core.extents import Bytes, Extents
 class Fetch:
     """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
 
-    `packed_start` is the index of the first range in the concatenated ranges.
+    A reader returns the requested ranges *packed*: end to end, in one array. The first range of
+    this fetch begins at `packed_start` in that array.
     """
 
     start: int
@@ -29,17 +30,17 @@ class Fetch:
         return self.stop - self.start
 
     def allocate(self, packed: Bytes) -> Bytes:
-        """Return a buffer: the view of `packed`, or new memory if the ranges have gaps."""
+        """Return a buffer for the bytes: a slice of `packed`, or new memory if there are gaps."""
         has_gaps = self.extents.nbytes < self.size
         return np.empty(self.size, dtype=np.uint8) if has_gaps else self.view(packed)
 
     def copy_ranges(self, buffer: Bytes, packed: Bytes) -> None:
-        """Copy the ranges from a buffer of `allocate` to `packed`, unless it is a view."""
+        """Copy the ranges from a buffer of `allocate` to `packed`, unless the buffer is a slice."""
         if self.extents.nbytes < self.size:
             self.view(packed)[:] = self.extents.gather(buffer, self.start)
 
     def view(self, packed: Bytes) -> Bytes:
-        """Return the view of `packed` for the ranges."""
+        """Return the slice of `packed` for the ranges."""
         return packed[self.packed_start : self.packed_start + self.extents.nbytes]
 
 

@@ -23,13 +23,13 @@ from xr_tensorfmt.core.selection import (
 )
 from xr_tensorfmt.core.source import Source
 
-Spread = tuple[tuple[int, ...], ...]
-"""For each axis of the tensor, the axes of the result that its values fill."""
+ResultAxes = tuple[tuple[int, ...], ...]
+"""For each axis of the values read, the axes of the result that it maps to."""
 
 
 @dataclass(frozen=True, eq=False)
 class OuterPlan:
-    """A key that is an outer product of one key per axis.
+    """Read plan for a key that applies to each axis independently: basic or outer indexing.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class OuterPlan:
         Shape of the tensor.
     picks : tuple of AxisPick
         The key of every axis.
-    spread : tuple of tuple of int, optional
-        The axes of the result that every axis of the values fills. By default, the axes keep their
-        order.
+    result_axes : tuple of tuple of int, optional
+        The axes of the result that each axis of the values maps to. By default, the axes keep
+        their order.
     shape : tuple of int
-        Shape of the result, if there is a `spread`.
+        Shape of the result, if there are `result_axes`.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class OuterPlan:
 
     tensor_shape: tuple[int, ...]
     picks: tuple[AxisPick, ...]
-    spread: Spread | None = None
+    result_axes: ResultAxes | None = None
     shape: tuple[int, ...] = ()
 
     @property
@@ -78,7 +78,7 @@ class OuterPlan:
             values = layout.read_in_order(source, selection, keys)
         else:
             values = apply_indexers(layout.read(source, selection), keys)
-        return values if self.spread is None else arrange(values, self.spread, self.shape)
+        return values if self.result_axes is None else arrange(values, self.result_axes, self.shape)
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
@@ -86,9 +86,9 @@ def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
     return OuterPlan(shape, tuple(map(pick_axis, key, shape)))
 
 
-def arrange(values: Array, spread: Spread, shape: tuple[int, ...]) -> Array:
+def arrange(values: Array, result_axes: ResultAxes, shape: tuple[int, ...]) -> Array:
     """Arrange the axes of an array in the order of a broadcast result."""
-    axes = [axis for group in spread for axis in group]
+    axes = [axis for group in result_axes for axis in group]
     split = values.reshape([shape[axis] for axis in axes])
     ordered = split.transpose(np.argsort(axes)) if axes else split
     missing = [axis for axis in range(len(shape)) if axis not in axes]
@@ -104,7 +104,7 @@ _MAX_POINTS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """A key with points along several axes, and an outer product along the other axes.
+    """Read plan for a key that selects points along some axes, and applies to others independently.
 
     Parameters
     ----------
@@ -114,8 +114,9 @@ class PointPlan:
         The indices of all points by axis, for the axes that vary together.
     picks : dict
         The key of every other axis, by axis.
-    spread : tuple of tuple of int
-        The axes of the result that the points fill, followed by the axes for every axis of `picks`.
+    result_axes : tuple of tuple of int
+        The axes of the result that the points map to, followed by the axes for every axis of
+        `picks`.
     shape : tuple of int
         Shape of the result.
 
@@ -128,14 +129,14 @@ class PointPlan:
     {0: array([0, 2]), 1: array([1, 3])}
     >>> plan.picks[2].entry
     slice(1, 5, 1)
-    >>> plan.spread, plan.shape
+    >>> plan.result_axes, plan.shape
     (((0,), (1,)), (2, 4))
     """
 
     tensor_shape: tuple[int, ...]
     points: dict[int, Integers]
     picks: dict[int, AxisPick]
-    spread: Spread
+    result_axes: ResultAxes
     shape: tuple[int, ...]
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
@@ -148,7 +149,7 @@ class PointPlan:
         """Read all points at once, or one by one if they have many elements."""
         one_by_one = self._reads_one_by_one(layout)
         read = self._read_one_by_one if one_by_one else self._read_together
-        return arrange(read(layout, source), self.spread, self.shape)
+        return arrange(read(layout, source), self.result_axes, self.shape)
 
     @property
     def _count(self) -> int:
@@ -225,12 +226,12 @@ def plan_vectorized(
         for axis in range(len(tensor_shape))
         if axis not in together
     }
-    spread = tuple(varying[axis] for axis, pick in picks.items() if not pick.is_dropped)
+    result_axes = tuple(varying[axis] for axis, pick in picks.items() if not pick.is_dropped)
     if not together:
-        return OuterPlan(tensor_shape, tuple(picks.values()), spread, shape)
+        return OuterPlan(tensor_shape, tuple(picks.values()), result_axes, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
     points = {axis: _line(arrays[axis], joint) for axis in together}
-    return PointPlan(tensor_shape, points, picks, (joint, *spread), shape)
+    return PointPlan(tensor_shape, points, picks, (joint, *result_axes), shape)
 
 
 def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -> list[Integers]:

@@ -211,7 +211,8 @@ def entry_indices(entry: Entry) -> Integers:
 
 def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
     """Apply a key to every axis, by batches of rows if several keys are arrays."""
-    first, more = keys[0] if keys else KEEP, any(isinstance(key, np.ndarray) for key in keys[1:])
+    first = keys[0] if keys else KEEP
+    more = any(isinstance(key, np.ndarray) for key in keys[1:])
     if isinstance(first, np.ndarray) and more and values.size > _MAX_REORDERED:
         shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]
         ordered = np.empty((first.size, *shape), dtype=values.dtype)

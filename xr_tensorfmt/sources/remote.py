@@ -56,10 +56,10 @@ MIN_PART, MAX_PART = 2 << 20, 4 << 20
 With 20 ms of latency and 100 MB/s per connection, 8 MiB take 105 ms in one part and 47 ms in four.
 """
 
-PARTS = 10
-"""Number of parts of a long range within these limits. A part costs about 1 ms of CPU time."""
+TARGET_PARTS = 10
+"""Target number of parts of a read, within these limits. A part costs about 1 ms of CPU time."""
 
-# A store has one event loop.
+# One semaphore per store limits its concurrent requests.
 _slots: dict[Hashable, asyncio.Semaphore] = {}
 call_in_children(_slots.clear)
 
@@ -115,7 +115,7 @@ class RemoteFile(Source):
     def plan_fetches(self, extents: Extents) -> list[Fetch]:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""
         sizes = {"min_size": MIN_PART, "max_size": MAX_PART}
-        return balance_fetches(extents, gap=MAX_GAP, count=PARTS, **sizes)
+        return balance_fetches(extents, gap=MAX_GAP, count=TARGET_PARTS, **sizes)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges with concurrent requests."""
@@ -239,7 +239,7 @@ def _build_unavailable_error(
 ) -> StoreUnavailableError:
     """Return the error for a request that failed in all attempts."""
     context, span = (request.context, (request.start, request.stop)) if request else ("", None)
-    times = "once" if attempts == 1 else f"{attempts} times"
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     hint = "pass a larger timeout= to wait longer" if failure.is_timeout else "try again later"
     if failure.pause:
         hint = f"the server requests a pause of {failure.pause:.3g} s; try again later"
@@ -248,7 +248,7 @@ def _build_unavailable_error(
     if failure.is_status or not failure.is_timeout:
         error = location.translate(failure.error, context)
         text, number = getattr(error, "strerror", str(error)), getattr(error, "errno", EIO)
-    reason = f"{text}; it was requested {times} in {seconds:.3g} s; {hint}"
+    reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"
     error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
     return error_type(number, reason, location.url, span, attempts, seconds)
 
@@ -259,6 +259,6 @@ def _get_store(location: Location) -> FsspecStore | ObstoreStore:
 
 
 def _get_store_key(location: Location) -> tuple[int, str]:
-    """Return the key of the limit on requests: the file system, and for HTTP the server."""
+    """Return the key that requests to a server share: the file system, and for HTTP the host."""
     path = location.path
     return hash(location.fs), urlsplit(path).netloc if "://" in path else ""

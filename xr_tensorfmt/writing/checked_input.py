@@ -44,7 +44,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         )
     if not is_addressable(variable.shape, MAX_ITEM_BYTES):
         raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} exceeds any address space; write a part"
+            f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
     check_dense(name, get_lazy_data(variable))
     if name in variable.dims and not labels:
@@ -215,8 +215,8 @@ class CheckedInput:
         """Raise an error if a variable has more dimensions than readers support."""
         if variable.ndim > MAX_DIMENSIONS:
             raise ValueError(
-                f"{self.path}: {name!r} has {variable.ndim} dimensions, and a {self.format} file "
-                f"is read with at most {MAX_DIMENSIONS}; stack some of them"
+                f"{self.path}: {name!r} has {variable.ndim} dimensions, but {self.format} "
+                f"files are limited to {MAX_DIMENSIONS} here; stack some of them"
             )
 
     def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:

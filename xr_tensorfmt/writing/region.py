@@ -85,9 +85,9 @@ class ExistingFile:
             raise SourceChangedError(
                 self.path,
                 "the file",
-                "another one",
-                "the one whose header was read",
-                "it has been replaced since then; call the writer again",
+                "replaced",
+                "the file whose header was read",
+                "call the writer again",
             )
         detach_file(self.path)
         write_batches(self.path, batches)
@@ -153,8 +153,8 @@ def write_region(
     container = read(HeaderReader(source))
     if container.derived:
         raise ValueError(
-            f"{checked.path} has {' and '.join(container.derived)}, which region= would leave "
-            "wrong; write the whole of the file anew"
+            f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
+            "stale; rewrite the whole file without region="
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
@@ -182,9 +182,9 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
     for name in checked.variables:
         if name not in tensors:
             raise ValueError(
-                f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)} but "
+                f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
                 f"{', '.join(map(repr, tensors))}; "
-                "write the whole file to add one"
+                "rewrite the whole file to add one"
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
@@ -300,7 +300,7 @@ def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
         raise ValueError(f"region={region!r} has {requested!r} for {dim!r}; pass a slice of step 1")
     if stop - start != length:
         raise ValueError(
-            f"region={region!r} has length {max(0, stop - start)} along {dim!r}, which has {whole} "
-            f"in the file, but the data have {length}; pass the slice to write"
+            f"region={region!r} selects {max(0, stop - start)} of {whole} elements along {dim!r}, "
+            f"but the data have length {length}; pass a slice of the same length"
         )
     return start

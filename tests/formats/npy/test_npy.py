@@ -336,7 +336,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, the Dataset has 2"),
     "dimensions": (
         xr.Dataset({"tensor": (tuple(f"dim_{axis}" for axis in range(32)), np.ones((1,) * 32))}),
-        "'tensor' has 32 dimensions, and a NumPy .npy file is read with at most 31",
+        "'tensor' has 32 dimensions, but NumPy .npy files are limited to 31",
     ),
     "objects": (xr.Dataset({"tensor": ("dim_0", np.array([{}, {}]))}), "'tensor' is object"),
     "times as numbers": (

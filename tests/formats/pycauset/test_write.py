@@ -616,7 +616,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "cannot be stored in a UNIT_VEC"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),
-        (da.zeros((2**31, 2**31)), {}, "exceeds any address space; write a part"),
+        (da.zeros((2**31, 2**31)), {}, "is too large to address; write a part"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_held_is_said(
@@ -734,7 +734,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
                 np.eye(3).tobytes(),
             ),
-            "t has the cached results 'trace', which region= would leave wrong; write the whole of",
+            "t has the cached results 'trace', which region= would make stale; rewrite the whole",
         ),
         (
             pf.r1(
@@ -755,7 +755,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
                 {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"},
                 np.eye(3).tobytes(),
             ),
-            "t has the CRC-32 of 'data.bin', which region= would leave wrong; write the whole",
+            "t has the CRC-32 of 'data.bin', which region= would make stale; rewrite the whole",
         ),
     ],
     ids=["results", "properties", "zip"],

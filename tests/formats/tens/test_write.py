@@ -429,7 +429,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         (
             xr.DataArray(np.zeros((1,) * 32)),
             {},
-            "'tensor' has 32 dimensions, and a TENS file is read with at most 31; stack some",
+            "'tensor' has 32 dimensions, but TENS files are limited to 31 here; stack some",
         ),
         (
             xr.DataArray(da.zeros(2**32, chunks=2**30), dims="a", name="tensor"),
@@ -439,7 +439,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         (
             xr.DataArray(da.zeros((2**31, 2**31, 1), chunks=2**30), dims=list("abc")),
             {},
-            "exceeds any address space; write a part",
+            "is too large to address; write a part",
         ),
         (
             xr.DataArray(1.0, attrs={"text": "x" * MAX_EMBEDDED_BYTES}),

@@ -279,7 +279,7 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
     if form != "long":
         # Without engine=, as the file begins with the type of a tensor.
         xr.testing.assert_identical(xr.open_dataset(path).load(), back)
-    with pytest.raises(ValueError, match="values in JSON, which region= would leave wrong"):
+    with pytest.raises(ValueError, match="values in JSON, which region= would make stale"):
         to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})
 
 

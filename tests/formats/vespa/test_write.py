@@ -609,7 +609,7 @@ def test_dims_that_vespa_or_we_could_not_read_are_refused(directory) -> None:
     most = (1 << 31) - 1
     huge = xr.Dataset({"tensor": (("x", "y"), da.zeros((most, most), dtype="i1", chunks=most))})
     wider = {"tensor": {"dtype": "float64"}}
-    refused(huge, directory, r"exceeds any address space; write a part", encoding=wider)
+    refused(huge, directory, r"is too large to address; write a part", encoding=wider)
 
 
 def test_names_that_would_be_the_same_are_refused(directory) -> None:

@@ -99,12 +99,12 @@ def build_variable(
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
     if header.has_stale_energies:
         message = (
-            f"{len(attrs['energies'])} energies, and the tensor has {header.total}; cc4s counts "
-            "occupied states by them, so write the file again with to_cc4s"
+            f"{len(attrs['energies'])} energies for {header.total} elements; cc4s counts occupied "
+            "states by them, so write the file again with to_cc4s"
         )
         findings.append(Finding(path, None, "metaData.energies", message, "warning"))
     if "unit" in attrs:
-        message = "it has the name of the unit of the tensor, and is left out; rename it"
+        message = "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
     tensor = Tensor(part.name, axes, layout, attrs, _encoding(part, names, blocks), source)
@@ -151,7 +151,7 @@ def _build_layout(part: Part, source: Source, blocks: Blocks | None) -> tuple[La
     if is_text:
         end = End(source, source.size, "the elements")
         return Text(lengths, header.element.dtype.kind == "c", source.size), end
-    # Programs do not truncate the file, so bytes of a larger tensor may follow.
+    # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
     return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
 
 

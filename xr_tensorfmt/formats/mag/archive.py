@@ -36,9 +36,11 @@ VERSIONS = (1, 100)
 FILLER = b"\xff"
 """Byte of the padding. The specification does not mention padding."""
 
-MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
-"""Limits on the rank of a tensor, of the container and of magnetron 0.1.2. Records of fixed size
-have `MAX_RANK_OF_VERSION_1` lengths."""
+MAX_RANK = 8
+"""Largest rank that the file format allows."""
+
+MAX_RANK_OF_VERSION_1 = 6
+"""Largest rank in magnetron 0.1.2, and the number of lengths in a published record."""
 
 MAX_KEY_BYTES = 65535
 """Limit on the size of a key."""
@@ -157,7 +159,8 @@ _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
 def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
     """Read a tensor record of the specification, which does not define the rank.
 
-    The rank is in aux as in streams, or the shape ends at a zero or at trailing ones.
+    Take the rank from aux, as in streams. If aux has none, the shape ends before the first length
+    of zero, or before trailing ones if there is no zero.
     """
     position, what = cursor.offset, f"tensor record {number}"
     key = _read_key(cursor, what)

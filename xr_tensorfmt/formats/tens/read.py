@@ -72,7 +72,7 @@ def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) 
             f"the tensor of {storage.pairs} stored pairs",
             f"{header.total} elements",
             f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='stored', or with sparse='dense' if you need all zeros",
+            "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
             FIXED_BYTES,
         )
     is_stored = options.sparse == "stored"

@@ -75,9 +75,9 @@ class Labels(Layout):
     Parameters
     ----------
     blocks : Blocks
-        The cells.
+        The blocks of the labels.
     number : int
-        Number of the mapped dimension.
+        Position of the mapped dimension among the mapped dimensions.
     text_errors : {"strict", "surrogateescape"}
         How to decode labels that are not UTF-8.
     loaded : ndarray of str, optional
@@ -149,7 +149,7 @@ class RepeatedBlock:
     labels: tuple[str, ...]
 
     def create_finding(self, source: Source, blocks: Blocks) -> Finding:
-        """Create a warning."""
+        """Return the finding, a warning."""
         return Finding(
             source.name,
             int(blocks.offsets[self.block]),
