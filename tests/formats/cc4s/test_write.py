@@ -536,7 +536,7 @@ class TestRefusals:
             (xr.Dataset({"a": ("x", np.arange(3))}), "int64"),
             (xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "float32.*encoding="),
             (xr.Dataset({"a": ("x", ["a", "b"])}), "str32"),
-            (xr.Dataset({"a": (list(map(str, range(32))), np.ones((1,) * 32))}), "at most 31"),
+            (xr.Dataset({"a": (list(map(str, range(32))), np.ones((1,) * 32))}), "limited to 31"),
         ],
     )
     def test_what_the_format_cannot_hold(
