@@ -90,10 +90,10 @@ class TensorFormatBackend(BackendEntrypoint):
         fs : AbstractFileSystem, optional
             The fsspec file system, or obstore store, of the path `filename_or_obj`.
         timeout : float, optional
-            Time in seconds that a request to a store may take without progress, plus 0.2 s per
-            1000 bytes. Requests are retried after timeouts and transient failures, before
-            `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` is equivalent. None
-            disables the limit. Local files have no limit.
+            Time in seconds that a request to a store may take without progress. A whole request
+            may take 0.2 s more per 1000 bytes. Requests are retried after timeouts and transient
+            failures, before `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` is
+            equivalent. None disables the limit. Local files have no limit.
         io : {"auto", "mmap", "read"}
             How to read a local file. ``"auto"`` and ``"mmap"`` map a window of the file per read.
             ``"read"`` copies the bytes, which is best for network file systems.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import fsspec
@@ -187,6 +188,15 @@ def test_nothing_is_written_into_the_store_that_is_read(target: str, to: str) ->
     done("convert", save(), "s.zarr")
     message = failed("convert", "s.zarr", target, "--to", to, "--overwrite")
     assert f"{target} is inside the input s.zarr; choose another target" in message
+    xr.testing.assert_identical(load_any("s.zarr"), dataset())
+
+
+def test_a_path_of_windows_within_the_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    done("convert", save(), "s.zarr")
+    module = importlib.import_module("xr_tensorfmt.cli.convert")
+    monkeypatch.setattr(module, "PurePath", PureWindowsPath)
+    message = failed("convert", "s.zarr", "s.zarr\\inner.mag")
+    assert "inner.mag is inside the input s.zarr; choose another target" in message
     xr.testing.assert_identical(load_any("s.zarr"), dataset())
 
 

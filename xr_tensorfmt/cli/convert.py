@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any, BinaryIO, Literal, get_args
 
 import click
@@ -62,7 +63,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 @click.argument("target", metavar="OUT", type=click.Path())
 @format_option("--from", "from_", more=STORES, help="Format of IN")
 @format_option("--to", more=STORES, help="Format of OUT; the default depends on its suffix")
-@click.option("--overwrite", is_flag=True, help="Overwrite OUT (mode='w' in messages).")
+@click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
 @click.option("--variable", "-v", help="Only this variable.")
 @group_options
 @click.option("--name", help="Rename the only variable.")
@@ -73,7 +74,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     metavar="[NAME=]DTYPE",
     multiple=True,
     type=key_dtype,
-    help="Data type in OUT, with rounding (encoding= in messages). NAME can be a pattern such as "
+    help="Data type in OUT, with rounding, as encoding= in Python. NAME can be a pattern such as "
     "'layers.*'. A pattern, or no NAME, applies to variables of the same kind, such as "
     "floating-point variables for float16. Repeatable.",
 )
@@ -235,8 +236,9 @@ def _check_target(
 ) -> None:
     """Raise an error if the target is, contains or is inside the input, or exists."""
     origin = _locate(source, storage_options)
-    read, written = f"{origin.path.rstrip('/')}/", f"{location.path.rstrip('/')}/"
-    is_inside, contains = written.startswith(read), read.startswith(written)
+    # A PurePath accepts both separators of Windows.
+    read, written = PurePath(origin.path), PurePath(location.path)
+    is_inside, contains = written.is_relative_to(read), read.is_relative_to(written)
     if type(origin.fs) is type(location.fs) and (is_inside or contains):
         relation = "is" if read == written else "is inside" if is_inside else "contains"
         raise ValueError(f"{target} {relation} the input {source}; choose another target")
