@@ -191,6 +191,12 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
 
+    def test_a_coordinate_of_length_zero_is_kept(self, tmp_path: Path) -> None:
+        coordinate = ("State_3", np.zeros(0, np.int64))
+        dataset = xr.Dataset({"a": ("State_3", np.zeros(0))}, {"State_3": coordinate})
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
+
     def test_a_set_of_one_component_stays_a_set(self, tmp_path: Path) -> None:
         to_cc4s(integrals(), tmp_path / "a.yaml")
         to_cc4s(opened(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")

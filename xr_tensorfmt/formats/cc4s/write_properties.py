@@ -86,7 +86,8 @@ def _properties_of_dim(
 
 def _is_property(variable: Variable) -> bool:
     """Return whether a coordinate has integers that number values, or are values."""
-    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+    # A file of properties lists numbers. An empty coordinate has none, and is embedded instead.
+    if not variable.size or variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
         return False
     largest, smallest = variable.values.max(initial=-1), variable.values.min(initial=0)
     values = variable.attrs.get("values", range(int(largest) + 1))
