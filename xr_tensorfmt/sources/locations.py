@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fsspec import AbstractFileSystem
+from fsspec import AbstractFileSystem, available_protocols
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -181,8 +181,11 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
         kept = ImportError, TypeError, ValueError
         failure = translate_error(error, redact(url), url, options, kept=kept)
-    extra = EXTRAS.get(url.rpartition("://")[0].rpartition("::")[2])
-    if isinstance(failure, ImportError) and extra:
+    protocol = url.rpartition("://")[0].rpartition("::")[2]
+    extra = EXTRAS.get(protocol)
+    # fsspec 2025.7 learns of "abfss" from adlfs.
+    is_missing = isinstance(failure, ImportError) or protocol not in available_protocols()
+    if extra and is_missing:
         raise ImportError(
             f"{redact(url)}: a package for this URL is not installed ({failure}); "
             f"run: pip install 'xr-tensorfmt[{extra}]'"
