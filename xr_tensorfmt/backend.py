@@ -74,7 +74,8 @@ class TensorFormatBackend(BackendEntrypoint):
         verify : bool
             If True, a wrong header checksum and trailing bytes raise an error; otherwise they
             cause a warning. Trailing bytes that programs of the format write always cause a
-            warning. A file that is too short for its values always raises an error.
+            warning. A truncated file always raises an error, and so does a file of the wrong size
+            if the size determines where the values are.
         apply_unit : bool
             If True, multiply values by the factor to atomic units in the file; otherwise the
             factor is the attribute ``unit``. Only for formats with units.

@@ -183,7 +183,7 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
         failure = translate_error(error, redact(url), url, options, kept=kept)
     protocol = url.rpartition("://")[0].rpartition("::")[2]
     extra = EXTRAS.get(protocol)
-    # fsspec 2025.7 learns of "abfss" from adlfs.
+    # fsspec 2025.7 lists "abfss" only if adlfs is installed.
     is_missing = isinstance(failure, ImportError) or protocol not in available_protocols()
     if extra and is_missing:
         raise ImportError(

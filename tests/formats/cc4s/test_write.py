@@ -191,9 +191,12 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
 
-    def test_a_coordinate_of_length_zero_is_kept(self, tmp_path: Path) -> None:
-        coordinate = ("State_3", np.zeros(0, np.int64))
-        dataset = xr.Dataset({"a": ("State_3", np.zeros(0))}, {"State_3": coordinate})
+    @pytest.mark.parametrize("length", [0, 2])
+    def test_the_coordinate_of_a_numbered_dimension_is_kept(
+        self, tmp_path: Path, length: int
+    ) -> None:
+        coordinate = ("State_3", np.arange(length))
+        dataset = xr.Dataset({"a": ("State_3", np.zeros(length))}, {"State_3": coordinate})
         to_cc4s(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 

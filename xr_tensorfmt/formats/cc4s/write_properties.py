@@ -32,6 +32,8 @@ def plan_properties(
     """Return the coordinates that become properties of dimensions, and the other coordinates."""
     others, properties, types = dict(checked.coordinates), [], names.types
     sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
+    # The reader omits properties whose names are those of dimensions.
+    candidates = {name: item for name, item in others.items() if name not in sizes}
     for dimension_type in dict.fromkeys(types.values()):
         if dimension_type is None or not is_file_name(dimension_type):
             continue
@@ -43,7 +45,7 @@ def plan_properties(
         if None in prefixes.values():
             continue
         by_dim = {
-            dim: _properties_of_dim(dimension_type, dim, f"{prefix}_", checked.coordinates)
+            dim: _properties_of_dim(dimension_type, dim, f"{prefix}_", candidates)
             for dim, prefix in prefixes.items()
         }
         first = next((dim for dim in by_dim if by_dim[dim].indices), None)
@@ -86,8 +88,7 @@ def _properties_of_dim(
 
 def _is_property(variable: Variable) -> bool:
     """Return whether a coordinate has integers that number values, or are values."""
-    # A file of properties lists numbers. An empty coordinate has none, and is embedded instead.
-    if not variable.size or variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
         return False
     largest, smallest = variable.values.max(initial=-1), variable.values.min(initial=0)
     values = variable.attrs.get("values", range(int(largest) + 1))

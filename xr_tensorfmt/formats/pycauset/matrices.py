@@ -176,7 +176,7 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
     layout, size = _choose_layout(matrix)
     if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
-        # Development versions of the container padded rows of bits to words, as earlier formats.
+        # Development versions of the container padded rows of bits to words, like earlier formats.
         return _choose_layout(replace(matrix, row_bytes=spec.WORD_BYTES))
     return layout, size
 
