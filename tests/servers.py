@@ -218,6 +218,7 @@ class S3Store:
 
     def __init__(self) -> None:
         inner = DomainDispatcherApplication(create_backend_app)
+        inner_lock = Lock()  # moto cannot receive a part of an upload while it aborts the upload
         self.log = Log()
         self.refused: Callable[[dict], bool] = lambda environ: False
         self.fault: Fault = lambda environ, answer: answer()
@@ -243,7 +244,8 @@ class S3Store:
                     return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
                 if not self.ranges:
                     environ.pop("HTTP_RANGE", None)
-                return inner(environ, start_response)
+                with inner_lock:
+                    return inner(environ, start_response)
 
         self.server = make_server("127.0.0.1", 0, application, True, request_handler=_Silent)
         self.options: dict[str, Any] = {
