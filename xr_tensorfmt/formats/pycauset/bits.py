@@ -27,8 +27,10 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Pieces
 
-# Elements that are taken from packed rows at a time.
-_TAKEN = 1 << 20
+# Rows that are taken at a time.
+_ROWS = 64
+
+_BIT_MASKS = np.array([[[1 << bit]] for bit in range(8)], dtype=np.uint8)
 
 LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 """Words whose first bits are set, by the number of these bits."""
@@ -54,13 +56,15 @@ class Bits(Packed, ReorderingLayout):
         row_key, column_key = keys
         first, stop = int(columns[0]), int(columns[-1]) + 1
         packed, shift = self.read_packed(source, rows, first, stop)
+        stored = self.rows.find_first_columns(rows) - first
         if isinstance(row_key, np.ndarray):
-            packed, row_key = packed[row_key], KEEP
+            packed, stored, row_key = packed[row_key], stored[row_key], KEEP
         if isinstance(column_key, np.ndarray):
             columns, column_key = columns[column_key], KEEP
         elif columns.size == stop - first:
             return apply_indexers(unpack(packed, shift, columns.size), (row_key, column_key))
-        return apply_indexers(_take(packed, columns - first + shift), (row_key, column_key))
+        values = _take(packed, columns - first + shift, stored)
+        return apply_indexers(values, (row_key, column_key))
 
     def read_packed(
         self, source: Source, rows: Integers, first: int, stop: int
@@ -112,15 +116,48 @@ def unpack(packed: Bytes, shift: int, count: int) -> Array:
     return bits[:, shift:].view(np.bool_)
 
 
-def _take(packed: Bytes, bits: Integers) -> Array:
-    """Return single bits of packed rows, in any order, without unpacking the others."""
-    values = np.empty((len(packed), bits.size), dtype=np.bool_)
-    step, masks = max(1, _TAKEN // bits.size), (1 << (bits & 7)).astype(np.uint8)
-    for begin in range(0, len(values), step):
-        taken = packed[begin : begin + step].take(bits >> 3, axis=1)
-        taken &= masks
-        np.not_equal(taken, 0, out=values[begin : begin + step])
+def _take(packed: Bytes, bits: Integers, stored: Integers) -> Array:
+    """Return single bits of packed rows, in any order. The bits before bit `stored` are 0.
+
+    numpy takes bytes, so bits of 8 rows are taken as a byte.
+    """
+    words, values = packed.view("<u8"), np.zeros((len(packed), bits.size), dtype=np.bool_)
+    is_ascending = bool((bits[1:] > bits[:-1]).all())
+    for first in range(0, len(values), _ROWS):
+        rows = slice(first, first + _ROWS)
+        skipped = int(np.searchsorted(bits, stored[rows].min())) if is_ascending else 0
+        if skipped < bits.size:
+            skipped_words = int(bits[skipped]) // 64 if is_ascending else 0
+            columns = bits[skipped:] - 64 * skipped_words
+            _take_rows(words[rows, skipped_words:], columns, values[rows, skipped:])
     return values
+
+
+def _take_rows(words: NDArray[np.uint64], bits: Integers, target: Array) -> None:
+    """Set `target` to single bits of up to `_ROWS` rows."""
+    block = np.zeros((_ROWS, words.shape[1]), dtype="<u8")
+    block[: len(words)] = words
+    columns = _transpose_squares(block)
+    taken = columns.take((bits & 7) * (columns.shape[1] // 8) + (bits >> 3), axis=1)
+    rows = (taken & _BIT_MASKS).reshape(_ROWS, bits.size)
+    np.not_equal(rows[: len(target)], 0, out=target)
+
+
+def _transpose_squares(words: NDArray[np.uint64]) -> Bytes:
+    """Transpose squares of 8 rows by 8 bits, in place. The rows of a square are an eighth apart.
+
+    Bit k of a byte in row r of the result comes from row ``r + k * len(words) // 8``. The bytes of
+    columns 0, 8, 16, ... precede those of columns 1, 9, 17, ...
+    """
+    # Exchange two quarters of the squares, then of the quarters, then of their quarters.
+    for size, mask in (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555):
+        shift, pairs = np.uint64(size), words.reshape(4 // size, 2, -1)
+        upper, lower = pairs[:, 0], pairs[:, 1]
+        changed = (upper >> shift ^ lower) & np.uint64(mask)
+        lower ^= changed
+        upper ^= changed << shift
+    squares = words.reshape(8, -1, words.shape[1]).swapaxes(0, 1)
+    return np.ascontiguousarray(squares).view(np.uint8).reshape(len(words) // 8, -1)
 
 
 def _align(words: NDArray[np.uint64], window: Bytes, positions: Integers, pieces: Pieces) -> None:
@@ -129,7 +166,7 @@ def _align(words: NDArray[np.uint64], window: Bytes, positions: Integers, pieces
     words, lead = words[:, skipped:], pieces.lead - 64 * skipped
     # Begin one bit earlier, because a word cannot be shifted by all of its 64 bits.
     address = 8 * positions + pieces.bit - lead - 1
-    raw = _gather_padded(window, address >> 3, 8 * words.shape[1] + 8).view("<u8")
+    raw = _gather_clipped(window, address >> 3, 8 * words.shape[1] + 8).view("<u8")
     shift = ((address & 7) + 1).astype(np.uint64)[:, np.newaxis]
     np.right_shift(raw[:, :-1], shift, out=words)
     words |= raw[:, 1:] << (np.uint64(64) - shift)
@@ -139,10 +176,14 @@ def _align(words: NDArray[np.uint64], window: Bytes, positions: Integers, pieces
     cleared &= ~LOW_BITS[np.clip(lead[:, np.newaxis] - starts, 0, 64)]
 
 
-def _gather_padded(window: Bytes, starts: Integers, length: int) -> Bytes:
-    """Copy ranges of one length. Bytes outside of the window are 0."""
-    first, stop = int(starts.min()), int(starts.max()) + length
-    before, after = max(-first, 0), max(stop - window.size, 0)
-    if before or after:
-        window, starts = np.pad(window[max(first, 0) : stop], (before, after)), starts - first
-    return gather_uniform(window, starts, length).reshape(-1, length)
+def _gather_clipped(window: Bytes, starts: Integers, length: int) -> Bytes:
+    """Copy ranges of one length. Bytes outside of the window are undefined."""
+    if window.size < length:
+        window = np.pad(window, (0, length - window.size))
+    inside = np.clip(starts, 0, window.size - length)
+    gathered = gather_uniform(window, inside, length).reshape(-1, length)
+    for row in np.flatnonzero(inside != starts).tolist():
+        start = int(starts[row])
+        part = window[max(start, 0) : start + length]
+        gathered[row, max(-start, 0) :][: part.size] = part
+    return gathered
