@@ -87,7 +87,10 @@ def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable,
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
     """Raise an error if two blocks have the same labels."""
-    for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
+    is_ascending = len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()
+    if not columns or is_ascending:
+        return
+    for repeated in find_repeated_blocks(lambda: [(0, columns)]):
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
