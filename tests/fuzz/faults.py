@@ -49,7 +49,7 @@ class Fault:
 
 FAULTS = (
     Fault(
-        "more dimensions than numpy has", "tens", "formats.tens.spec", "Header.read",
+        "more dimensions than numpy has", "tens", "formats.tens.spec", "TensHeader.read",
         'check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)', "pass",
     ),
     Fault(
@@ -92,7 +92,7 @@ FAULTS = (
 
 def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
     """A fault where the header of a file of Vespa says more blocks than there are bytes."""
-    function = ("vespa", "formats.vespa.spec", "Header.check_fits")
+    function = ("vespa", "formats.vespa.spec", "VespaHeader.check_fits")
     new = f"if min_bytes > available: {statement}\n    if min_bytes > available:"
     return Fault(name, *function, "if min_bytes > available:", new)
 

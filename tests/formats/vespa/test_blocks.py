@@ -25,7 +25,7 @@ from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import VespaHeader
 from xr_tensorfmt.sources.memory import Memory
 
 COUNT = 20_000
@@ -45,9 +45,9 @@ CELLS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> Header:
+def header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> VespaHeader:
     """That of blocks with so many labels and bytes of cells."""
-    return Header(7, "int8", ("k", "l", "m")[:labels], ("x",), (size,), blocks, stop)
+    return VespaHeader(7, "int8", ("k", "l", "m")[:labels], ("x",), (size,), blocks, stop)
 
 
 def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:

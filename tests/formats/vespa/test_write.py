@@ -21,7 +21,7 @@ from xr_tensorfmt import vespa_from_hex
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import labelled_blocks
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import VespaHeader
 from xr_tensorfmt.writers import to_file, to_vespa
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
@@ -360,7 +360,7 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
 
 def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
     labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
-    header = Header.create("float", ("k",), ("x", "y"), (2, 3), 4)
+    header = VespaHeader.create("float", ("k",), ("x", "y"), (2, 3), 4)
     layout = LabelledBlocks.from_labels(header, labels, np.array([2, 4, 1, 3]))
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     everything, written = Selection.everything(layout.shape), []

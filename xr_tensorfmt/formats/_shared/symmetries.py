@@ -18,9 +18,12 @@ from xr_tensorfmt.contract import (
     iterate_chunks,
 )
 
+MAX_CHECKED_ELEMENTS = 1 << 28
+"""Limit on the elements of a checked tensor of which few are stored."""
+
 
 @dataclass(frozen=True)
-class Symmetry:
+class SymmetryClaim:
     """The claim that ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``."""
 
     name: str
@@ -28,7 +31,7 @@ class Symmetry:
     change: Callable[[Array], Array]
 
 
-def check_symmetry(source: Source, layout: Layout, claim: Symmetry) -> Iterator[Finding]:
+def check_symmetry(source: Source, layout: Layout, claim: SymmetryClaim) -> Iterator[Finding]:
     """Compare a tensor with its permutation. Stop at the first chunk that differs."""
     shape = layout.shape
     if any(shape[axis] != length for axis, length in zip(claim.axes, shape, strict=True)):

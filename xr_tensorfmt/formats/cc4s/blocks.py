@@ -58,7 +58,7 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class StoredBlocks:
     """Blocks of a tensor in the order of the file. The slowest axis comes first."""
 
     lengths: tuple[int, ...]
@@ -101,7 +101,7 @@ class Blocks:
 
 def find_blocks(
     fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
-) -> Blocks:
+) -> StoredBlocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
     counts = [len(condition.non_zeros) for condition in header.conditions]
     if prod(counts) > MAX_BLOCKS:
@@ -131,7 +131,7 @@ def find_blocks(
     if len(table) > 1 + _number_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
         raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
-    return Blocks(header.lengths[::-1], tuple(axes), table)
+    return StoredBlocks(header.lengths[::-1], tuple(axes), table)
 
 
 def _indices(
@@ -185,7 +185,7 @@ class Filled(Layout):
     """The dense tensor. Elements outside the blocks are zero."""
 
     inner: Layout
-    blocks: Blocks
+    blocks: StoredBlocks
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -281,7 +281,7 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
 class IndexOfStored(Layout):
     """Indices of the stored elements along an axis. They are computed, not read."""
 
-    blocks: Blocks
+    blocks: StoredBlocks
     axis: int
 
     @property

@@ -26,7 +26,7 @@ from xr_tensorfmt.contract import (
     column_major,
     name_dims,
 )
-from xr_tensorfmt.formats.cc4s.blocks import Blocks, Filled, IndexOfStored, find_blocks
+from xr_tensorfmt.formats.cc4s.blocks import Filled, IndexOfStored, StoredBlocks, find_blocks
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties
 from xr_tensorfmt.formats.cc4s.parts import Part
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -114,7 +114,7 @@ def build_variable(
 
 def _find_blocks(
     part: Part, properties: Mapping[str, Properties], options: OpenOptions
-) -> Blocks | None:
+) -> StoredBlocks | None:
     """Return the blocks of a tensor, or None if all elements are stored."""
     if not part.header.conditions:
         options.check_all_stored(part.fields.path)
@@ -130,7 +130,7 @@ def _find_blocks(
     return blocks
 
 
-def _build_layout(part: Part, source: Source, blocks: Blocks | None) -> tuple[Layout, End]:
+def _build_layout(part: Part, source: Source, blocks: StoredBlocks | None) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
@@ -155,7 +155,7 @@ def _build_layout(part: Part, source: Source, blocks: Blocks | None) -> tuple[La
     return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
 
 
-def _encoding(part: Part, names: tuple[str, ...], blocks: Blocks | None) -> dict[str, Any]:
+def _encoding(part: Part, names: tuple[str, ...], blocks: StoredBlocks | None) -> dict[str, Any]:
     header = part.header
     file_info = {
         "format": "cc4s",

@@ -58,7 +58,7 @@ _INT64, _FLOAT64 = 1, 2
 
 
 @dataclass(frozen=True)
-class Header:
+class ArchiveHeader:
     """Header of an archive or a stream."""
 
     magic: bytes
@@ -180,8 +180,8 @@ def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     """Read an archive."""
-    header = Header.read(reader)
-    cursor = Cursor(reader, Header.struct.size)
+    header = ArchiveHeader.read(reader)
+    cursor = Cursor(reader, ArchiveHeader.struct.size)
     if header.aux:
         hint = "magnetron cannot read the file either"
         raise cursor.error("aux", header.aux, "0", hint, back=4)

@@ -40,7 +40,7 @@ _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
 
 @dataclass(frozen=True)
-class Header:
+class SnapshotHeader:
     """Offset and size of the document and of the data. `aux` is 1 if the data are big-endian."""
 
     aux: int
@@ -93,7 +93,7 @@ _FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 def read_document_snapshot(reader: HeaderReader) -> Contents:
     """Read a snapshot of version 300."""
-    header = Header.read(reader)
+    header = SnapshotHeader.read(reader)
     start, size = header.document_start, header.document_bytes
     document = Document.read(reader, start, size, MAX_DOCUMENT_BYTES)
     entries, metadata = document.get_object(_TENSORS), document.get_object(_METADATA)
@@ -104,7 +104,7 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
     findings += _check_dtype_names(document, entries)
     start, stop = header.data_start, header.data_stop
     gaps = (
-        Gap(Header.struct.size, header.document_start, "the padding before the document"),
+        Gap(SnapshotHeader.struct.size, header.document_start, "the padding before the document"),
         Gap(header.document_stop, start, "the padding after the document"),
     )
     contents = Contents(
@@ -138,7 +138,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
     }
 
 
-def _unpack_entry(document: Document, key: str, entry: Any, header: Header) -> StoredTensor:
+def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
     def error(field: str, expected: str, actual: object = entry) -> TensorFormatError:
         return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 

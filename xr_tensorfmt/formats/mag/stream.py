@@ -14,7 +14,7 @@ from struct import Struct
 
 from xr_tensorfmt.contract import Cursor, HeaderReader
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
-from xr_tensorfmt.formats.mag.archive import MAX_RANK_OF_VERSION_1, Header
+from xr_tensorfmt.formats.mag.archive import MAX_RANK_OF_VERSION_1, ArchiveHeader
 from xr_tensorfmt.formats.mag.spec import (
     CORRUPT,
     EARLY_ARCHIVE_DTYPES,
@@ -33,12 +33,12 @@ _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
 
 def read_stream(reader: HeaderReader) -> Contents:
     """Read a stream. It has no checksum."""
-    header = Header.read(reader)
-    cursor = Cursor(reader, Header.struct.size)
+    header = ArchiveHeader.read(reader)
+    cursor = Cursor(reader, ArchiveHeader.struct.size)
     actual = header.version, header.metadata_count, header.aux
     if actual != (1, 0, 0):
         field = "version, count of metadata and aux"
-        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=Header.struct.size - 4)
+        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=ArchiveHeader.struct.size - 4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
     records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]

@@ -46,7 +46,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         _build_entry(checked, name, variable, keys) for name, variable in checked.variables.items()
     ]
     metadata = _pack_metadata(checked)
-    header = archive.Header(MAGIC, 1, 0, len(entries), len(metadata))
+    header = archive.ArchiveHeader(MAGIC, 1, 0, len(entries), len(metadata))
     tensors = keyed.place_tensors(entries, ARCHIVE_ALIGNMENT)
     records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
@@ -136,9 +136,9 @@ def plan_snapshot(checked: CheckedInput) -> FilePlan:
     metadata = _build_metadata(checked, entries, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
-    head_bytes = document.Header.struct.size
+    head_bytes = document.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), document.ALIGNMENT)
-    header = document.Header(0, head_bytes, len(content), start, data_bytes)
+    header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
     return FilePlan(header.data_stop, pieces, keyed.plan_variables(entries, tensors, start))
 

@@ -25,7 +25,12 @@ from xr_tensorfmt.contract import (
     finding_from_error,
     stored_layout,
 )
-from xr_tensorfmt.formats._shared.symmetries import Symmetry, check_claim, check_symmetry
+from xr_tensorfmt.formats._shared.symmetries import (
+    MAX_CHECKED_ELEMENTS,
+    SymmetryClaim,
+    check_claim,
+    check_symmetry,
+)
 from xr_tensorfmt.formats._shared.zip_members import check_checksums
 from xr_tensorfmt.formats.pycauset.container import (
     METADATA_ALIGNMENT,
@@ -41,16 +46,13 @@ from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
-MAX_CHECKED_ELEMENTS = 1 << 28
-"""Limit on the elements of a matrix with checked properties if few elements are stored."""
-
 _ROWS_AT_ONCE = 1 << 16
 
 _SYMMETRIES = (
-    Symmetry("is_symmetric", (1, 0), np.asarray),
-    Symmetry("is_anti_symmetric", (1, 0), np.negative),
-    Symmetry("is_hermitian", (1, 0), np.conjugate),
-    Symmetry("is_skew_hermitian", (1, 0), lambda values: -np.conjugate(values)),
+    SymmetryClaim("is_symmetric", (1, 0), np.asarray),
+    SymmetryClaim("is_anti_symmetric", (1, 0), np.negative),
+    SymmetryClaim("is_hermitian", (1, 0), np.conjugate),
+    SymmetryClaim("is_skew_hermitian", (1, 0), lambda values: -np.conjugate(values)),
 )
 # Elements that violate a property. `distance` is the column minus the row.
 _VIOLATIONS: Mapping[str, Callable[[Array, Integers], Array]] = {

@@ -39,13 +39,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     if path.casefold().endswith(INDEX):
         return _read_index(reader, options)
-    header = Header.read(reader)
+    header = SafetensorsHeader.read(reader)
     container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
     return replace(container, ends=(header.end,))
 
 
 @dataclass(frozen=True)
-class Header:
+class SafetensorsHeader:
     """Parsed header of a file."""
 
     tensors: Sequence[StoredTensor]
@@ -53,7 +53,7 @@ class Header:
     end: End
 
     @classmethod
-    def read(cls, reader: HeaderReader) -> Header:
+    def read(cls, reader: HeaderReader) -> SafetensorsHeader:
         """Read and check a header."""
         length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
         document = Document.read(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
@@ -128,18 +128,20 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
-def _open_files(source: Source, index: Document, files: Mapping[str, Any]) -> dict[str, Header]:
+def _open_files(
+    source: Source, index: Document, files: Mapping[str, Any]
+) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
     for file in files.values():
         if not is_file_name(file):
             actual, expected = shorten(repr(file)), "names of files in the directory of the index"
             raise index.error("weight_map", actual, expected)
     names = list(dict.fromkeys(files.values()))
-    headers: dict[str, Header] = {}
+    headers: dict[str, SafetensorsHeader] = {}
 
     def open_one(number: int) -> None:
         sibling, head = open_sibling(source, names[number], f"it is named by {source.name}")
-        header = Header.read(HeaderReader(sibling, head))
+        header = SafetensorsHeader.read(HeaderReader(sibling, head))
         tensors = [replace(tensor, source=sibling) for tensor in header.tensors]
         headers[names[number]] = replace(header, tensors=tensors)
 
@@ -147,7 +149,7 @@ def _open_files(source: Source, index: Document, files: Mapping[str, Any]) -> di
     return {file: headers[file] for file in names}
 
 
-def _merge_metadata(headers: Sequence[Header]) -> dict[str, str]:
+def _merge_metadata(headers: Sequence[SafetensorsHeader]) -> dict[str, str]:
     """Return the metadata that are equal in all files."""
     common = dict(headers[0].metadata) if headers else {}
     for header in headers[1:]:

@@ -24,8 +24,11 @@ from xr_tensorfmt.contract import (
     iterate_chunks,
     report_errors,
 )
-from xr_tensorfmt.formats._shared.symmetries import Symmetry as Claim
-from xr_tensorfmt.formats._shared.symmetries import check_symmetry
+from xr_tensorfmt.formats._shared.symmetries import (
+    MAX_CHECKED_ELEMENTS,
+    SymmetryClaim,
+    check_symmetry,
+)
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.spec import (
@@ -33,8 +36,8 @@ from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_FLAGS_OFFSET,
     FIXED_BYTES,
     SPARSE_FLAG,
-    Header,
     Offset,
+    TensHeader,
 )
 from xr_tensorfmt.formats.tens.storage import Storage
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
@@ -43,9 +46,6 @@ _PAIRS_AT_ONCE = 16 * BLOCK
 
 MAX_COMPARED_PAIRS = 1 << 22
 """Limit on the pairs that one pass compares with each other. Larger files need several passes."""
-
-MAX_CHECKED_ELEMENTS = 1 << 28
-"""Limit on the elements of a tensor of pairs whose symmetries are checked."""
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
         yield from report_errors(partial(read, selection))
 
 
-def _check_dimensions(source: Source, header: Header) -> Iterator[Finding]:
+def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
     """Check reserved bits and bytes of the dimension headers. Version 0.9 leaves them undefined."""
     if header.is_before_1_0:
         return
@@ -166,4 +166,4 @@ def _check_claims(source: Source, storage: Storage, layout: Layout) -> Iterator[
             # The axis of components stays last.
             axes = (*operation.axes, *range(len(names), len(layout.shape)))
             change = np.negative if operation.sign < 0 else np.asarray
-            yield from check_symmetry(source, layout, Claim(f"'{symmetry}'", axes, change))
+            yield from check_symmetry(source, layout, SymmetryClaim(f"'{symmetry}'", axes, change))

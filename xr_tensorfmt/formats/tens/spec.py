@@ -54,7 +54,7 @@ class Offset(IntEnum):
 
 
 @dataclass(frozen=True)
-class Dimension:
+class DimensionHeader:
     """Header of one dimension."""
 
     length: int
@@ -67,7 +67,7 @@ class Dimension:
         return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
 
     @classmethod
-    def unpack_all(cls, raw: bytes) -> tuple[Dimension, ...]:
+    def unpack_all(cls, raw: bytes) -> tuple[DimensionHeader, ...]:
         """Decode the headers of all dimensions."""
         return tuple(cls(*fields) for fields in _DIMENSION.iter_unpack(raw))
 
@@ -78,7 +78,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Header:
+class TensHeader:
     """Header of a TENS file, with the fields as stored."""
 
     version: int
@@ -86,7 +86,7 @@ class Header:
     bytes_per_number: int
     numbers: int
     flags: int
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[DimensionHeader, ...]
 
     def pack(self) -> bytes:
         """Encode the header, including the dimension headers."""
@@ -95,7 +95,7 @@ class Header:
         return fixed + b"".join(dimension.pack() for dimension in self.dimensions)
 
     @classmethod
-    def read(cls, reader: HeaderReader) -> Header:
+    def read(cls, reader: HeaderReader) -> TensHeader:
         """Read and check the header of a file."""
         fixed = reader.read_field(0, FIXED_BYTES, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
@@ -104,7 +104,7 @@ class Header:
         _check_flags(reader, version, flags)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
         raw = reader.read_field(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
-        return cls(version, number_type, size, numbers, flags, Dimension.unpack_all(raw))
+        return cls(version, number_type, size, numbers, flags, DimensionHeader.unpack_all(raw))
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -223,7 +223,7 @@ DTYPES = {
 """Writable dtypes of a version. Other numbers are only read."""
 
 
-def build_element(header: Header, reader: HeaderReader) -> tuple[Element, int]:
+def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, int]:
     """Return the type of a number, and the numbers per element. A complex number counts as one."""
     number_type, size = header.number_type, header.bytes_per_number
     is_float = number_type == b"IEEE"

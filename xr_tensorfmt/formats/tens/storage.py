@@ -20,7 +20,7 @@ from xr_tensorfmt.formats.tens.chunks import (
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
 from xr_tensorfmt.formats.tens.spec import (
     VERSION_0_9,
-    Header,
+    TensHeader,
     build_element,
     build_version_error,
 )
@@ -35,7 +35,7 @@ class Storage:
     are stored.
     """
 
-    header: Header
+    header: TensHeader
     element: Element
     components: int
     offset: int
@@ -47,7 +47,7 @@ class Storage:
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def raw(cls, header: Header, reader: HeaderReader) -> Storage:
+    def raw(cls, header: TensHeader, reader: HeaderReader) -> Storage:
         """Return the storage of values that follow the header directly."""
         element, components = build_element(header, reader)
         nbytes = header.total * components * element.stored.itemsize
@@ -71,11 +71,11 @@ class Storage:
 
 def find_values(reader: HeaderReader) -> Storage:
     """Read the header of a file and find its values."""
-    header = Header.read(reader)
+    header = TensHeader.read(reader)
     return (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
 
 
-def _read_0_9(reader: HeaderReader, header: Header) -> Storage:
+def _read_0_9(reader: HeaderReader, header: TensHeader) -> Storage:
     """Find values that follow the header directly, as in version 0.9."""
     candidates = [Storage.raw(candidate, reader) for candidate in _find_candidates(header)]
     chunk = Chunk.read(reader, header.stop)
@@ -100,7 +100,7 @@ def _read_0_9(reader: HeaderReader, header: Header) -> Storage:
     )
 
 
-def _find_candidates(header: Header) -> Iterator[Header]:
+def _find_candidates(header: TensHeader) -> Iterator[TensHeader]:
     """Yield the possible meanings of a header.
 
     cc4s since 2018 and sisi4s state the size of a complex number as the bytes per number.
@@ -113,7 +113,7 @@ def _find_candidates(header: Header) -> Iterator[Header]:
         yield header
 
 
-def _read_1_0(reader: HeaderReader, header: Header) -> Storage:
+def _read_1_0(reader: HeaderReader, header: TensHeader) -> Storage:
     """Read chunks and find the values after them, as in version 1.0."""
     storage = Storage.raw(header, reader)
     fits_raw = reader.source.size == storage.stop

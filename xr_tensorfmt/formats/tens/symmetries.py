@@ -10,7 +10,7 @@ import numpy as np
 
 from xr_tensorfmt.contract import HeaderReader, Integers
 from xr_tensorfmt.formats.tens.chunks import Chunk
-from xr_tensorfmt.formats.tens.spec import Header
+from xr_tensorfmt.formats.tens.spec import TensHeader
 
 # Flags, and length of the operation code. The code and the index map follow.
 _FIELDS = Struct("<BB")
@@ -49,7 +49,7 @@ class Symmetry:
         return _FIELDS.pack(self.packed, len(code)) + code + index_map
 
     @classmethod
-    def read(cls, reader: HeaderReader, header: Header, chunk: Chunk) -> Symmetry:
+    def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
         """Read and check the content of a chunk."""
         fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
         flags, length = _FIELDS.unpack(fields)
@@ -76,7 +76,7 @@ class Symmetry:
             )
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
 
-    def find_mismatch(self, header: Header) -> tuple[str, str] | None:
+    def find_mismatch(self, header: TensHeader) -> tuple[str, str] | None:
         """Return the actual and the expected value if the symmetry does not fit a tensor."""
         names = header.index_names
         if self.code not in SIGNS:
@@ -92,7 +92,7 @@ class Symmetry:
             return "unsigned numbers", "numbers that can be negative"
         return None
 
-    def operation(self, header: Header) -> Operation:
+    def operation(self, header: TensHeader) -> Operation:
         """Return the operation on the axes of a tensor that fits."""
         axes = map(header.index_names.index, self.index_map)
         return Operation(tuple(axes), SIGNS[self.code])
@@ -108,7 +108,7 @@ def split_symmetries(string: str) -> list[str]:
     return string.split(_SEPARATOR) if string else []
 
 
-def transfer_symmetries(symmetries: str, index_names: str, header: Header) -> list[Symmetry]:
+def transfer_symmetries(symmetries: str, index_names: str, header: TensHeader) -> list[Symmetry]:
     """Return the symmetries of another file that fit a header, with the new index names."""
     letters = str.maketrans(dict(zip(index_names, header.index_names, strict=False)))
     old = map(Symmetry.parse, split_symmetries(symmetries))
@@ -142,7 +142,7 @@ class Operation:
 
 
 def build_packed_group(
-    reader: HeaderReader, header: Header, symmetries: Iterable[Symmetry]
+    reader: HeaderReader, header: TensHeader, symmetries: Iterable[Symmetry]
 ) -> tuple[Operation, ...]:
     """Return the group of the packed symmetries, the identity first."""
     packed = [symmetry for symmetry in symmetries if symmetry.packed]

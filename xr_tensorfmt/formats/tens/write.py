@@ -32,7 +32,7 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats._shared.symmetries import nearly_equal
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES
-from xr_tensorfmt.formats.tens.spec import Header
+from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.formats.tens.symmetries import (
     Operation,
     Symmetry,
@@ -136,7 +136,7 @@ def _plan_1_0(
 
 
 def _choose_symmetries(
-    path: str, symmetries: Symmetries | None, header: Header, variable: Variable
+    path: str, symmetries: Symmetries | None, header: TensHeader, variable: Variable
 ) -> list[Symmetry]:
     """Return the symmetries of the user, or those of the opened file that fit the tensor."""
     if symmetries is None:
@@ -158,7 +158,7 @@ def _choose_symmetries(
 
 
 def _check_symmetries(
-    variable: Variable, header: Header, conversion: Conversion, symmetries: Sequence[Symmetry]
+    variable: Variable, header: TensHeader, conversion: Conversion, symmetries: Sequence[Symmetry]
 ) -> None:
     """Compare all values with their images under the symmetries, one chunk at a time."""
     if not variable.size or not symmetries:

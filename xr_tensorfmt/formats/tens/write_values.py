@@ -21,7 +21,7 @@ from xr_tensorfmt.contract import (
     column_major,
 )
 from xr_tensorfmt.formats.tens import chunks, spec
-from xr_tensorfmt.formats.tens.spec import Header
+from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.formats.tens.symmetries import Symmetry
 
 
@@ -33,16 +33,16 @@ def get_file_info(variable: Variable) -> Mapping[str, Any]:
 
 def build_header(
     checked: CheckedInput, version: int, sizes: Mapping[Any, int], flags: int = 0
-) -> tuple[Header, Conversion]:
+) -> tuple[TensHeader, Conversion]:
     """Build the header of a file, and the conversion of its variable."""
     elements = build_elements(spec.DTYPES[version])
     conversion = checked.conversion(*checked.only, elements)
     fields = spec.get_number_fields(conversion.element.dtype)
     dimensions = _build_dimensions(checked.path, sizes)
-    return Header(version, *fields, flags, dimensions), conversion
+    return TensHeader(version, *fields, flags, dimensions), conversion
 
 
-def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.Dimension, ...]:
+def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.DimensionHeader, ...]:
     """Build dimension headers. A name that is not an index name is replaced by a free letter."""
     for dim, length in sizes.items():
         if length > spec.MAX_LENGTH:
@@ -53,11 +53,11 @@ def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.Dimensi
     index_names = set(filter(spec.is_index_name, sizes))
     letters = (letter for letter in ascii_letters if letter not in index_names)
     names = (dim if dim in index_names else next(letters) for dim in sizes)
-    return tuple(map(spec.Dimension, sizes.values(), map(ord, names)))
+    return tuple(map(spec.DimensionHeader, sizes.values(), map(ord, names)))
 
 
 def pack_head(
-    header: Header, symmetries: Sequence[Symmetry], embedded: bytes, following: int
+    header: TensHeader, symmetries: Sequence[Symmetry], embedded: bytes, following: int
 ) -> bytes:
     """Encode header and chunks. `following` more bytes fill the head to whole pages."""
     start = header.pack() + b"".join(

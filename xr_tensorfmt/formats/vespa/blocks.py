@@ -25,7 +25,7 @@ from xr_tensorfmt.contract import (
     entry_part,
     raw_bytes,
 )
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
 # Bytes to read at a time from a local file, and from a remote file, to send several requests.
 _BATCH_BYTES, _REMOTE_BATCH_BYTES = 4 << 20, 16 << 20
@@ -47,7 +47,7 @@ class Blocks(WritableLayout):
         Offset of every block with its labels, and the end of the last block.
     """
 
-    header: Header
+    header: VespaHeader
     offsets: Integers
 
     @property

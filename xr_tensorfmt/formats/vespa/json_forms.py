@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import Array, shorten
-from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Header, Strings
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Strings, VespaHeader
 from xr_tensorfmt.formats.vespa.type_string import format_type, parse_type
 
 MAX_JSON_CELLS = 1 << 24
@@ -34,7 +34,7 @@ Labels = tuple[str, ...]
 class ParsedTensor:
     """A tensor from JSON: a header, a column of labels per mapped dimension, and all cells."""
 
-    header: Header
+    header: VespaHeader
     labels: tuple[Strings, ...]
     cells: Array
 
@@ -83,7 +83,7 @@ def _find_content(data: Any) -> tuple[str, Any] | None:
     return (key, content) if all(isinstance(item, dict) for item in first) else None
 
 
-def _unwrap(header: Header, data: Any) -> tuple[str, Any]:
+def _unwrap(header: VespaHeader, data: Any) -> tuple[str, Any]:
     """Return the content of a tensor and its key. Without a wrapper, the content has the key."""
     member = _find_content(data)
     # A tensor with labels has no values, so "values" is a label.
@@ -98,7 +98,7 @@ def _unwrap(header: Header, data: Any) -> tuple[str, Any]:
     return "values", data if header.indexed or isinstance(data, list) else [data]
 
 
-def _parse_blocks(header: Header, data: Any) -> dict[Labels, Array]:
+def _parse_blocks(header: VespaHeader, data: Any) -> dict[Labels, Array]:
     """Return the cells of all blocks by their labels."""
     key, content = _unwrap(header, data)
     if key == "cells" and isinstance(content, list):
@@ -111,7 +111,7 @@ def _parse_blocks(header: Header, data: Any) -> dict[Labels, Array]:
     return blocks
 
 
-def _split_blocks(header: Header, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
+def _split_blocks(header: VespaHeader, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
     """Return the labels and the values of all blocks, in all forms but a list of cells."""
     mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
     if key == "values" and not mapped and isinstance(content, list | str):
@@ -132,7 +132,9 @@ def _split_blocks(header: Header, key: str, content: Any) -> Iterable[tuple[Labe
     )
 
 
-def _parse_labels(header: Header, address: Mapping[str, Any], indexed: tuple[str, ...]) -> Labels:
+def _parse_labels(
+    header: VespaHeader, address: Mapping[str, Any], indexed: tuple[str, ...]
+) -> Labels:
     """Return the labels in an address, which also contains the indexed dimensions or fewer."""
     mapped = header.mapped
     if not {*mapped} <= address.keys() <= {*mapped, *indexed}:
@@ -146,7 +148,7 @@ def _parse_labels(header: Header, address: Mapping[str, Any], indexed: tuple[str
     return tuple(map(str, labels))
 
 
-def _parse_cells(header: Header, content: Iterable[Any]) -> dict[Labels, Array]:
+def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Array]:
     """Return the cells of all blocks from a list. Cells that are not listed are zero."""
     blocks: dict[Labels, Array] = {}
     seen = set()
@@ -164,7 +166,7 @@ def _parse_cells(header: Header, content: Iterable[Any]) -> dict[Labels, Array]:
     return blocks
 
 
-def _allocate_block(header: Header, blocks: int) -> Array:
+def _allocate_block(header: VespaHeader, blocks: int) -> Array:
     """Return the cells of another block; raise ValueError if there are too many."""
     if header.cells * blocks > MAX_JSON_CELLS:
         raise ValueError(
@@ -174,7 +176,7 @@ def _allocate_block(header: Header, blocks: int) -> Array:
     return np.zeros(header.cells)
 
 
-def _cell_index(header: Header, address: Mapping[str, Any]) -> int:
+def _cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
     """Return the row-major index of a cell in its block."""
     flat = 0
     for name, length in zip(header.indexed, header.lengths, strict=True):
@@ -196,7 +198,7 @@ def _get_members(item: Any, *keys: str) -> Iterator[Any]:
     return (item[key] for key in keys)
 
 
-def _parse_values(header: Header, values: Any) -> Array:
+def _parse_values(header: VespaHeader, values: Any) -> Array:
     """Return the cells of a block from numbers, nested or not, or from hexadecimal digits."""
     # A number of a sparse tensor may be a string.
     if isinstance(values, str) and (header.indexed or not header.mapped):
@@ -213,7 +215,7 @@ def _parse_values(header: Header, values: Any) -> Array:
     return np.array([_parse_number(value) for value in flat])
 
 
-def _parse_hex(header: Header, digits: str) -> Array:
+def _parse_hex(header: VespaHeader, digits: str) -> Array:
     """Return the cells of a block. Floats may have another width than in the type."""
     element, rest = _ELEMENT_BY_DIGITS.get(len(digits) // header.cells), len(digits) % header.cells
     if (
@@ -241,7 +243,7 @@ def _parse_number(value: Any) -> float:
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
 
 
-def _convert_cells(header: Header, cells: Array) -> Array:
+def _convert_cells(header: VespaHeader, cells: Array) -> Array:
     """Round cells to the cell type; raise ValueError if an int8 is out of bounds."""
     with np.errstate(all="ignore"):
         converted = cells.astype(header.element.dtype)

@@ -28,7 +28,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, split_entry
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
-from xr_tensorfmt.formats.vespa.spec import Header, Strings
+from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
 # Copying a label of this length takes no longer than copying a shorter one.
 _SHORT_BYTES = 64
@@ -41,7 +41,7 @@ class LabelledBlocks(Blocks):
     labels: Bytes
 
     @classmethod
-    def from_labels(cls, header: Header, labels: Bytes, sizes: Integers) -> LabelledBlocks:
+    def from_labels(cls, header: VespaHeader, labels: Bytes, sizes: Integers) -> LabelledBlocks:
         """Compute the offsets of blocks from their packed labels and the sizes of these."""
         offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + header.block_bytes)

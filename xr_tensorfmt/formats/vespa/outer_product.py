@@ -25,7 +25,7 @@ from xr_tensorfmt.contract import (
     entry_indices,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.spec import Header, Strings
+from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
 MAX_PRODUCT_CELLS = 1 << 32
 """Limit on the cells of an outer product, unless the user passes ``fill_value``."""
@@ -139,7 +139,11 @@ def _find_positions(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np
 
 
 def build_outer_product(
-    source: Source, header: Header, blocks: Layout, labels: Sequence[Strings], options: OpenOptions
+    source: Source,
+    header: VespaHeader,
+    blocks: Layout,
+    labels: Sequence[Strings],
+    options: OpenOptions,
 ) -> tuple[OuterProduct, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
     numbered = [_number_labels(column) for column in labels]
@@ -170,7 +174,7 @@ def _number_labels(labels: Strings) -> tuple[Strings, Integers]:
 
 
 def _choose_fill_value(
-    source: Source, header: Header, options: OpenOptions, *, has_holes: bool
+    source: Source, header: VespaHeader, options: OpenOptions, *, has_holes: bool
 ) -> float:
     dtype, value = header.element.dtype, options.fill_value
     if dtype.kind == "f":

@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
 from xr_tensorfmt.formats.vespa.scan import find_blocks
-from xr_tensorfmt.formats.vespa.spec import BLOCK, STRING_DTYPE, TYPE, Header, Strings
+from xr_tensorfmt.formats.vespa.spec import BLOCK, STRING_DTYPE, TYPE, Strings, VespaHeader
 
 MAX_BLOCKS = 1 << 26
 """Limit on the blocks of a file, because their offsets are kept in memory."""
@@ -38,7 +38,7 @@ MAX_INDEXED_LABELS = 1 << 23
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
-    header, source = Header.unpack(reader), reader.source
+    header, source = VespaHeader.unpack(reader), reader.source
     stop = header.stop + header.blocks * header.block_bytes
     labels: tuple[Layout, ...] = ()
     cells: Layout = Dense(header.lengths, header.element, header.stop)
@@ -60,7 +60,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _find_blocks(
-    header: Header, source: Source, options: OpenOptions
+    header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
     """Scan the blocks. A scan of a remote file keeps the labels if they are required anyway."""
     if header.blocks > MAX_BLOCKS:
@@ -91,13 +91,13 @@ def _find_blocks(
     )
 
 
-def _has_index(header: Header, options: OpenOptions) -> bool:
+def _has_index(header: VespaHeader, options: OpenOptions) -> bool:
     """Whether the labels are the index of the blocks."""
     return len(header.mapped) == 1 and options.sparse == "auto"
 
 
 def build_container(
-    header: Header,
+    header: VespaHeader,
     source: Source,
     options: OpenOptions,
     cells: Layout,
@@ -162,7 +162,7 @@ def build_container(
     return Container((tensor,), coordinates, findings=findings)
 
 
-def _read_labels(source: Source, header: Header, labels: Sequence[Layout]) -> list[Any]:
+def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) -> list[Any]:
     """Read all labels, without a warning of repeated ones."""
     if header.blocks > MAX_INDEXED_LABELS:
         raise TensorFormatError(
@@ -182,7 +182,7 @@ def _read_labels(source: Source, header: Header, labels: Sequence[Layout]) -> li
     ]
 
 
-def _no_index_finding(source: Source, header: Header) -> Finding:
+def _no_index_finding(source: Source, header: VespaHeader) -> Finding:
     (name,) = header.mapped
     message = (
         f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is a "
@@ -192,7 +192,7 @@ def _no_index_finding(source: Source, header: Header) -> Finding:
     return Finding(source.name, header.stop, "the labels", message, "warning")
 
 
-def _name_dimensions(header: Header, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
+def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
     """Name the mapped, then the indexed dimensions. Append underscores to reserved names."""
     own = header.mapped + header.indexed
     taken = {options.name, *reserved}

@@ -12,7 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.contract import Bytes, Entry, Extents, Integers, Source, TensorFormatError
 from xr_tensorfmt.formats.vespa.integers import LARGEST, LONG_BIT
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
 WINDOW_BYTES = 32 << 20
 """Bytes of the file to scan at a time."""
@@ -47,7 +47,7 @@ class Window:
     starts: Integers
 
 
-def find_blocks(source: Source, header: Header) -> Iterator[tuple[Window, int]]:
+def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, int]]:
     """Scan a file. Yield windows of consecutive blocks, and the end of their last block.
 
     Raises
@@ -75,7 +75,7 @@ def find_blocks(source: Source, header: Header) -> Iterator[tuple[Window, int]]:
             size *= 2
 
 
-def scan_window(content: Bytes, header: Header, limit: int) -> tuple[Integers, int]:
+def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Integers, int]:
     """Return the offsets of the blocks whose labels are in a window, and the end of the last one.
 
     The window starts with a block. The cells of the last block may end after the window.

@@ -60,7 +60,7 @@ CELL_TYPES: dict[str, Element] = {
 
 
 @dataclass(frozen=True)
-class Header:
+class VespaHeader:
     """The fields of the header, and its end."""
 
     tag: int
@@ -79,7 +79,7 @@ class Header:
         indexed: tuple[str, ...],
         lengths: tuple[int, ...],
         blocks: int,
-    ) -> Header:
+    ) -> VespaHeader:
         """Create the header that Vespa writes for a tensor. The names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
         tag |= WITH_CELL_TYPE * (cell_type != "double")
@@ -100,7 +100,7 @@ class Header:
         return packed + (pack(self.blocks) if _has_count(self.tag, self.mapped) else b"")
 
     @classmethod
-    def unpack(cls, reader: HeaderReader) -> Header:
+    def unpack(cls, reader: HeaderReader) -> VespaHeader:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
         tag = fields.integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from xr_tensorfmt.contract import MAX_DIMENSIONS, is_addressable, shorten
-from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, Header
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader
 
 _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
 _SCALARS = {"double": "tensor()"}
 
 
-def parse_type(string: str) -> Header:
+def parse_type(string: str) -> VespaHeader:
     """Parse a type; the header has no blocks. Raise ValueError if a size is missing."""
     bare = re.sub(r"\s", "", string)
     match = _TYPE.fullmatch(_SCALARS.get(bare, bare))
@@ -32,9 +32,9 @@ def parse_type(string: str) -> Header:
             f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
             "dimensions, or more cells than can be addressed"
         )
-    return Header.create(cell_type, mapped, indexed, lengths, 0)
+    return VespaHeader.create(cell_type, mapped, indexed, lengths, 0)
 
 
-def format_type(header: Header) -> str:
+def format_type(header: VespaHeader) -> str:
     """Format a type as in JSON, which writes ``tensor()`` for a scalar."""
     return _SCALARS.get(header.type, header.type)

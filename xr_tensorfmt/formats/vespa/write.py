@@ -25,7 +25,14 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.vespa.integers import LARGEST
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
-from xr_tensorfmt.formats.vespa.spec import BLOCK, CELL_TYPES, MAX_NAME_BYTES, TYPE, Header, Strings
+from xr_tensorfmt.formats.vespa.spec import (
+    BLOCK,
+    CELL_TYPES,
+    MAX_NAME_BYTES,
+    TYPE,
+    Strings,
+    VespaHeader,
+)
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 
@@ -54,7 +61,7 @@ def check_name_dropped(checked: CheckedInput) -> None:
         checked.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
-def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable, Conversion]:
+def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Variable, Conversion]:
     """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.only
     for other in checked.encoding:
@@ -71,7 +78,7 @@ def arrange_tensor(checked: CheckedInput) -> tuple[Header, Dimensions, Variable,
         elements = {"float64": CELL_TYPES["double"]}
         checked = replace(checked, format="a scalar of Vespa")
     conversion = checked.conversion(name, variable, elements)
-    header = Header.create(
+    header = VespaHeader.create(
         _CELL_TYPE_BY_ELEMENT[conversion.element.name],
         tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),
         tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed),

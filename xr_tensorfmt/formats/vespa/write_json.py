@@ -20,7 +20,7 @@ from xr_tensorfmt.contract import (
     FilePlan,
     Piece,
 )
-from xr_tensorfmt.formats.vespa.spec import Header
+from xr_tensorfmt.formats.vespa.spec import VespaHeader
 from xr_tensorfmt.formats.vespa.type_string import format_type
 from xr_tensorfmt.formats.vespa.write import Dimensions, arrange_tensor, check_name_dropped
 
@@ -40,7 +40,11 @@ def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
 
 
 def build_json(
-    header: Header, dimensions: Dimensions, variable: Variable, conversion: Conversion, form: Form
+    header: VespaHeader,
+    dimensions: Dimensions,
+    variable: Variable,
+    conversion: Conversion,
+    form: Form,
 ) -> dict[str, Any]:
     """Build the JSON of a tensor from Python objects."""
     element, columns = header.element, dimensions.labels.values()
@@ -67,7 +71,7 @@ def build_json(
 
 
 def _build_cells(
-    header: Header, labels: list[tuple[str, ...]], values: Any
+    header: VespaHeader, labels: list[tuple[str, ...]], values: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield all cells with their addresses. The dimensions are sorted by name."""
     indices = list(product(*map(range, header.lengths)))
