@@ -77,16 +77,15 @@ from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
 from xr_tensorfmt.core.selection import (
     KEEP,
     MAX_RUNS,
-    Entry,
+    Indices,
     PostIndexer,
     Runs,
     Selection,
     apply_indexers,
-    entry_from_indices,
-    entry_indices,
-    entry_length,
-    entry_part,
+    array_to_indices,
+    indices_to_array,
     row_major_strides,
+    take_rows,
 )
 from xr_tensorfmt.core.source import (
     MAX_WINDOW,

@@ -4,31 +4,31 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.core.selection import Runs, Selection, entry_indices
+from xr_tensorfmt.core.selection import Runs, Selection
 
 
 @st.composite
-def entries(draw: st.DrawFn, length: int):
+def axis_indices(draw: st.DrawFn, length: int):
     if draw(st.booleans()):
         chosen = draw(st.sets(st.integers(0, length - 1), min_size=1))
         return np.array(sorted(chosen), dtype=np.int64)
     start = draw(st.integers(0, length - 1))
     step = draw(st.integers(1, length))
     last = start + draw(st.integers(0, (length - 1 - start) // step)) * step
-    return slice(start, last + 1, step)
+    return range(start, last + 1, step)
 
 
 @st.composite
 def selections(draw: st.DrawFn) -> Selection:
     extent = tuple(draw(st.lists(st.integers(1, 6), max_size=4)))
-    return Selection(extent, tuple(draw(entries(length)) for length in extent))
+    return Selection(extent, tuple(draw(axis_indices(length)) for length in extent))
 
 
 def flat_indices(selection: Selection) -> np.ndarray:
     whole = np.arange(int(np.prod(selection.tensor_shape))).reshape(selection.tensor_shape)
     if not selection.tensor_shape:
         return whole.ravel()
-    return whole[np.ix_(*map(entry_indices, selection.entries))].ravel()
+    return whole[np.ix_(*selection.index_arrays)].ravel()
 
 
 @given(selections())

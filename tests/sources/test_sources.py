@@ -77,18 +77,18 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "offset", "entry"),
+    ("dtype", "offset", "indices"),
     [
-        pytest.param(">f8", 0, slice(0, 100_000, 1), id="byte-order"),
-        pytest.param("<f8", 3, slice(0, 100_000, 1), id="alignment"),
-        pytest.param("<f8", 0, slice(0, 100_001, 1000), id="holes"),
+        pytest.param(">f8", 0, range(100_000), id="byte-order"),
+        pytest.param("<f8", 3, range(100_000), id="alignment"),
+        pytest.param("<f8", 0, range(0, 100_001, 1000), id="holes"),
     ],
 )
-def test_a_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, entry) -> None:
+def test_a_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
-    values = layout.read(LocalFile.from_path(path), Selection((131_071,), (entry,)))
+    values = layout.read(LocalFile.from_path(path), Selection((131_071,), (indices,)))
     assert owner(values) is None
-    expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[entry]
+    expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[indices]
     assert values.tobytes() == expected.astype("<f8").tobytes()
 
 

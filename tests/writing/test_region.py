@@ -347,7 +347,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 def test_extents_of_a_region_do_not_touch_its_neighbours() -> None:
     layout = Dense((4, 6), Plain(np.dtype("<f4")), 100)
-    extents = layout.extents(Selection((4, 6), (slice(1, 3, 1), slice(3, 6, 1))))
+    extents = layout.extents(Selection((4, 6), (range(1, 3), range(3, 6))))
     assert isinstance(extents, Extents)
     assert extents.starts.tolist() == [136, 160]
     assert extents.lengths.tolist() == [12, 12]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.selection import KEEP, Entry, PostIndexer, entry_indices
+from xr_tensorfmt.core.selection import KEEP, Indices, PostIndexer, indices_to_array
 
 _REVERSE = slice(None, None, -1)
 
@@ -18,13 +18,13 @@ _REVERSE = slice(None, None, -1)
 class AxisPick:
     """The indices to read along an axis, and the key to apply to the values afterwards."""
 
-    entry: Entry
+    indices: Indices
     post_indexer: PostIndexer
 
     @property
-    def indices(self) -> Integers:
-        """The indices in the order of the key."""
-        return np.atleast_1d(entry_indices(self.entry)[self.post_indexer])
+    def ordered_indices(self) -> Integers:
+        """The indices in the order of the key, with repetitions."""
+        return np.atleast_1d(indices_to_array(self.indices)[self.post_indexer])
 
     @property
     def is_dropped(self) -> bool:
@@ -32,7 +32,7 @@ class AxisPick:
         return isinstance(self.post_indexer, int)
 
 
-NOTHING = AxisPick(slice(0, 0, 1), KEEP)
+NOTHING = AxisPick(range(0), KEEP)
 """No index."""
 
 
@@ -42,7 +42,7 @@ def pick_axis(key: Any, length: int) -> AxisPick:
         return _pick_range(range(*key.indices(length)))
     indices = normalize_indices(np.asarray(key), length)
     if indices.ndim == 0:
-        return AxisPick(slice(int(indices), int(indices) + 1, 1), 0)
+        return AxisPick(range(int(indices), int(indices) + 1), 0)
     return _pick_array(indices)
 
 
@@ -50,8 +50,8 @@ def _pick_range(indices: range) -> AxisPick:
     if not indices:
         return NOTHING
     if indices.step > 0:
-        return AxisPick(slice(indices[0], indices[-1] + 1, indices.step), KEEP)
-    return AxisPick(slice(indices[-1], indices[0] + 1, -indices.step), _REVERSE)
+        return AxisPick(indices, KEEP)
+    return AxisPick(indices[::-1], _REVERSE)
 
 
 def _pick_array(indices: Integers) -> AxisPick:
@@ -64,7 +64,7 @@ def _pick_array(indices: Integers) -> AxisPick:
     if (steps > 0).all():
         return AxisPick(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
-    return AxisPick(_pick_array(unique).entry, inverse)
+    return AxisPick(_pick_array(unique).indices, inverse)
 
 
 def normalize_indices(indices: NDArray[Any], length: int) -> Integers:

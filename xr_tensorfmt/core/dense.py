@@ -96,7 +96,7 @@ class Dense(WritableLayout):
         """Return a window of the file if the values need no conversion, otherwise a copy."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
-        if self.element.is_native and selection.sliced and 2 * selection.size >= selection.span:
+        if self.element.is_native and selection.is_strided and 2 * selection.size >= selection.span:
             view = self._view(source, selection)
             if view is not None and view.flags.aligned:
                 return view
@@ -111,13 +111,13 @@ class Dense(WritableLayout):
             return self.element.adopt(raw)[inverse]
 
     def _view(self, source: Source, selection: Selection) -> Array | None:
-        """Return sliced elements as a strided view of one window."""
-        slices = [entry for entry in selection.entries if isinstance(entry, slice)]
-        start = self._offset(tuple(entry.start for entry in slices))
+        """Return the elements as a strided view of one window."""
+        ranges = [indices for indices in selection.indices if isinstance(indices, range)]
+        start = self._offset(tuple(indices.start for indices in ranges))
         window = source.window(start, start + selection.span * self._item)
         if window is None:
             return None
-        steps = [e.step * stride for e, stride in zip(slices, self._strides, strict=True)]
+        steps = [r.step * stride for r, stride in zip(ranges, self._strides, strict=True)]
         return np.ndarray(selection.shape, self.element.stored, window, strides=steps)
 
     def _copy(self, source: Source, selection: Selection) -> Array:
@@ -141,7 +141,7 @@ class Dense(WritableLayout):
     def _windowed(self, batch: Selection) -> bool:
         """Return whether nearly every page of a window contains requested bytes."""
         needed = batch.size * self._item + batch.run_count * PAGE
-        return batch.sliced and needed >= batch.span * self._item
+        return batch.is_strided and needed >= batch.span * self._item
 
     def _raw(self, source: Source, selection: Selection) -> Array:
         raw = source.read(self.extents(selection)).view(self.element.stored)

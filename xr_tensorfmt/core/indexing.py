@@ -17,10 +17,7 @@ from xr_tensorfmt.core.axis_picks import NOTHING, AxisPick, normalize_indices, p
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.layout import ByteRead, Layout, ReorderingLayout
-from xr_tensorfmt.core.selection import (
-    Selection,
-    apply_indexers,
-)
+from xr_tensorfmt.core.selection import Selection, apply_indexers
 from xr_tensorfmt.core.source import Source
 
 ResultAxes = tuple[tuple[int, ...], ...]
@@ -48,8 +45,8 @@ class OuterPlan:
     ``tensor[[5, 1, 1], ::-1]`` reads rows 1 and 5 in the order of the file, and then arranges them:
 
     >>> plan = plan_outer((np.array([5, 1, 1]), slice(None, None, -1)), (6, 4))
-    >>> plan.selection.entries
-    (slice(1, 6, 4), slice(0, 4, 1))
+    >>> plan.selection.indices
+    (range(1, 6, 4), range(0, 4))
     >>> [pick.post_indexer for pick in plan.picks]
     [array([1, 0, 0]), slice(None, None, -1)]
     """
@@ -62,7 +59,7 @@ class OuterPlan:
     @property
     def selection(self) -> Selection:
         """Selection to read."""
-        return Selection(self.tensor_shape, tuple(pick.entry for pick in self.picks))
+        return Selection(self.tensor_shape, tuple(pick.indices for pick in self.picks))
 
     def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -127,8 +124,8 @@ class PointPlan:
     >>> plan = plan_vectorized((np.array([0, 2]), np.array([1, 3]), slice(1, 5)), (3, 4, 9))
     >>> plan.points
     {0: array([0, 2]), 1: array([1, 3])}
-    >>> plan.picks[2].entry
-    slice(1, 5, 1)
+    >>> plan.picks[2].indices
+    range(1, 5)
     >>> plan.result_axes, plan.shape
     (((0,), (1,)), (2, 4))
     """
@@ -158,7 +155,8 @@ class PointPlan:
     @property
     def _point_shape(self) -> tuple[int, ...]:
         """Shape of the values of a point."""
-        return tuple(pick.indices.size for pick in self.picks.values() if not pick.is_dropped)
+        picks = self.picks.values()
+        return tuple(pick.ordered_indices.size for pick in picks if not pick.is_dropped)
 
     def _reads_one_by_one(self, layout: Layout) -> bool:
         return prod(self._point_shape) >= _LARGE_POINT and not layout.prefers_points
@@ -198,7 +196,7 @@ class PointPlan:
 
     def _find_elements(self, batch: slice) -> tuple[Integers, ...]:
         """Return the indices of all elements of a batch of points."""
-        mesh = np.ix_(*(pick.indices for pick in self.picks.values()))
+        mesh = np.ix_(*(pick.ordered_indices for pick in self.picks.values()))
         column = (-1, *(1,) * len(mesh))
         indices = dict(zip(self.picks, mesh, strict=True))
         indices |= {axis: line[batch].reshape(column) for axis, line in self.points.items()}

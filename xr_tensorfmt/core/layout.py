@@ -61,8 +61,8 @@ class Layout(ABC):
     def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
         """Return the byte ranges that `read_points` would fetch, grouped by source."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
-        entries = [tuple(slice(index, index + 1, 1) for index in point) for point in unique]
-        extents = Extents.union([self.extents(Selection(self.shape, entry)) for entry in entries])
+        cells = [tuple(range(index, index + 1) for index in point) for point in unique]
+        extents = Extents.union([self.extents(Selection(self.shape, cell)) for cell in cells])
         return [(source, extents)] if len(extents) else []
 
     @abstractmethod
@@ -137,7 +137,7 @@ class WritableLayout(Layout):
         Parameters
         ----------
         selection : Selection
-            The elements: slices of step 1 that start and stop at multiples of `write_units`.
+            The elements: ranges of step 1 that start and stop at multiples of `write_units`.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
 
@@ -199,11 +199,11 @@ class ReorderingLayout(Layout):
 
 
 def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
-    """Return the slices of a part in the values of the whole. Both have slices of step 1."""
+    """Return the slices of a part in the values of the whole. Both have ranges of step 1."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start)
-        for inner, outer in zip(part.entries, whole.entries, strict=True)
-        if isinstance(inner, slice) and isinstance(outer, slice)
+        for inner, outer in zip(part.indices, whole.indices, strict=True)
+        if isinstance(inner, range) and isinstance(outer, range)
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 
-Entry = slice | Integers
-"""A slice with positive step and exact bounds, or a strictly ascending integer array."""
+Indices = range | Integers
+"""The selected indices of an axis in ascending order: a range or an integer array."""
 
 PostIndexer = int | slice | Integers
 """The key to apply to an axis of the selected values."""
@@ -30,21 +30,21 @@ _MAX_REORDERED = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outer product of one entry per axis.
+    """The outer product of the selected indices of all axes.
 
     Parameters
     ----------
     tensor_shape : tuple of int
         Lengths of the axes of the whole tensor.
-    entries : tuple of slice or ndarray
-        A slice or a strictly ascending integer array per axis. Slices have a positive step, and
-        ``stop`` is the last index plus 1. Empty slices are ``slice(0, 0, 1)``.
+    indices : tuple of range or ndarray
+        The selected indices of every axis: a range with positive step, or a strictly ascending
+        integer array.
 
     Examples
     --------
     ``tensor[[0, 3], 2:8]`` has 2 runs of 6 elements, which begin at the flat indices 2 and 32:
 
-    >>> selection = Selection((4, 10), (np.array([0, 3]), slice(2, 8, 1)))
+    >>> selection = Selection((4, 10), (np.array([0, 3]), range(2, 8)))
     >>> selection.shape, selection.run_count
     ((2, 6), 2)
     >>> selection.runs()
@@ -52,17 +52,17 @@ class Selection:
     """
 
     tensor_shape: tuple[int, ...]
-    entries: tuple[Entry, ...]
+    indices: tuple[Indices, ...]
 
     @classmethod
     def everything(cls, tensor_shape: Sequence[int]) -> Selection:
         """Select all elements of a tensor."""
-        return cls(tuple(tensor_shape), tuple(slice(0, length, 1) for length in tensor_shape))
+        return cls(tuple(tensor_shape), tuple(map(range, tensor_shape)))
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the selected values."""
-        return tuple(entry_length(entry) for entry in self.entries)
+        return tuple(map(len, self.indices))
 
     @property
     def size(self) -> int:
@@ -70,34 +70,36 @@ class Selection:
         return prod(self.shape)
 
     @property
-    def sliced(self) -> bool:
-        """Whether every entry is a slice."""
-        return all(isinstance(entry, slice) for entry in self.entries)
+    def index_arrays(self) -> tuple[Integers, ...]:
+        """The selected indices of every axis as an array."""
+        return tuple(map(indices_to_array, self.indices))
+
+    @property
+    def is_strided(self) -> bool:
+        """Whether the indices of every axis are a range."""
+        return all(isinstance(indices, range) for indices in self.indices)
 
     def permuted(self, axes: Sequence[int]) -> Selection:
         """Return the selection of the same elements after ``transpose(axes)``."""
         return Selection(
             tuple(self.tensor_shape[axis] for axis in axes),
-            tuple(self.entries[axis] for axis in axes),
+            tuple(self.indices[axis] for axis in axes),
         )
 
     def full_index(self, position: int) -> tuple[int, ...]:
-        """Return the index in the whole tensor of the selected element number `position`."""
-        indices = np.unravel_index(position, self.shape)
-        return tuple(
-            int(index) * entry.step + entry.start if isinstance(entry, slice) else int(entry[index])
-            for index, entry in zip(indices, self.entries, strict=True)
-        )
+        """Return the index in the whole tensor of the element at a flat position in the values."""
+        index = np.unravel_index(position, self.shape)
+        return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
 
     def runs(self) -> Runs:
         """Return runs of consecutive elements, as ranges of the flat index in C order."""
         strides = row_major_strides(self.tensor_shape)
         inner = self._first_whole_axis
         starts = np.zeros(1, dtype=np.int64)
-        for entry, stride in zip(self.entries[inner:], strides[inner:], strict=True):
-            starts += _get_bounds(entry)[0] * stride
-        for entry, stride in zip(self.entries[:inner][::-1], strides[:inner][::-1], strict=True):
-            starts = (entry_indices(entry)[:, np.newaxis] * stride + starts).ravel()
+        for indices, stride in zip(self.indices[inner:], strides[inner:], strict=True):
+            starts += indices[0] * stride
+        for indices, stride in zip(self.indices[:inner][::-1], strides[:inner][::-1], strict=True):
+            starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
         return Runs(starts, prod(self.shape[inner:]))
 
     @property
@@ -109,8 +111,8 @@ class Selection:
     def span(self) -> int:
         """Number of elements of the whole tensor from the first to the last selected one."""
         strides = row_major_strides(self.tensor_shape)
-        bounds = map(_get_bounds, self.entries)
-        return 1 + sum((last - first) * s for (first, last), s in zip(bounds, strides, strict=True))
+        lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
+        return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
     def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
         """Split along the slowest axes into parts with few runs and a short span."""
@@ -121,9 +123,9 @@ class Selection:
             return
         step = max(1, int(self.shape[axis] / excess))
         for first in range(0, self.shape[axis], step):
-            part = entry_part(self.entries[axis], first, step)
-            entries = (*self.entries[:axis], part, *self.entries[axis + 1 :])
-            yield from Selection(self.tensor_shape, entries).batches(runs=runs, span=span)
+            part = self.indices[axis][first : first + step]
+            indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
+            yield from Selection(self.tensor_shape, indices).batches(runs=runs, span=span)
 
     @property
     def _first_whole_axis(self) -> int:
@@ -131,8 +133,9 @@ class Selection:
         axis = len(self.tensor_shape)
         while axis and self.shape[axis - 1] == self.tensor_shape[axis - 1]:
             axis -= 1
-        entry = self.entries[axis - 1] if axis else None
-        return axis - 1 if isinstance(entry, slice) and _is_consecutive(entry) else axis
+        indices = self.indices[axis - 1] if axis else None
+        is_consecutive = isinstance(indices, range) and (indices.step == 1 or len(indices) == 1)
+        return axis - 1 if is_consecutive else axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,45 +171,26 @@ def row_major_strides(shape: Sequence[int]) -> list[int]:
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def entry_length(entry: Entry) -> int:
-    """Return the number of indices of an entry."""
-    if isinstance(entry, slice):
-        return len(range(entry.start, entry.stop, entry.step))
-    return entry.size
+def indices_to_array(indices: Indices) -> Integers:
+    """Convert the indices of an axis to an array."""
+    if isinstance(indices, range):
+        return np.arange(indices.start, indices.stop, indices.step, dtype=np.int64)
+    return indices
 
 
-def _get_bounds(entry: Entry) -> tuple[int, int]:
-    """Return the first and the last index."""
-    if isinstance(entry, slice):
-        return entry.start, entry.stop - 1
-    return int(entry[0]), int(entry[-1])
+def array_to_indices(array: Integers) -> Indices:
+    """Convert a strictly ascending array to a range if its indices are consecutive."""
+    if not array.size:
+        return range(0)
+    first, last = int(array[0]), int(array[-1])
+    return range(first, last + 1) if last - first + 1 == array.size else array
 
 
-def entry_part(entry: Entry, first: int, count: int) -> Entry:
-    """Return up to `count` indices of an entry, from number `first` on."""
-    if not isinstance(entry, slice):
-        return entry[first : first + count]
-    part = range(entry.start, entry.stop, entry.step)[first : first + count]
-    return slice(part[0], part[-1] + 1, entry.step)
-
-
-def entry_from_indices(indices: Integers) -> Entry:
-    """Convert strictly ascending indices to an entry: a slice if they are consecutive."""
-    if not indices.size:
-        return slice(0, 0, 1)
-    first, last = int(indices[0]), int(indices[-1])
-    return slice(first, last + 1, 1) if last - first + 1 == indices.size else indices
-
-
-def _is_consecutive(entry: slice) -> bool:
-    return entry.step == 1 or entry_length(entry) == 1
-
-
-def entry_indices(entry: Entry) -> Integers:
-    """Return the indices of an entry as an array."""
-    if isinstance(entry, slice):
-        return np.arange(entry.start, entry.stop, entry.step, dtype=np.int64)
-    return entry
+def take_rows(values: Array, indices: Indices) -> Array:
+    """Return the rows of an array at some indices. A range returns a view."""
+    if isinstance(indices, range):
+        return values[indices.start : indices.stop : indices.step]
+    return values[indices]
 
 
 def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:

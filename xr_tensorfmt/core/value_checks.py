@@ -51,10 +51,8 @@ def iterate_chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Select
     steps = layout.chunk_shape(target)
     starts = [range(0, length, max(1, step)) for length, step in zip(shape, steps, strict=True)]
     for first in product(*starts):
-        entries = zip(first, steps, shape, strict=True)
-        yield Selection(
-            shape, tuple(slice(start, min(start + step, n), 1) for start, step, n in entries)
-        )
+        axes = zip(first, steps, shape, strict=True)
+        yield Selection(shape, tuple(range(start, min(start + step, n)) for start, step, n in axes))
 
 
 def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

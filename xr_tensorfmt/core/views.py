@@ -13,7 +13,7 @@ from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import ByteRead, Layout, WritableLayout
-from xr_tensorfmt.core.selection import Selection, entry_indices
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 
 
@@ -228,7 +228,7 @@ class InMemory(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Copy the selected values."""
-        part = self.values[np.ix_(*map(entry_indices, selection.entries))]
+        part = self.values[np.ix_(*selection.index_arrays)]
         return np.array(part, dtype=self.dtype)  # keep the width of strings
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:

@@ -174,8 +174,8 @@ def unmodified_tensor(variable: Variable) -> Tensor | None:
     axes = plan_outer(data.key.tuple, data.array.shape).picks
     is_whole = all(
         axis.post_indexer is KEEP
-        and isinstance(axis.entry, slice)
-        and axis.entry == slice(0, length, 1)
+        and isinstance(axis.indices, range)
+        and axis.indices == range(length)
         for axis, length in zip(axes, data.array.shape, strict=True)
     )
     return tensor if is_whole else None

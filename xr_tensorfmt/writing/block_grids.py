@@ -136,8 +136,8 @@ class BlockGrid:
     def selection(self, number: int) -> Selection:
         """Return the selection of a block in the layout."""
         parts = zip(self.part(number), self.origin, strict=True)
-        entries = tuple(slice(part.start + first, part.stop + first, 1) for part, first in parts)
-        return Selection(self.layout.shape, entries)
+        indices = tuple(range(part.start + first, part.stop + first) for part, first in parts)
+        return Selection(self.layout.shape, indices)
 
     def write(self, number: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""

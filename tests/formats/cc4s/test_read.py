@@ -672,9 +672,9 @@ class TestText:
         content = cf.text(values)
         layout = text.Text((5000,), is_complex=False, size=len(content))
         source = RecordingSource(content)
-        layout.read(source, Selection((5000,), (slice(0, 1, 1),)))
+        layout.read(source, Selection((5000,), (range(1),)))
         source.requests.clear()
-        found = layout.read(source, Selection((5000,), (slice(2500, 2510, 1),)))
+        found = layout.read(source, Selection((5000,), (range(2500, 2510),)))
         np.testing.assert_array_equal(found, values[2500:2510])
         assert source.fetched < 2000
 

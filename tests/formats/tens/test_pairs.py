@@ -183,9 +183,9 @@ def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
     layout = header_of(source).tensors[0].layout
-    layout.read(source, Selection((1000,), (slice(0, 1, 1),)))
+    layout.read(source, Selection((1000,), (range(1),)))
     source.requests.clear()
-    values = layout.read(source, Selection((1000,), (slice(500, 540, 1),)))
+    values = layout.read(source, Selection((1000,), (range(500, 540),)))
     assert np.flatnonzero(values).tolist() == [0, 5, 10, 15, 20, 25, 30, 35]
     assert source.fetched == 2 * 4 * 16
     source.requests.clear()
@@ -199,7 +199,7 @@ def test_the_pass_over_the_pairs_is_made_once_for_all_threads_and_travels() -> N
     layout = header_of(source).tensors[0].layout
     assert source.fetched < len(content) or len(content) < 4096
     source.requests.clear()
-    empty = Selection((1000,), (slice(1, 2, 1),))
+    empty = Selection((1000,), (range(1, 2),))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: layout.read(source, empty), range(16)))
     passes = [length for _, length in source.requests if length == 200 * 16]

@@ -365,7 +365,7 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
     values = np.arange(24, dtype="f4").reshape(4, 2, 3)
     everything, written = Selection.everything(layout.shape), []
     for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):
-        selection = Selection(layout.shape, (slice(first, stop, 1), *everything.entries[1:]))
+        selection = Selection(layout.shape, (range(first, stop), *everything.indices[1:]))
         ((extents, content),) = layout.encode(selection, values[first:stop])
         assert extents.bounds == layout.extents(selection).bounds
         assert extents.nbytes == content.size

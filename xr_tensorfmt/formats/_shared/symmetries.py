@@ -84,6 +84,6 @@ def _build_finding(source: Source, offset: int | None, name: str, reason: str) -
 
 def _find_offset(layout: Layout, index: Sequence[int]) -> int | None:
     """Return the offset of an element in bytes, or None if the element is not stored."""
-    entries = tuple(slice(position, position + 1, 1) for position in index)
-    extents = layout.extents(Selection(layout.shape, entries))
+    indices = tuple(range(i, i + 1) for i in index)
+    extents = layout.extents(Selection(layout.shape, indices))
     return extents.bounds[0] if len(extents) else None

@@ -18,9 +18,8 @@ from xr_tensorfmt.contract import (
     Layout,
     Selection,
     Source,
+    array_to_indices,
     contiguous_chunk,
-    entry_from_indices,
-    entry_indices,
     row_major_strides,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorHeader
@@ -241,8 +240,7 @@ class Filled(Layout):
         if not selection.size:
             return
         within = []
-        for entry, sets in zip(selection.entries, self.blocks.axes, strict=True):
-            indices = entry_indices(entry)
+        for indices, sets in zip(selection.index_arrays, self.blocks.axes, strict=True):
             selected = Axis.from_labels(sets.labels[indices], sets.starts.size - 1)
             chosen = [
                 selected.order[start:stop] for start, stop in pairwise(selected.starts.tolist())
@@ -264,14 +262,14 @@ class Filled(Layout):
 
 
 def _vector(inner: Layout, ascending: Integers) -> Selection:
-    return Selection(inner.shape, (entry_from_indices(ascending),))
+    return Selection(inner.shape, (array_to_indices(ascending),))
 
 
 def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
     """Read elements of a vector. Read them as one range if it contains few others."""
     first, stop = int(flat.min()), int(flat.max()) + 1
     if stop - first <= 2 * flat.size:
-        return inner.read(source, Selection(inner.shape, (slice(first, stop, 1),)))[flat - first]
+        return inner.read(source, Selection(inner.shape, (range(first, stop),)))[flat - first]
     ascending, inverse = np.unique(flat, return_inverse=True)
     values: Array = inner.read(source, _vector(inner, ascending))[inverse]
     return values
@@ -306,7 +304,7 @@ class IndexOfStored(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Compute the indices."""
-        return self.read_points(source, (entry_indices(selection.entries[0]),))
+        return self.read_points(source, selection.index_arrays)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Compute the indices."""

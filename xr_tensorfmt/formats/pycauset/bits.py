@@ -21,7 +21,6 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     apply_indexers,
-    entry_indices,
     gather_uniform,
 )
 from xr_tensorfmt.formats.pycauset.packed import Packed
@@ -50,7 +49,7 @@ class Bits(Packed, ReorderingLayout):
         self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
     ) -> Array:
         """Reorder rows while they are packed."""
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         if self.is_sparse(columns):
             return apply_indexers(self.read_elements(source, rows, columns), keys)
         row_key, column_key = keys

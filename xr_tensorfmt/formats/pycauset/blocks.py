@@ -17,9 +17,8 @@ from xr_tensorfmt.contract import (
     Layout,
     Selection,
     Source,
+    array_to_indices,
     contiguous_chunk,
-    entry_from_indices,
-    entry_indices,
     is_file_name,
     shorten,
 )
@@ -131,13 +130,13 @@ class BlockMatrix(Layout):
         self, selection: Selection
     ) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
         """Yield the selected blocks, their slices of the values, and their inner selections."""
-        indices = [entry_indices(entry) for entry in selection.entries]
+        arrays = selection.index_arrays
         for block in self.blocks:
-            shape, parts, entries = block.layout.shape, [], []
-            for axis, low, length in zip(indices, block.corner, shape, strict=True):
-                parts.append(slice(*np.searchsorted(axis, (low, low + length)).tolist()))
-                entries.append(entry_from_indices(axis[parts[-1]] - low))
-            inner = Selection(shape, tuple(entries))
+            shape, parts, indices = block.layout.shape, [], []
+            for array, low, length in zip(arrays, block.corner, shape, strict=True):
+                parts.append(slice(*np.searchsorted(array, (low, low + length)).tolist()))
+                indices.append(array_to_indices(array[parts[-1]] - low))
+            inner = Selection(shape, tuple(indices))
             if inner.size:
                 yield block, tuple(parts), inner
 

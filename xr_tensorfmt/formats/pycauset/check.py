@@ -21,7 +21,6 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     check_gaps,
     check_values,
-    entry_indices,
     finding_from_error,
     stored_layout,
 )
@@ -123,7 +122,7 @@ def _check_elements(
     """Check a claim about the elements at some distance from the diagonal."""
 
     def find_wrong(selection: Selection) -> Array:
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         return is_wrong(layout.read(source, selection), columns - rows[:, np.newaxis])
 
     yield from check_claim(source, layout, name, find_wrong)

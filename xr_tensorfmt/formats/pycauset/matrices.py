@@ -21,9 +21,8 @@ from xr_tensorfmt.contract import (
     Source,
     TensorFormatError,
     WritableLayout,
+    array_to_indices,
     check_size,
-    entry_from_indices,
-    entry_indices,
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.bits import Bits
@@ -57,11 +56,11 @@ class Diagonal(PartlyStored):
 
     def _select_part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
         """Return the selected part of the diagonal, and its indices in the selected values."""
-        rows, columns = map(entry_indices, (slice(0, 1, 1), *selection.entries)[-2:])
+        rows, columns = (np.zeros(1, dtype=np.int64), *selection.index_arrays)[-2:]
         common, *indices = np.intersect1d(
             rows + self.shift, columns, assume_unique=True, return_indices=True
         )
-        part = Selection((min(self.lengths),), (entry_from_indices(common - self.shift),))
+        part = Selection((min(self.lengths),), (array_to_indices(common - self.shift),))
         return part, tuple(indices[-len(self.lengths) :])
 
     def extents(self, selection: Selection) -> Extents:
@@ -129,7 +128,7 @@ class Mirrored(Packed):
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part. Elements below the diagonal come from their mirror image."""
         values = super().read(source, selection)
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         if values.size and rows[-1] > columns[0]:
             image = super().read(source, selection.permuted((1, 0))).T
             below = rows[:, np.newaxis] > columns
@@ -150,14 +149,12 @@ class Mirrored(Packed):
 
     def compare(self, source: Source, selection: Selection, values: Array) -> None:
         """Raise UnrepresentableValueError if values are not mirror images of stored elements."""
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         # Columns after the last row are above the diagonal.
         columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
         if not columns.size:
             return
-        part = Selection(
-            selection.tensor_shape, (selection.entries[0], entry_from_indices(columns))
-        )
+        part = Selection(selection.tensor_shape, (selection.indices[0], array_to_indices(columns)))
         image = self.sign * super().read(source, part.permuted((1, 0))).T
         values = values[:, : columns.size]
         wrong = (image != values) & ((image == image) | (values == values))

@@ -24,7 +24,6 @@ from xr_tensorfmt.contract import (
     UnrepresentableValueError,
     WritableLayout,
     contiguous_chunk,
-    entry_indices,
     gather_uniform,
     raw_bytes,
 )
@@ -84,7 +83,7 @@ class Packed(PartlyStored):
 
     def extents(self, selection: Selection) -> Extents:
         """Return one range per row. Ranges of whole rows are joined."""
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         return self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -98,7 +97,7 @@ class Packed(PartlyStored):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the columns from the first to the last one, row by row."""
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         if self.is_sparse(columns):
             return self.read_elements(source, rows, columns)
         first, stop = int(columns[0]), int(columns[-1]) + 1
@@ -171,12 +170,12 @@ class Packed(PartlyStored):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Encode batches of rows."""
-        indices, columns = map(entry_indices, selection.entries)
+        indices, columns = selection.index_arrays
         step = max(1, BATCH_BYTES // values.itemsize // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
-            entries = (slice(int(rows[0]), int(rows[-1]) + 1, 1), selection.entries[1])
-            self.check_implied(Selection(selection.tensor_shape, entries), part)
+            batch = (range(int(rows[0]), int(rows[-1]) + 1), selection.indices[1])
+            self.check_implied(Selection(selection.tensor_shape, batch), part)
             pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
@@ -185,7 +184,7 @@ class Packed(PartlyStored):
         """Check zeros below a triangle."""
         if self.rows.stride:
             return
-        rows, columns = map(entry_indices, selection.entries)
+        rows, columns = selection.index_arrays
         wrong = np.logical_and(values, columns < self.rows.find_first_columns(rows)[:, np.newaxis])
         implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
         self.refuse_first(wrong, implied, selection, values)

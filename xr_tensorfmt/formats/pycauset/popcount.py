@@ -13,14 +13,13 @@ from xarray import DataArray
 
 from xr_tensorfmt.contract import (
     KEEP,
-    Entry,
     Integers,
     LazyRead,
     PostIndexer,
     Source,
     Transposed,
-    entry_indices,
     get_lazy_read,
+    indices_to_array,
 )
 from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
 from xr_tensorfmt.formats.pycauset.views import OnlyRow
@@ -164,18 +163,15 @@ def _plan(
     remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
     summed = [remaining[number] for number in counted]
     kept = [axis for axis in remaining if axis not in summed]
-    entries: list[Entry] = [slice(0, 1, 1), slice(0, 0, 1)]
-    for axis, pick in picks.items():
-        entries[axis] = pick.entry
-    columns = entries[1]
+    rows = picks[0].indices if 0 in picks else range(1)
+    columns = picks[1].indices
     repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
-    if len(kept) > 1 or repeats or not isinstance(columns, slice) or columns.step != 1:
+    if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
     counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
-    rows = entry_indices(entries[0])
     if not kept:
-        return counts, rows, None, KEEP
-    return counts, rows, kept[0], picks[kept[0]].post_indexer
+        return counts, indices_to_array(rows), None, KEEP
+    return counts, indices_to_array(rows), kept[0], picks[kept[0]].post_indexer
 
 
 def _count_lazily(counts: BitCounts, rows: Integers, by_column: bool) -> Any:

@@ -73,7 +73,7 @@ class OnlyRow(View, WritableLayout):
         return self.inner.shape[1:]
 
     def _inward(self, selection: Selection) -> Selection:
-        return Selection(self.inner.shape, (slice(0, 1, 1), *selection.entries))
+        return Selection(self.inner.shape, (range(1), *selection.indices))
 
     def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return np.zeros_like(points[0]), *points
@@ -116,7 +116,7 @@ class ComplexPlanes(View):
         return np.dtype(np.complex64)
 
     def _inward(self, selection: Selection) -> Selection:
-        return Selection(self.inner.shape, (slice(0, 2, 1), *selection.entries))
+        return Selection(self.inner.shape, (range(2), *selection.indices))
 
     def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return np.repeat([0, 1], points[0].size), *(np.tile(indices, 2) for indices in points)

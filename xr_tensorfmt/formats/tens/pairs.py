@@ -156,9 +156,9 @@ class Pairs(Layout):
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
         rank = len(self.lengths)
-        outer = Selection(self.lengths, selection.entries[:rank])
+        outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        values: Array = filled[..., 0 if self.components == 1 else selection.entries[rank]]
+        values: Array = filled[..., 0 if self.components == 1 else selection.index_arrays[rank]]
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:

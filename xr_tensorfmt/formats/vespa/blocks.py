@@ -13,17 +13,16 @@ from xr_tensorfmt.contract import (
     Array,
     Element,
     Encoded,
-    Entry,
     Extents,
+    Indices,
     Integers,
     Runs,
     Selection,
     Source,
     WritableLayout,
     contiguous_chunk,
-    entry_length,
-    entry_part,
     raw_bytes,
+    take_rows,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
@@ -75,14 +74,14 @@ class Blocks(WritableLayout):
         count = self.header.blocks
         return -(-(self.stop - self.header.stop) // count) if count else 1
 
-    def find_cells(self, entry: Entry) -> Integers:
-        """Return the offsets of the cells of the selected blocks."""
-        return self.offsets[1:][entry] - self.header.block_bytes
+    def find_cells(self, blocks: Indices) -> Integers:
+        """Return the offsets of the cells of some blocks."""
+        return take_rows(self.offsets[1:], blocks) - self.header.block_bytes
 
-    def find_labels(self, entry: Entry) -> Extents:
-        """Return the byte ranges of the labels of the selected blocks."""
-        starts = self.offsets[entry]
-        return Extents(starts, self.find_cells(entry) - starts)
+    def find_labels(self, blocks: Indices) -> Extents:
+        """Return the byte ranges of the labels of some blocks."""
+        starts = take_rows(self.offsets[:-1], blocks)
+        return Extents(starts, self.find_cells(blocks) - starts)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
@@ -93,12 +92,12 @@ class Blocks(WritableLayout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return a range per block, from the first to the last selected cell."""
-        return self._extents(selection.entries[0], _select_inner(selection))
+        return self._extents(selection.indices[0], _select_inner(selection))
 
-    def _extents(self, entry: Entry, inner: Selection) -> Extents:
+    def _extents(self, blocks: Indices, inner: Selection) -> Extents:
         item = self.header.element.stored.itemsize
         first, last = inner.runs().bounds
-        return Extents.uniform(self.find_cells(entry) + first * item, (last - first) * item)
+        return Extents.uniform(self.find_cells(blocks) + first * item, (last - first) * item)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read many blocks at a time, and decode them in smaller parts."""
@@ -114,11 +113,11 @@ class Blocks(WritableLayout):
         count = min(_MAX_BATCH_BLOCKS, max(1, batch_bytes // length))
         step = max(1, _DECODED_BYTES // length)
         picked = None if runs.starts.size == 1 else _find_elements(runs)
-        for entry in split_entry(selection.entries[0], count):
-            raw = source.read(self._extents(entry, inner)).view(element.stored)
-            blocks = raw.reshape(-1, last - first)
-            for lower in range(0, len(blocks), step):
-                cells = blocks[lower : lower + step]
+        for blocks in split_indices(selection.indices[0], count):
+            raw = source.read(self._extents(blocks, inner)).view(element.stored)
+            batch = raw.reshape(-1, last - first)
+            for lower in range(0, len(batch), step):
+                cells = batch[lower : lower + step]
                 target = rows[row : row + len(cells)]
                 element.decode_into(target, cells if picked is None else cells[:, picked])
                 row += len(cells)
@@ -140,7 +139,7 @@ class Blocks(WritableLayout):
         if not selection.size:
             return
         inner, item = _select_inner(selection), self.header.element.stored.itemsize
-        offsets = self.find_cells(selection.entries[0])
+        offsets = self.find_cells(selection.indices[0])
         runs, count = inner.runs(), max(1, BATCH_BYTES // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
@@ -150,7 +149,7 @@ class Blocks(WritableLayout):
 
 def _select_inner(selection: Selection) -> Selection:
     """Return the selection within a block."""
-    return Selection(selection.tensor_shape[1:], selection.entries[1:])
+    return Selection(selection.tensor_shape[1:], selection.indices[1:])
 
 
 def _find_elements(runs: Runs) -> Integers:
@@ -160,7 +159,7 @@ def _find_elements(runs: Runs) -> Integers:
     return elements
 
 
-def split_entry(entry: Entry, count: int) -> Iterator[Entry]:
-    """Split an entry into parts of up to `count` indices."""
-    for first in range(0, entry_length(entry), count):
-        yield entry_part(entry, first, count)
+def split_indices(indices: Indices, count: int) -> Iterator[Indices]:
+    """Split indices into parts of up to `count`."""
+    for first in range(0, len(indices), count):
+        yield indices[first : first + count]

@@ -45,8 +45,8 @@ def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[in
     """Read the labels of consecutive blocks, with the number of the first block."""
     count = labels[0].shape[0]
     for first in range(0, count, BATCH_LABELS):
-        entry = slice(first, min(first + BATCH_LABELS, count), 1)
-        yield first, [column.strings(source, entry) for column in labels]
+        blocks = range(first, min(first + BATCH_LABELS, count))
+        yield first, [column.strings(source, blocks) for column in labels]
 
 
 def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:

@@ -16,17 +16,16 @@ from xr_tensorfmt.contract import (
     Bytes,
     CheckedInput,
     Encoded,
-    Entry,
     Extents,
+    Indices,
     Integers,
     Selection,
-    entry_indices,
-    entry_length,
     raw_bytes,
     scatter_uniform,
     shorten,
+    take_rows,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, split_entry
+from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
@@ -54,25 +53,23 @@ class LabelledBlocks(Blocks):
 
     def extents(self, selection: Selection) -> Extents:
         """Return one range for consecutive whole blocks."""
-        entry = selection.entries[0]
-        return Extents.single(int(self.offsets[entry][0]), int(self.offsets[1:][entry][-1]))
+        blocks = selection.indices[0]
+        return Extents.single(int(self.offsets[blocks[0]]), int(self.offsets[blocks[-1] + 1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
         """Encode labels and cells of consecutive whole blocks."""
         position = 0
-        for entry in split_entry(selection.entries[0], max(1, BATCH_BYTES // self.mean_bytes)):
-            count = entry_length(entry)
-            yield self._encode_batch(entry, values[position : position + count])
-            position += count
+        for blocks in split_indices(selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)):
+            yield self._encode_batch(blocks, values[position : position + len(blocks)])
+            position += len(blocks)
 
-    def _encode_batch(self, entry: Entry, values: Array) -> Encoded:
-        starts = self.offsets[entry]
-        cells = self.find_cells(entry)
+    def _encode_batch(self, blocks: Indices, values: Array) -> Encoded:
+        starts = take_rows(self.offsets, blocks)
+        cells = self.find_cells(blocks)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
         joined, sizes = np.empty(end - begin, dtype=np.uint8), cells - starts
         # The packed labels of consecutive blocks are contiguous.
-        block = int(entry_indices(entry)[0])
-        first = begin - self.header.stop - block * self.header.block_bytes
+        first = begin - self.header.stop - int(blocks[0]) * self.header.block_bytes
         labels = self.labels[first : first + int(sizes.sum())]
         shifts = starts - begin - (np.cumsum(sizes) - sizes)
         joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels

@@ -11,21 +11,20 @@ import numpy as np
 
 from xr_tensorfmt.contract import (
     Array,
-    Entry,
     Extents,
     Finding,
+    Indices,
     Integers,
     Layout,
     Selection,
     Source,
     TensorFormatError,
     TensorFormatWarning,
-    entry_indices,
-    entry_length,
     find_stack_level,
     shorten,
+    take_rows,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, split_entry
+from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
 from xr_tensorfmt.formats.vespa.integers import unpack_many
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings
@@ -59,7 +58,7 @@ def decode_labels(source: Source, window: Window, number: int, text_errors: Text
         block = len(labels)
         raise TensorFormatError(
             source.name,
-            f"label {number} of block {entry_indices(window.numbers)[block]}",
+            f"label {number} of block {window.numbers[block]}",
             repr(error.object[:40]),
             "UTF-8",
             "open with text_errors='surrogateescape' to keep such bytes",
@@ -107,11 +106,11 @@ class Labels(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return the labels of all dimensions, because their lengths vary."""
-        return self.blocks.find_labels(selection.entries[0])
+        return self.blocks.find_labels(selection.indices[0])
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels. If all labels of an index are read, warn of a repeated one."""
-        strings = self.strings(source, selection.entries[0])
+        strings = self.strings(source, selection.indices[0])
         if len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]:
             repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
@@ -125,12 +124,12 @@ class Labels(Layout):
         picked: Array = self.strings(source, unique)[inverse]
         return picked
 
-    def strings(self, source: Source, entry: Entry) -> Strings:
-        """Read the labels of the selected blocks, without a warning."""
+    def strings(self, source: Source, blocks: Indices) -> Strings:
+        """Read the labels of some blocks, without a warning."""
         if self.loaded is not None:
-            return self.loaded[entry]
-        strings, first = np.empty(entry_length(entry), dtype=STRING_DTYPE), 0
-        for part in split_entry(entry, BATCH_LABELS):
+            return take_rows(self.loaded, blocks)
+        strings, first = np.empty(len(blocks), dtype=STRING_DTYPE), 0
+        for part in split_indices(blocks, BATCH_LABELS):
             extents = self.blocks.find_labels(part)
             starts = np.cumsum(extents.lengths) - extents.lengths
             window = Window(source.read(extents), part, extents.starts, starts)

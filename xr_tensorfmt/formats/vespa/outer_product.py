@@ -8,11 +8,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
     Array,
-    Entry,
     Extents,
     Integers,
     Layout,
@@ -22,7 +20,6 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     check_size,
     contiguous_chunk,
-    entry_indices,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
@@ -109,33 +106,25 @@ class OuterProduct(Layout):
         return True
 
     def _select_blocks(self, numbers: Integers, selection: Selection) -> Selection:
-        return Selection(self.blocks.shape, (numbers, *selection.entries[len(self.grid) :]))
+        return Selection(self.blocks.shape, (numbers, *selection.indices[len(self.grid) :]))
 
     def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
         """Return the selected blocks, and their indices in the selected part of the grid."""
         rank = len(self.grid)
-        entries = selection.entries[:rank]
+        arrays = selection.index_arrays[:rank]
         # The positions are sorted, so an index of the first axis is one range.
         row = prod(self.grid[1:])
-        along = entry_indices(entries[0])
-        bounds = np.array([along[0] * row, (along[-1] + 1) * row])
+        bounds = np.array([arrays[0][0] * row, (arrays[0][-1] + 1) * row])
         first, last = np.searchsorted(self.positions, bounds).tolist()
         numbers = self.numbers[first:last]
         indices = np.unravel_index(self.positions[first:last], self.grid)
         position = np.zeros(numbers.shape, dtype=np.int64)
         inside = np.ones(numbers.shape, dtype=np.bool_)
-        for entry, index, length in zip(entries, indices, selection.shape[:rank], strict=True):
-            within, is_in = _find_positions(entry, index)
-            inside &= is_in
-            position = position * length + within
+        for selected, index in zip(arrays, indices, strict=True):
+            nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
+            inside &= selected[nearest] == index
+            position = position * selected.size + nearest
         return numbers[inside], position[inside]
-
-
-def _find_positions(entry: Entry, index: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return the positions of indices in an entry, and whether the entry contains them."""
-    selected = entry_indices(entry)
-    nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
-    return nearest, selected[nearest] == index
 
 
 def build_outer_product(

@@ -175,7 +175,7 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
         )
     everything = Selection.everything((header.blocks,))
     return [
-        column.strings(source, everything.entries[0])
+        column.strings(source, everything.indices[0])
         if isinstance(column, Labels)
         else column.read(source, everything)
         for column in labels

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xr_tensorfmt.contract import Bytes, Entry, Extents, Integers, Source, TensorFormatError
+from xr_tensorfmt.contract import Bytes, Extents, Indices, Integers, Source, TensorFormatError
 from xr_tensorfmt.formats.vespa.integers import LARGEST, LONG_BIT
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
@@ -33,7 +33,7 @@ class Window:
     ----------
     content : ndarray of uint8
         The bytes.
-    numbers : slice or ndarray
+    numbers : range or ndarray
         Numbers of the blocks.
     offsets : ndarray of int64
         Offsets of the blocks in the file.
@@ -42,7 +42,7 @@ class Window:
     """
 
     content: Bytes
-    numbers: Entry
+    numbers: Indices
     offsets: Integers
     starts: Integers
 
@@ -63,7 +63,7 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
         content = source.read(Extents.single(offset, min(offset + size, source.size)))
         starts, stop = scan_window(content, header, count - first)
         if starts.size:
-            numbers = slice(first, first + starts.size, 1)
+            numbers = range(first, first + starts.size)
             if offset + stop > source.size:
                 last = offset + int(starts[-1])
                 raise _truncated(source, last, numbers.stop - 1, "its cells")
