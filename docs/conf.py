@@ -3,8 +3,11 @@
 import os
 import sys
 import zlib
+from html import escape
 from importlib.metadata import metadata
 from pathlib import Path
+
+from docutils import nodes
 
 import xr_tensorfmt
 
@@ -56,7 +59,7 @@ def local_inventory(project: str) -> str:
     return str(path)
 
 
-# The cells of notebooks call the command, which is beside this Python.
+# Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
 # The directive of the diagrams is ci/flowchart.py.
@@ -79,7 +82,7 @@ extensions = [
     "sphinx_design",
 ]
 smartquotes_action = "q"  # two hyphens are an option of the command
-exclude_patterns = ["_build", "_inventories"]
+exclude_patterns = ["_build", "_extra", "_inventories"]
 templates_path = ["_templates"]
 nitpicky = True
 # Names of parameters and attributes in docstrings, and of a project without an inventory.
@@ -121,6 +124,7 @@ intersphinx_mapping = {name: (url, local_inventory(name)) for name, url in _PAGE
 html_theme = "pydata_sphinx_theme"
 html_title = f"xr_tensorfmt {version}"
 html_static_path = ["_static"]
+html_extra_path = ["_extra"]  # 404.html, which Read the Docs shows for unknown addresses
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
 html_sidebars = {"**": ["sidebar-parts.html"], "index": ["sidebar-parts.html"]}
@@ -151,6 +155,20 @@ def show_examples_as_code(app: object, command: object, lines: list[str]) -> Non
         lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
 
 
+def add_description(
+    app: object,  # noqa: ARG001
+    page: str,  # noqa: ARG001
+    template: str,  # noqa: ARG001
+    context: dict[str, str],
+    doctree: nodes.document | None,
+) -> None:
+    """Add the first paragraph of a page as its description for search engines."""
+    if doctree is not None and (paragraph := next(doctree.findall(nodes.paragraph), None)):
+        text = escape(" ".join(paragraph.astext().split()))
+        context["metatags"] += f'<meta name="description" content="{text}">\n'
+
+
 def setup(app: object) -> None:
-    """Connect the event of sphinx-click."""
+    """Connect the events of Sphinx and sphinx-click."""
     app.connect("sphinx-click-process-epilog", show_examples_as_code)
+    app.connect("html-page-context", add_description)
