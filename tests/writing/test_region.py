@@ -183,9 +183,16 @@ def test_other_dims_are_an_error(path: Path) -> None:
     refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), but .* has \('x', 'y'\)")
 
 
-def test_labels_are_not_written_in_part(path: Path) -> None:
-    one = base()[["a"]].isel(x=slice(1))
-    refused(one, path, {"x": slice(1)}, r"coordinate 'x' is along region=.*; call drop_vars\('x'\)")
+def test_labels_along_a_region_must_be_those_of_the_file(path: Path) -> None:
+    part = base()[["a"]].isel(x=slice(1, 3))
+    to_mag(part * 2, path, region={"x": slice(1, 3)})
+    expected = base().a.values
+    expected[1:3] *= 2
+    np.testing.assert_array_equal(load(path).a, expected)
+    differs = r"coordinate 'x' differs from .*; call drop_vars\('x'\)"
+    refused(part, path, {"x": slice(2, 4)}, differs)
+    refused(part.assign_coords(x=part.x + 1), path, {"x": slice(1, 3)}, differs)
+    refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
 
 
 def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:

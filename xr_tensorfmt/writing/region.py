@@ -158,7 +158,6 @@ def write_region(
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
-    _check_coordinates(checked, source, tensors, region)
     parts: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         tensor = tensors[name]
@@ -166,6 +165,7 @@ def write_region(
         _check_overlap(checked, file.name)
         part = _part(checked, name, variable, tensor, region)
         parts.setdefault(file.name, []).append(part)
+    _check_coordinates(checked, source, tensors, region)
     files = [
         (ExistingFile.prepare(path).begin, build_block_grids(part)) for path, part in parts.items()
     ]
@@ -203,22 +203,23 @@ def _check_coordinates(
 ) -> None:
     """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
-        advice = f"call drop_vars({name!r}) first"
-        if any(dim in region for dim in coordinate.dims):
-            raise ValueError(
-                f"the coordinate {name!r} is along region={region!r}, but region= does not write "
-                f"coordinates; {advice}"
-            )
-        if name in tensors:
-            tensor = tensors[name]
-            whole = Selection.everything(tensor.layout.shape)
-            values = tensor.layout.read(tensor.source or source, whole)
-            if coordinate.equals(Variable(tensor.dims, values)):  # type: ignore[no-untyped-call]
-                continue
+        if name in tensors and coordinate.equals(  # type: ignore[no-untyped-call]
+            _read_region(tensors[name], source, region)
+        ):
+            continue
         raise ValueError(
             f"the coordinate {name!r} differs from {checked.path}, but region= does not "
-            f"write coordinates; {advice}"
+            f"write coordinates; call drop_vars({name!r}) first"
         )
+
+
+def _read_region(tensor: Tensor, source: Source, region: Region) -> Variable:
+    """Read a region of a coordinate."""
+    shape = tensor.layout.shape
+    slices = [region.get(dim, slice(None)) for dim in tensor.dims]
+    indices = tuple(range(n)[part] for n, part in zip(shape, slices, strict=True))
+    values = tensor.layout.read(tensor.source or source, Selection(shape, indices))
+    return Variable(tensor.dims, values)
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
