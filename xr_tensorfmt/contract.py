@@ -244,6 +244,9 @@ class Format(ABC):
         Name of the format in messages.
     suffixes : tuple of str
         File suffixes, in lower case and with the dot. `to_file` uses them to select the format.
+    index_suffix : str
+        Suffix of files that list the other files of a directory. A directory with one such file
+        opens as this file.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options : frozenset of str
@@ -257,6 +260,7 @@ class Format(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
+    index_suffix: ClassVar[str] = ""
     magics: ClassVar[tuple[bytes, ...]] = ()
     open_options: ClassVar[frozenset[str]] = frozenset()
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})

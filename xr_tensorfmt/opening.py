@@ -16,7 +16,7 @@ from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import GroupVariable
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.sources import find_source, is_remote, is_url, open_source
+from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
 Opened = TypeVar("Opened", Dataset, DataTree)
@@ -67,16 +67,15 @@ def is_recognised(file: Any) -> bool:
 
 def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
-    source, head = find_source(
+    reader = formats.open_header(
         file, request.io, request.storage_options, request.fs, request.timeout
     )
-    container = parse_file(source, head, request)
-    return source, groups.select_group(container, request.group, request.separator)
+    container = parse_file(reader, request)
+    return reader.source, groups.select_group(container, request.group, request.separator)
 
 
-def parse_file(source: Source, head: bytes, request: Request) -> Container:
+def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
-    reader = HeaderReader(source, head)
     container = formats.read(reader, formats.choose(reader, request.format), request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())

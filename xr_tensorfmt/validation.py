@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from xr_tensorfmt import formats
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
-from xr_tensorfmt.sources import find_source
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -78,17 +76,16 @@ def validate(
     >>> xr_tensorfmt.validate("model.mag")
     []
     """
-    source, head = find_source(file, "read", storage_options, fs)
+    reader = formats.open_header(file, "read", storage_options, fs)
     limit = MAX_FINDINGS_PER_CHECK if all else 1
-    findings = list(islice(_find_faults(source, format, head, limit), MAX_FINDINGS + 1))
+    findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:
         message = f"more than {MAX_FINDINGS} findings; only the first are listed"
-        findings[MAX_FINDINGS:] = [Finding(source.name, None, "", message, "warning")]
+        findings[MAX_FINDINGS:] = [Finding(reader.source.name, None, "", message, "warning")]
     return findings
 
 
-def _find_faults(source: Source, format: str | None, head: bytes, limit: int) -> Iterator[Finding]:
-    reader = HeaderReader(source, head)
+def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterator[Finding]:
     try:
         chosen = formats.choose(reader, format)
         container = formats.read(reader, chosen, chosen.check_options)
@@ -99,7 +96,7 @@ def _find_faults(source: Source, format: str | None, head: bytes, limit: int) ->
         return
     checks = report_errors(lambda: chosen.check(reader, container, limit))
     yield from _merge(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
-    yield from check_values(source, (*container.tensors, *container.coordinates), limit)
+    yield from check_values(reader.source, (*container.tensors, *container.coordinates), limit)
 
 
 def _merge(

@@ -418,16 +418,25 @@ def to_pycauset(
 
 @with_write_options
 def to_safetensors(
-    data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
+    data: Dataset | DataArray,
+    path: Any,
+    *,
+    max_shard_bytes: int | str | None = None,
+    **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a safetensors file, with variable names as keys.
+    """Write a safetensors file, or a model in several files, with variable names as keys.
 
     Parameters
     ----------
     data : Dataset or DataArray
         The data. String attributes of the Dataset become ``__metadata__``.
     path : str or PathLike
-        The file, or its URL.
+        The file, or its URL. A name that ends with ``.safetensors.index.json`` writes several
+        files and their index, named as by transformers and huggingface_hub, such as
+        ``model-00001-of-00002.safetensors``.
+    max_shard_bytes : int or str, optional
+        Limit on the data of each of several files: a number of bytes, or a str such as ``"5GB"``,
+        which is the default. A larger tensor has a file of its own.
     mode, compute, region, encoding, drop, storage_options, fs
         As in `to_file`.
 
@@ -447,8 +456,9 @@ def to_safetensors(
     >>> import xarray as xr
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
     >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
+    >>> to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
     """
-    return to_file(data, path, "safetensors", **options)
+    return to_file(data, path, "safetensors", max_shard_bytes=max_shard_bytes, **options)
 
 
 @with_write_options

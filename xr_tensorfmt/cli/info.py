@@ -27,11 +27,9 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.extents import format_size
-from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.sources import find_source
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -70,15 +68,14 @@ def info(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
         url_options = options_for(file, storage_options)
-        source, head = find_source(content, storage_options=url_options)
-        reader = HeaderReader(source, head)
+        reader = formats.open_header(content, storage_options=url_options)
         chosen = formats.choose(reader, format)
         # The options of the check also open tensors that exceed memory.
         options = replace(chosen.check_options, verify=verify, text_errors="strict")
         container = formats.read(reader, chosen, options)
         selected = select_group(container, group, separator)
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
-        document = _document(source, container, chosen.name)
+        document = _document(reader.source, container, chosen.name)
         if stats:
             from xr_tensorfmt.cli.files import open_tensors  # noqa: PLC0415  # imports xarray
 

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -33,6 +33,7 @@ from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
+from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, find_source
 from xr_tensorfmt.sources.store_errors import redact
 
 GROUP = "xr_tensorfmt.formats"
@@ -141,6 +142,42 @@ def find_format_for_path(path: str) -> Format:
 def recognised(source: Source) -> bool:
     """Return whether a file certainly has one of the formats."""
     return _best_match(HeaderReader(source))[1] is Match.CERTAIN
+
+
+def open_header(
+    file: Any,
+    io: InputOutput = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> HeaderReader:
+    """Open a file, or the index of a directory, and return a reader of its header."""
+    try:
+        return HeaderReader(*find_source(file, io, storage_options, fs, timeout))
+    except IsADirectoryError:
+        index = _find_index(file, storage_options, fs)
+        if index is None:
+            raise
+    return HeaderReader(*find_source(index, io, storage_options, fs, timeout))
+
+
+def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
+    """Return the path or URL of the only index in a directory."""
+    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
+
+    directory = os.fspath(file) if isinstance(file, os.PathLike) else file
+    if not isinstance(directory, str):
+        return None
+    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+    paths = location.call(partial(location.fs.ls, location.path, detail=False))
+    suffixes = tuple(choice.index_suffix for choice in all_formats() if choice.index_suffix)
+    names = [os.path.basename(path) for path in paths if path.casefold().endswith(suffixes)]
+    if len(names) > 1:
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory with several models: "
+            f"{shorten(', '.join(sorted(names)))}; pass the path of one of these files"
+        )
+    return f"{directory.rstrip('/')}/{names[0]}" if names else None
 
 
 def choose(reader: HeaderReader, name: str | None = None) -> Format:

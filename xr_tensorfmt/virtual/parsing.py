@@ -13,6 +13,7 @@ from xarray import Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.container import Container, Names, Tensor
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
@@ -117,7 +118,7 @@ class TensorFormatParser:
             verify=self.verify,
         )
         source = StoredObject.from_url(url, registry)
-        container = parse_file(source, b"", request)
+        container = parse_file(HeaderReader(source), request)
         part = groups.select_group(container, request.group, request.separator)
         parts = {"/": part}
         if self.nested:

@@ -392,6 +392,104 @@ def test_an_index_without_a_directory_is_refused() -> None:
         opened(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
 
 
-def test_an_index_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="an index of several files cannot be written"):
-        to_safetensors(xr.Dataset({"a": np.float32(1)}), tmp_path / INDEX)
+def model() -> xr.Dataset:
+    weights = {
+        f"{layer}.weight": (("out", "in"), np.full((4, 3), layer, "f4")) for layer in range(3)
+    }
+    return xr.Dataset(weights, {"out": list("abcd")}, {"format": "pt", "epoch": 3})
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("limit", [100, "0.1 kB"])
+def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -> None:
+    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=limit)
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    assert files(tmp_path) == [first, second, INDEX]
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["weight_map"] == {"0.weight": first, "1.weight": first, "2.weight": second}
+    assert index["metadata"]["total_size"] == 144
+    with safe_open(tmp_path / second, "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        np.testing.assert_array_equal(file.get_tensor("2.weight"), np.full((4, 3), 2))
+    back = opened(tmp_path / INDEX)
+    xr.testing.assert_identical(back.load(), model().assign_attrs(total_size=144))
+    assert validate(tmp_path / INDEX) == []
+
+
+def test_a_tensor_that_exceeds_the_limit_has_a_file_of_its_own(tmp_path: Path) -> None:
+    to_safetensors(model().chunk(out=2), tmp_path / INDEX, max_shard_bytes=1)
+    assert len(files(tmp_path)) == 4
+    xr.testing.assert_equal(opened(tmp_path / INDEX), model())
+
+
+def test_a_model_without_tensors_has_one_file(tmp_path: Path) -> None:
+    empty = xr.Dataset(attrs={"format": "pt"})
+    to_safetensors(empty, tmp_path / INDEX)
+    assert files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
+    assert opened(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
+
+
+def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None:
+    (tmp_path / "model-00009-of-00009.safetensors").touch()  # not in the index
+    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
+    lazy = opened(tmp_path / INDEX)
+    to_safetensors(lazy * 2, tmp_path / INDEX)
+    assert files(tmp_path) == [
+        "model-00001-of-00001.safetensors",
+        "model-00009-of-00009.safetensors",
+        INDEX,
+    ]
+    xr.testing.assert_equal(opened(tmp_path / INDEX), model() * 2)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+def test_a_replaced_index_can_be_damaged(tmp_path: Path, content: str) -> None:
+    (tmp_path / INDEX).write_text(content)
+    to_safetensors(model(), tmp_path / INDEX)
+    xr.testing.assert_equal(opened(tmp_path / INDEX), model())
+
+
+def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None:
+    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_safetensors(model().isel(out=[2, 3]) + 1, tmp_path / INDEX, region={"out": slice(2, 4)})
+    expected = model()
+    for weight in expected.data_vars.values():
+        weight[2:] += 1
+    xr.testing.assert_equal(opened(tmp_path / INDEX), expected)
+
+
+@pytest.mark.parametrize("limit", ["many", 0, -1, [3]])
+def test_the_limit_of_files_is_a_size(tmp_path: Path, limit: Any) -> None:
+    with pytest.raises(ValueError, match=r"max_shard_bytes=.* is not a size; pass a number"):
+        to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=limit)
+
+
+def test_one_file_has_no_limit(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"use a name that ends with \.safetensors\.index\.json"):
+        to_safetensors(model(), tmp_path / "model.safetensors", max_shard_bytes="5GB")
+
+
+def test_a_directory_opens_as_its_index(tmp_path: Path, memory: MemoryFileSystem) -> None:
+    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_safetensors(model(), f"memory://bucket/model/{INDEX}", max_shard_bytes=1)
+    for directory in (tmp_path, f"{tmp_path}/", "memory://bucket/model"):
+        xr.testing.assert_equal(opened(directory), model())
+        assert validate(directory) == []
+    assert xr.open_datatree(tmp_path, engine="tensorfmt").groups == ("/", "/0", "/1", "/2")
+
+
+def test_a_directory_with_two_indexes_is_ambiguous(tmp_path: Path) -> None:
+    for name in ("model", "model.fp16"):
+        to_safetensors(model(), tmp_path / f"{name}.safetensors.index.json")
+    names = r"several models: model\.fp16\.safetensors\.index\.json, model\.safetensors\."
+    with pytest.raises(IsADirectoryError, match=names):
+        opened(tmp_path)
+
+
+def test_a_directory_without_an_index_is_refused(tmp_path: Path) -> None:
+    to_safetensors(model(), tmp_path / "model.safetensors")
+    with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
+        opened(tmp_path)

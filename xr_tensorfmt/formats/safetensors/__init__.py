@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
@@ -17,7 +18,9 @@ class SafetensorsFormat(Format):
     name = "safetensors"
     title = "safetensors"
     suffixes = (".safetensors", INDEX)
+    index_suffix = INDEX
     open_options = frozenset({"verify"})
+    write_options = MappingProxyType({"max_shard_bytes": ()})
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the suffix and the first bytes. The format has no magic number."""
@@ -31,7 +34,7 @@ class SafetensorsFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file. The format has no keywords."""
+        """Plan a file, or several files and an index."""
         from xr_tensorfmt.formats.safetensors.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

@@ -28,6 +28,7 @@ from xr_tensorfmt.formats.safetensors.spec import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
+    WEIGHT_MAP,
 )
 
 _FILE_INFO = {"format": "safetensors"}
@@ -112,7 +113,7 @@ def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], st
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
     index = Document.read(reader, 0, size, MAX_HEADER_BYTES, "the index")
-    files = index.get_object("weight_map")
+    files = index.get_object(WEIGHT_MAP)
     index.check_repeated(index.content, files)
     metadata = index.get_object("metadata") if "metadata" in index.content else {}
     headers = _open_files(reader.source, index, files)
@@ -135,7 +136,7 @@ def _open_files(
     for file in files.values():
         if not is_file_name(file):
             actual, expected = shorten(repr(file)), "names of files in the directory of the index"
-            raise index.error("weight_map", actual, expected)
+            raise index.error(WEIGHT_MAP, actual, expected)
     names = list(dict.fromkeys(files.values()))
     headers: dict[str, SafetensorsHeader] = {}
 

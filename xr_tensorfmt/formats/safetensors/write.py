@@ -1,17 +1,23 @@
-"""Plan a safetensors file, with data in the order of the package safetensors."""
+"""Plan a safetensors file, or an index and its files, as the package huggingface_hub does."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from json import dumps
+from functools import partial
+from json import dumps, loads
 from typing import Any
+
+from dask.utils import parse_bytes
 
 from xr_tensorfmt.contract import (
     EMBEDDED_KEY,
     CheckedInput,
     FilePlan,
     Piece,
+    SiblingFile,
     check_header_size,
     encode_metadata,
 )
@@ -24,24 +30,50 @@ from xr_tensorfmt.formats.safetensors.spec import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
+    TOTAL_SIZE,
+    WEIGHT_MAP,
 )
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_DEFAULT_SHARD_BYTES = 5_000_000_000
 
 
-def plan(checked: CheckedInput) -> FilePlan:
-    """Plan a file. The widest elements are first, so all data are aligned."""
-    if checked.path.casefold().endswith(INDEX):
-        raise ValueError(
-            f"{checked.path}: an index of several files cannot be written; use a name that ends "
-            "with .safetensors"
-        )
+def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> FilePlan:
+    """Plan a file, or an index and its files if the path has the suffix of an index."""
     entries, others = keyed.collect_entries(checked, ELEMENTS, empty=True)
     for entry in entries:
         if entry.key == METADATA:
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
         checked.check_rank(entry.key, entry.variable)
-    metadata = _build_metadata(checked, entries, others)
+    attrs, embedded = _build_metadata(checked, entries, others)
+    if checked.path.casefold().endswith(INDEX):
+        shards = _split(entries, _parse_limit(max_shard_bytes))
+        return _plan_index(checked, shards, attrs, embedded)
+    if max_shard_bytes is not None:
+        raise ValueError(
+            f"{checked.path}: max_shard_bytes= is for a model in several files; use a name that "
+            f"ends with {INDEX}"
+        )
+    return _plan_file(checked, entries, attrs | embedded)
+
+
+def _build_metadata(
+    checked: CheckedInput, entries: Sequence[keyed.Entry], others: keyed.Coordinates
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the attributes that are strings, and the embedded metadata."""
+    attrs = keyed.encode_dataset_attrs(checked)
+    strings = {name: value for name, value in attrs.items() if isinstance(value, str)}
+    other_attrs = {name: value for name, value in attrs.items() if name not in strings}
+    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
+    if embedded.is_empty:
+        return strings, {}
+    return strings, {EMBEDDED_KEY: encode_metadata(checked, embedded).decode()}
+
+
+def _plan_file(
+    checked: CheckedInput, entries: Sequence[keyed.Entry], metadata: Mapping[str, str]
+) -> FilePlan:
+    """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(
         entries, key=lambda entry: (-entry.conversion.element.stored.itemsize, entry.key)
     )
@@ -52,19 +84,6 @@ def plan(checked: CheckedInput) -> FilePlan:
     size = len(header) + sum(tensor.nbytes for tensor in tensors)
     planned = keyed.plan_variables(ordered, tensors, len(header))
     return FilePlan(size, (Piece(0, header),), planned)
-
-
-def _build_metadata(
-    checked: CheckedInput, entries: Sequence[keyed.Entry], others: keyed.Coordinates
-) -> dict[str, str]:
-    """Return the attributes that are strings, with the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
-    metadata = {name: value for name, value in attrs.items() if isinstance(value, str)}
-    other_attrs = {name: value for name, value in attrs.items() if name not in metadata}
-    embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
-    if not embedded.is_empty:
-        metadata[EMBEDDED_KEY] = encode_metadata(checked, embedded).decode()
-    return metadata
 
 
 def _pack_header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> bytes:
@@ -79,3 +98,71 @@ def _pack_header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def _parse_limit(max_shard_bytes: int | str | None) -> int:
+    if max_shard_bytes is None:
+        return _DEFAULT_SHARD_BYTES
+    try:
+        limit = parse_bytes(str(max_shard_bytes))
+    except ValueError:
+        limit = 0
+    if limit <= 0:
+        raise ValueError(
+            f"max_shard_bytes={max_shard_bytes!r} is not a size; pass a number of bytes, or a str "
+            "such as '5GB'"
+        )
+    return limit
+
+
+def _split(entries: Sequence[keyed.Entry], limit: int) -> list[list[keyed.Entry]]:
+    """Distribute tensors over files in their order. A tensor is never divided."""
+    shards: list[list[keyed.Entry]] = [[]]
+    size = 0
+    for entry in entries:
+        nbytes = entry.place(0).nbytes
+        if shards[-1] and size + nbytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(entry)
+        size += nbytes
+    return shards
+
+
+def _plan_index(
+    checked: CheckedInput,
+    shards: Sequence[Sequence[keyed.Entry]],
+    attrs: Mapping[str, str],
+    embedded: Mapping[str, str],
+) -> FilePlan:
+    """Plan an index and its files. Programs look for the attributes in each file."""
+    stem = os.path.basename(checked.path)[: -len(INDEX)]
+    names = [
+        f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
+        for number in range(1, len(shards) + 1)
+    ]
+    total = sum(entry.place(0).nbytes for shard in shards for entry in shard)
+    content = {
+        "metadata": {**attrs, **embedded, TOTAL_SIZE: total},
+        WEIGHT_MAP: {
+            entry.key: name for name, shard in zip(names, shards, strict=True) for entry in shard
+        },
+    }
+    text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    check_header_size(checked, text, MAX_HEADER_BYTES)
+    siblings = tuple(
+        SiblingFile(name, _plan_file(checked, shard, attrs))
+        for name, shard in zip(names, shards, strict=True)
+    )
+    orphans = partial(_find_orphans, stem, frozenset(names))
+    return FilePlan(len(text), (Piece(0, text),), (), siblings, find_orphans=orphans)
+
+
+def _find_orphans(stem: str, written: Collection[str], replaced: bytes) -> list[str]:
+    """Return the numbered files of a replaced index that are not written again."""
+    try:
+        files = set(map(str, loads(replaced)[WEIGHT_MAP].values()))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return []
+    numbered = re.compile(re.escape(stem) + r"-\d{5}-of-\d{5}\.safetensors")
+    return sorted(name for name in files - set(written) if numbered.fullmatch(name))
