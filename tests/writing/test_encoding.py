@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from tests.commands import done
-from xr_tensorfmt import to_file
+from xr_tensorfmt import TensorFormatWarning, to_file
 
 KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
 
@@ -104,3 +104,35 @@ def test_names_may_have_the_characters_of_patterns(tmp_path: Path) -> None:
 def test_what_would_change_nothing_is_refused(tmp_path: Path, encoding: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         to_file(model(), tmp_path / "a.mag", encoding=encoding)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "share"),
+    [("float8_e4m3fn", 2e-3, "62.5%"), ("bfloat16", 1e-40, "62.5%"), ("float16", 6e-8, "62.5%")],
+)
+def test_values_that_become_0_are_reported(
+    tmp_path: Path, dtype: str, scale: float, share: str
+) -> None:
+    values = np.resize(np.array([0, 0.1, 0.2, 0.3, 1, 0.4, -0.1, 2], "f8") * scale, 800)
+    ds = xr.Dataset({"w": ("x", values.astype("f4"))})
+    words = rf"'w': {share} of 800 values become 0 in {dtype}; multiply them by a scale"
+    with pytest.warns(TensorFormatWarning, match=words):
+        to_file(ds, tmp_path / "a.mag", encoding={"w": {"dtype": dtype}})
+
+
+def test_few_values_may_become_0(tmp_path: Path) -> None:
+    values = np.ones(2000, "f4")
+    values[7] = 1e-9
+    path = tmp_path / "a.mag"
+    to_file(xr.Dataset({"w": ("x", values)}), path, encoding={"w": {"dtype": "float16"}})
+    assert xr.open_dataset(path, engine="tensorfmt").w[7] == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "similar"),
+    [("bf16", "bfloat16"), ("fp16", "float16"), ("fp8", "float8_e4m3fn"), ("F8_E5M2", "float8_e5")],
+)
+def test_a_dtype_of_another_library_has_a_hint(tmp_path: Path, dtype: str, similar: str) -> None:
+    ds = xr.Dataset({"w": ("x", np.ones(3, "f4"))})
+    with pytest.raises(ValueError, match=rf"'w' is {dtype} \(did you mean '{similar}"):
+        to_file(ds, tmp_path / "a.safetensors", encoding={"w": {"dtype": dtype}})

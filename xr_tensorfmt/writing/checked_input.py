@@ -365,8 +365,12 @@ class CheckedInput:
             hint = "split it into two variables with .real and .imag"
         elif is_numeric(variable.dtype):
             hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': ...}}}}"
+        is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
+        similar = (
+            did_you_mean(dtype.replace("fp8", "float8_e4m3fn"), elements) if is_requested else ""
+        )
         return ValueError(
-            f"{self.path}: {name!r} is {dtype}, and {self.format} holds only "
+            f"{self.path}: {name!r} is {dtype}{similar}, and {self.format} holds only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 
 # Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
+
+# Share of values that may become 0 without a warning.
+_MAX_UNDERFLOW = 0.001
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,10 @@ class Conversion:
             self._check(values, self._is_preserved(values, converted))
         if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
             flat = np.ravel(converted, order="K")
-            for first in range(0, flat.size, _BLOCK):
-                self._check_stored(flat[first : first + _BLOCK])
+            blocks = (flat[first : first + _BLOCK] for first in range(0, flat.size, _BLOCK))
+            self._report_underflow(sum(map(self._check_stored, blocks)), flat.size)
+        elif converted.dtype == np.float16 and not self.exact:
+            self._report_underflow(_count_underflows(values, converted), values.size)
         return converted
 
     def _is_preserved(self, values: Array, converted: Array) -> Array:
@@ -51,17 +58,29 @@ class Conversion:
         real = _stays_finite(converted.real, values.real)
         return real & _stays_finite(converted.imag, values.imag)
 
-    def _check_stored(self, values: Array) -> None:
+    def _check_stored(self, values: Array) -> int:
+        """Raise ValueError if a value cannot be stored. Return the number rounded to 0."""
         stored = self.element.decode(self.element.encode(values))
         preserved = stored == values if self.exact else np.isfinite(stored)
         if preserved.all():  # the usual case; the checks below are slower
-            return
+            return _count_underflows(values, stored)
         same_nan = np.isnan(stored) == np.isnan(values)
         if self.exact:
             preserved |= np.isnan(stored) & same_nan
         else:
             preserved = _stays_finite(stored, values) & same_nan
         self._check(values, preserved)
+        return _count_underflows(values, stored)
+
+    def _report_underflow(self, count: int, size: int) -> None:
+        """Warn if many values become 0."""
+        if count > _MAX_UNDERFLOW * size:
+            message = (
+                f"{self.name!r}: {count / size:.1%} of {size} values become 0 in "
+                f"{self.element.name}; multiply them by a scale first, or choose a dtype with a "
+                "wider range"
+            )
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
     def _check(self, values: Array, preserved: Any) -> None:
         if np.all(preserved):
@@ -76,6 +95,11 @@ class Conversion:
         raise ValueError(
             f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; {hint}"
         )
+
+
+def _count_underflows(values: Array, stored: Array) -> int:
+    """Return the number of values that are 0 only after rounding."""
+    return int(np.count_nonzero(values) - np.count_nonzero(stored))
 
 
 def _stays_finite(converted: Array, values: Array) -> Array:
