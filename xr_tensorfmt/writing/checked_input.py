@@ -366,9 +366,8 @@ class CheckedInput:
         elif is_numeric(variable.dtype):
             hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': ...}}}}"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
-        similar = (
-            did_you_mean(dtype.replace("fp8", "float8_e4m3fn"), elements) if is_requested else ""
-        )
+        full_name = dtype.replace("fp8", "float8_e4m3fn").replace("fp", "float")
+        similar = did_you_mean(full_name, elements) if is_requested else ""
         return ValueError(
             f"{self.path}: {name!r} is {dtype}{similar}, and {self.format} holds only "
             f"{', '.join(elements)}; {hint}, or write another format"
