@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner, Result
+from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
 from tests import magfiles as mf
@@ -61,7 +63,7 @@ def test_json_of_validate_has_every_field_of_every_finding() -> None:
 
 
 def test_json_of_explain_has_every_range_and_request() -> None:
-    explained = json.loads(done("explain", "--json", vertex(), "-s", "c=1", "-s", "a=0:2"))
+    (explained,) = json.loads(done("explain", "--json", vertex(), "-s", "c=1", "-s", "a=0:2"))
     assert explained["path"] == "vertex.bin"
     ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
     expected = ds.tensorfmt.explain({"c": 1, "a": slice(0, 2)})
@@ -75,7 +77,103 @@ def test_json_of_explain_has_every_range_and_request() -> None:
     assert (piece["variable"], piece["shape"]) == ("tensor", [2, 3])
 
 
-# Standard input
+# Directories
+
+
+def save_directory(name: str = "models") -> str:
+    os.mkdir(name)
+    save(f"{name}/a.mag")
+    save(f"{name}/b.npy", dataset()[["w"]].drop_vars("row").drop_attrs(), drop=["name", "dims"])
+    save(f"{name}/c.yaml", xr.Dataset({"tensor": ("x", np.ones(3))}))
+    save(f"{name}/vertex.tens", xr.Dataset({"tensor": ("x", np.ones(3))}))
+    Path(name, "vertex.bin").write_bytes(Path(vertex()).read_bytes())
+    Path(name, "notes.txt").touch()
+    return name
+
+
+FILES = ["a.mag", "b.npy", "c.yaml", "vertex.bin", "vertex.tens"]
+
+
+@pytest.mark.parametrize("command", ["info", "validate", "explain"])
+def test_a_directory_stands_for_its_files(command: str, memory: MemoryFileSystem) -> None:
+    directory = save_directory()
+    documents = json.loads(done(command, "--json", directory))
+    assert [Path(document["path"]).name for document in documents] == FILES
+    assert done(command, "models/").count("models/a.mag:") == 1
+    memory.put(f"{directory}/", "/bucket/models/", recursive=True)
+    urls = [f"memory://bucket/models/{file}" for file in FILES]
+    documents = json.loads(done(command, "--json", "memory://bucket/models/"))
+    assert [document["path"] for document in documents] == urls
+
+
+def test_a_directory_with_a_model_is_one_dataset() -> None:
+    os.mkdir("model")
+    save("model/model.safetensors.index.json", dataset())
+    assert done("info", "model").count("safetensors,") == 1
+    assert done("validate", "model") == "model: ok\n"
+    assert "4 equal" in done("diff", "model", save())
+
+
+def test_a_directory_without_tensor_files_is_an_error() -> None:
+    os.mkdir("empty")
+    assert "is a directory; pass the path of a file in it" in failed("info", "empty")
+
+
+def test_files_with_the_same_name_are_compared() -> None:
+    first = save_directory()
+    shutil.copytree(first, "other")
+    assert done("diff", first, "other").count("0 different") == len(FILES)
+    save("other/a.mag", dataset().assign(n=("row", np.zeros(20, "i8"))))
+    os.remove("other/b.npy")
+    os.remove("models/vertex.bin")
+    result = run("diff", first, "other/")
+    assert result.exit_code == 1
+    assert "n: 19 of 20 values differ" in result.stdout
+    assert "b.npy: only in models\nvertex.bin: only in other/\n" in result.stdout
+    document = json.loads(run("diff", "--json", first, "other").stdout)
+    assert not document["equal"]
+    assert (document["only_first"], document["only_second"]) == (["b.npy"], ["vertex.bin"])
+    equal = {file["first"]: file["equal"] for file in document["files"]}
+    assert equal == {"models/a.mag": False, "models/c.yaml": True, "models/vertex.tens": True}
+
+
+# Standard input and output
+
+
+def test_a_file_is_converted_to_standard_output() -> None:
+    result = run("convert", vertex(), "-", "--to", "tens")
+    assert result.exit_code == 0
+    done("convert", "vertex.bin", "b.tens")
+    assert result.stdout_bytes == Path("b.tens").read_bytes()
+    assert sorted(os.listdir()) == ["b.tens", "vertex.bin"]
+
+
+OUTPUT_REFUSALS = {
+    "a format": (["vertex.bin"], 2, "standard output needs one IN, and the format as --to"),
+    "one file": (["vertex.bin", "a.mag", "--to", "tens"], 2, "standard output needs one IN"),
+    "one target": (["vertex.bin", "--to", "cc4s"], 1, "cc4s needs several files; pass a path"),
+    "no store": (["vertex.bin", "--to", "zarr"], 1, "zarr needs several files; pass a path"),
+}
+
+
+@pytest.mark.parametrize("case", OUTPUT_REFUSALS)
+def test_standard_output_needs(case: str) -> None:
+    sources, code, message = OUTPUT_REFUSALS[case]
+    vertex()
+    count = 2 if "a.mag" in sources else 1
+    assert message in failed("convert", *sources[:count], "-", *sources[count:], code=code)
+
+
+def test_a_terminal_is_no_standard_output() -> None:
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "xr_tensorfmt", "convert", vertex(), "-", "--to", "tens"]
+    result = subprocess.run(
+        command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
+    )
+    os.close(terminal)
+    os.close(main_end)
+    assert result.returncode == 2
+    assert "redirect standard output" in result.stderr
 
 
 def test_every_command_takes_standard_input() -> None:

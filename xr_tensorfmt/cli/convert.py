@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal, get_args
 
 import click
@@ -24,7 +27,7 @@ from xr_tensorfmt.cli.files import (
     split_encoding,
     write_store,
 )
-from xr_tensorfmt.cli.messages import STDIN, errors_in_one_line, one_line, open_argument
+from xr_tensorfmt.cli.messages import STANDARD_STREAM, errors_in_one_line, one_line, open_argument
 from xr_tensorfmt.cli.options import (
     NETCDF,
     STORES,
@@ -108,18 +111,42 @@ def convert(
 ) -> None:
     """Convert files between tensor formats, zarr and netCDF.
 
-    IN may be - for standard input. If OUT is a directory, files keep their names, with the suffix
-    of the format --to.
+    IN may be - for standard input, and OUT may be - for standard output. If OUT is a directory,
+    files keep their names, with the suffix of the format --to.
     """
+    options |= {"to": to, "storage_options": storage_options}
+    if target == STANDARD_STREAM:
+        _convert_to_stdout(sources, **options)
+        return
     failed = False
     targets = _find_targets(sources, target, to, storage_options)
     for source, path in zip(sources, targets, strict=True):
         try:
-            _convert_file(source, path, to=to, storage_options=storage_options, **options)
+            _convert_file(source, path, **options)
         except click.ClickException as error:
             failed = True
             error.show()
     raise SystemExit(int(failed))
+
+
+def _convert_to_stdout(sources: Sequence[str], *, to: str | None, **options: Any) -> None:
+    """Convert a file to a temporary file, and copy that to standard output."""
+    if to is None or len(sources) != 1:
+        raise click.UsageError("standard output needs one IN, and the format as --to")
+    if sys.stdout.isatty():
+        raise click.UsageError("a terminal cannot show the bytes; redirect standard output")
+    with TemporaryDirectory() as directory:
+        path = os.path.join(directory, f"stdout{_find_suffix(to)}")
+        _convert_file(sources[0], path, to=to, **options)
+        if os.listdir(directory) != [os.path.basename(path)] or os.path.isdir(path):
+            raise click.ClickException(f"{to} needs several files; pass a path instead of -")
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _find_suffix(to: str) -> str:
+    """Return the suffix of files that are converted to a format or store."""
+    return {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.find_format(to).suffixes[0]
 
 
 def _find_targets(
@@ -136,11 +163,11 @@ def _find_targets(
         )
     if to is None:
         raise click.UsageError("OUT is a directory, which has no suffix; pass the format as --to")
-    suffix = {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.find_format(to).suffixes[0]
+    suffix = _find_suffix(to)
     origins: dict[str, str] = {}
     for source in sources:
         url_options = options_for(source, storage_options)
-        path = "stdin" if source == STDIN else locate(source, url_options, None).path
+        path = "stdin" if source == STANDARD_STREAM else locate(source, url_options, None).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
             raise click.UsageError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from operator import attrgetter
@@ -13,7 +14,14 @@ import numpy as np
 
 from xr_tensorfmt.cli.info import dtype_name, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
-from xr_tensorfmt.cli.options import examples, group_options, source_options, verify_option
+from xr_tensorfmt.cli.options import (
+    Pairs,
+    examples,
+    group_options,
+    list_files,
+    source_options,
+    verify_option,
+)
 from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
@@ -23,32 +31,64 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 
-@click.command(epilog=examples("diff a.mag b.zarr"))
+@click.command(epilog=examples("diff a.mag b.zarr", "diff before/ after/"))
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object.")
 @group_options
 @source_options
 @verify_option
-def diff(first: str, second: str, as_json: bool, separator: str, **options: Any) -> None:
+def diff(first: str, second: str, as_json: bool, storage_options: Pairs, **options: Any) -> None:
     """Compare the variables of two files: names, dtypes, shapes and all values.
 
     The formats may differ, including zarr and netCDF. Dimension names and attributes are not
-    compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
+    compared. In two directories, files with the same name are compared. The exit code is 0 for
+    equal files, 1 for differences, 2 for an error.
     """
+    options["storage_options"] = storage_options
     try:
-        both = [_open(file, separator, **options) for file in (first, second)]
-        with errors_in_one_line(first, second):
-            comparison = compare(*both)
+        files = [list_files(path, storage_options) for path in (first, second)]
+        if all(files) and files != [[first], [second]]:
+            document = _compare_directories(first, second, *files, **options)
+        else:
+            document = _compare_files(first, second, **options)
     except click.ClickException as error:
         error.show()
         raise SystemExit(2) from error
-    first, second = one_line(first), one_line(second)
     if as_json:
-        print_json({"first": first, "second": second, **comparison})
+        print_json(document)
     else:
-        print_lines(_lines(comparison, first, second))
-    raise SystemExit(int(not comparison["equal"]))
+        for part in document.get("files", [document]):
+            print_lines(_lines(part))
+        unmatched = _list_unmatched(document) if "files" in document else ()
+        print_lines(f"{name}: only in {path}" for name, path in unmatched)
+    raise SystemExit(int(not document["equal"]))
+
+
+def _compare_directories(
+    first: str, second: str, first_files: Iterable[str], second_files: Iterable[str], **options: Any
+) -> dict[str, Any]:
+    """Compare files with the same name, and return a document for JSON."""
+    firsts, seconds = (
+        {os.path.basename(file): file for file in files} for files in (first_files, second_files)
+    )
+    common = [name for name in firsts if name in seconds]
+    compared = [_compare_files(firsts[name], seconds[name], **options) for name in common]
+    return {
+        "first": one_line(first),
+        "second": one_line(second),
+        "equal": firsts.keys() == seconds.keys() and all(part["equal"] for part in compared),
+        "only_first": sorted(firsts.keys() - seconds.keys()),
+        "only_second": sorted(seconds.keys() - firsts.keys()),
+        "files": compared,
+    }
+
+
+def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
+    """Compare two files, and return a document for JSON."""
+    both = [_open(file, **options) for file in (first, second)]
+    with errors_in_one_line(first, second):
+        return {"first": one_line(first), "second": one_line(second), **compare(*both)}
 
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
@@ -79,19 +119,26 @@ def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
     }
 
 
-def _lines(document: Mapping[str, Any], first: str, second: str) -> Iterator[str]:
-    """Yield a line per difference, and a summary."""
-    unmatched = [(name, first) for name in document["only_first"]]
-    unmatched += [(name, second) for name in document["only_second"]]
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line per difference of two files, and a summary."""
+    unmatched = list(_list_unmatched(document))
     for name, file in unmatched:
         yield f"{shorten(name)}: only in {file}"
     for name, difference in document["variables"].items():
         for sentence in _describe_difference(difference):
             yield f"{shorten(name)}: {sentence}"
     yield (
-        f"{shorten(first)} and {shorten(second)}: variables: {document['equal_variables']} equal, "
-        f"{len(document['variables'])} different, {len(unmatched)} in one file alone"
+        f"{shorten(document['first'])} and {shorten(document['second'])}: variables: "
+        f"{document['equal_variables']} equal, {len(document['variables'])} different, "
+        f"{len(unmatched)} in one file alone"
     )
+
+
+def _list_unmatched(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names that only one file or directory has, with its path."""
+    for key in ("first", "second"):
+        for name in document[f"only_{key}"]:
+            yield name, document[key]
 
 
 def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import click
 
 import xr_tensorfmt
-from xr_tensorfmt.cli.messages import (
-    errors_in_one_line,
-    open_argument,
-    print_json,
-    print_lines,
-    shown,
-)
+from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
     dims_option,
     examples,
+    expand_paths,
     key_value,
     options_for,
     source_options,
@@ -43,7 +39,7 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
 @click.command(
     epilog=examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
 )
-@click.argument("file", type=click.Path())
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--select",
     "-s",
@@ -54,13 +50,13 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     help="Select DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object with ranges and requests.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with ranges and requests.")
 @dims_option
 @sparse_option
 @source_options
 @verify_option
 def explain(
-    file: str,
+    files: tuple[str, ...],
     selection: Pairs,
     variable: str | None,
     dims: list[str] | None,
@@ -68,11 +64,12 @@ def explain(
     storage_options: Pairs,
     **options: Any,
 ) -> None:
-    """Show what reading a file, or a part of it, would fetch: chunks, ranges, requests, bytes.
+    """Show what reading files, or a part of them, would fetch: chunks, ranges, requests, bytes.
 
-    Values are not read.
+    A directory stands for the files in it. Values are not read.
     """
-    with errors_in_one_line(file), open_argument(file) as content:
+
+    def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         from xr_tensorfmt.cli.files import open_tensors, select_variable  # noqa: PLC0415
 
         storage = options_for(file, storage_options)
@@ -84,7 +81,12 @@ def explain(
                 hint = did_you_mean(dim, ds.dims)
                 raise ValueError(f"there is no dimension {dim!r}{hint}, expected one of: {names}")
         explanation = xr_tensorfmt.explain(ds, dict(selection))
-    if as_json:
-        print_json({"path": shown(file), **explanation.to_dict()})
-    else:
-        print_lines(repr(explanation).split("\n"))
+        return explanation.to_dict() if as_json else {"table": repr(explanation)}
+
+    def lines(document: dict[str, Any]) -> Iterator[str]:
+        yield from [f"{document['path']}:"] if len(expanded) > 1 else []
+        yield from document["table"].split("\n")
+
+    expanded = list(expand_paths(files, storage_options))
+    documents = describe_files(expanded, describe, lines, as_json=as_json, apart=True)
+    raise SystemExit(int(any("error" in document for document in documents)))

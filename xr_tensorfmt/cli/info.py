@@ -15,7 +15,7 @@ from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
     examples,
-    expand_urls,
+    expand_paths,
     group_options,
     options_for,
     source_options,
@@ -90,7 +90,7 @@ def info(
             _add_statistics(document, ds)
         return document
 
-    expanded = expand_urls(files, storage_options)
+    expanded = expand_paths(files, storage_options)
     documents = describe_files(expanded, describe, _lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 

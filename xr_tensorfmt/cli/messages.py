@@ -19,21 +19,21 @@ import click
 from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.sources.store_errors import redact
 
-STDIN = "-"
-"""The argument that stands for standard input."""
+STANDARD_STREAM = "-"
+"""The argument that stands for standard input or output."""
 
 _SHOWN = "<stdin>"
 
 
 def shown(file: str) -> str:
     """Return the name of a file for output."""
-    return one_line(_SHOWN if file == STDIN else file)
+    return one_line(_SHOWN if file == STANDARD_STREAM else file)
 
 
 @contextmanager
 def open_argument(file: str) -> Iterator[str | BinaryIO]:
     """Return an argument, or a copy of standard input in an anonymous temporary file."""
-    if file != STDIN:
+    if file != STANDARD_STREAM:
         yield file
         return
     if sys.stdin is None or sys.stdin.isatty():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 import click
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
+from xr_tensorfmt.contract import Format
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import locate
@@ -150,16 +151,47 @@ def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
     return (dict(storage_options) or None) if is_url(file) else None
 
 
-def expand_urls(files: Iterable[str], storage_options: Pairs) -> Iterator[str]:
-    """Yield paths and URLs, with patterns such as ``s3://bucket/*.npy`` replaced by matches."""
-    for file in files:
-        if not (is_url(file) and "*" in file):
-            yield file
-            continue
-        with errors_in_one_line(file):
-            location = locate(file, options_for(file, storage_options), None)
-            matches = sorted(location.fs.glob(location.path))
-        yield from map(location.fs.unstrip_protocol, matches) if matches else (file,)
+def expand_paths(paths: Iterable[str], storage_options: Pairs) -> Iterator[str]:
+    """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches."""
+    for path in paths:
+        with errors_in_one_line(path):
+            files = _match_pattern(path, storage_options) or list_files(path, storage_options)
+        yield from files or [path]
+
+
+def _match_pattern(path: str, storage_options: Pairs) -> list[str]:
+    """Return the URLs that match a pattern. A shell expands patterns of local paths."""
+    if not (is_url(path) and "*" in path):
+        return []
+    location = locate(path, options_for(path, storage_options), None)
+    return [
+        location.fs.unstrip_protocol(match) for match in sorted(location.fs.glob(location.path))
+    ]
+
+
+def list_files(path: str, storage_options: Pairs) -> list[str]:
+    """Return the tensor files in a directory. A directory with an index opens as a whole."""
+    is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
+    if not is_directory or store_format(path):
+        return []
+    location = locate(path, options_for(path, storage_options), None)
+    paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
+    names = {os.path.basename(file.rstrip("/")) for file in paths}
+    choices = [(name, formats.find_format_by_suffix(name)) for name in sorted(names)]
+    if any(choice and choice.index_suffix == choice.suffix_of(name) for name, choice in choices):
+        return [path]
+    return [
+        f"{path.rstrip('/')}/{name}"
+        for name, choice in choices
+        if choice and not _is_described(name, choice, names)
+    ]
+
+
+def _is_described(name: str, choice: Format, names: Collection[str]) -> bool:
+    """Return whether another file describes a file without a magic number, as in cc4s."""
+    suffix = choice.suffix_of(name)
+    main = name.removesuffix(name[-len(suffix) :]) + choice.suffixes[0]
+    return not choice.magics and main != name and main in names
 
 
 def group_options(function: Function) -> Function:

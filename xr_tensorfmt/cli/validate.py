@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import click
 
 from xr_tensorfmt.cli.messages import describe_files, one_line
-from xr_tensorfmt.cli.options import Pairs, examples, expand_urls, options_for, source_options
+from xr_tensorfmt.cli.options import Pairs, examples, expand_paths, options_for, source_options
 from xr_tensorfmt.validation import validate as find_faults
 
 
@@ -35,7 +35,7 @@ def validate(
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
         return {"findings": findings}
 
-    expanded = expand_urls(files, storage_options)
+    expanded = expand_paths(files, storage_options)
     documents = describe_files(expanded, describe, _lines, as_json=as_json)
     findings = [finding for document in documents for finding in document.get("findings", ())]
     failed = any("error" in document for document in documents)

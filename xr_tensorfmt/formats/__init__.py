@@ -120,18 +120,21 @@ def find_format(name: str) -> Format:
     raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, names))}")
 
 
+def find_format_by_suffix(path: str) -> Format | None:
+    """Return the format with the longest suffix that a path ends with."""
+    choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
+    return choice if choice.suffix_of(path) else None
+
+
 def find_format_for_path(path: str) -> Format:
     """Return the format to write by the suffix of a path. Raise ValueError if there is none."""
-    choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
-    is_named = bool(choice.suffix_of(path))
-    if is_named and choice.can_write:
+    choice = find_format_by_suffix(path)
+    if choice and choice.can_write:
         return choice
     writers = [writer for writer in all_formats() if writer.can_write]
     suffixes = [suffix for writer in writers for suffix in writer.suffixes]
     hint = did_you_mean(os.path.splitext(path)[1], suffixes)
-    problem = (
-        f"{choice.title} can only be read" if is_named else f"the suffix names no format{hint}"
-    )
+    problem = f"{choice.title} can only be read" if choice else f"the suffix names no format{hint}"
     raise ValueError(
         f"{redact(path)}: {problem}; pass format=, one of "
         f"{', '.join(repr(writer.name) for writer in writers)}, or use one of the suffixes "
