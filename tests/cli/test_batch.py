@@ -77,6 +77,21 @@ def test_json_of_explain_has_every_range_and_request() -> None:
     assert (piece["variable"], piece["shape"]) == ("tensor", [2, 3])
 
 
+# Terminals
+
+
+def test_headings_are_bold_unless_no_color_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vertex()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    styled = CliRunner().invoke(main, ["info", "vertex.bin"], color=True)
+    assert "\x1b[1mVariables:\x1b[0m\n" in styled.stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = CliRunner().invoke(main, ["info", "vertex.bin"], color=True)
+    assert plain.stdout == done("info", "vertex.bin")
+
+
 # Directories
 
 

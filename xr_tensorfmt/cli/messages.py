@@ -60,9 +60,15 @@ def one_line(message: str) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines with escaped control characters."""
+    """Print lines with escaped control characters, and headings in bold on a terminal."""
     for line in lines:
-        click.echo(printable(line))
+        is_heading = line.endswith(":") and not line.startswith(" ")
+        _print(printable(line), bold=is_heading)
+
+
+def _print(line: str, *, err: bool = False, **style: Any) -> None:
+    """Print a line with a style, unless the output is no terminal or NO_COLOR is set."""
+    click.secho(line, err=err, color=False if os.environ.get("NO_COLOR") else None, **style)
 
 
 def print_json(document: Any) -> None:
@@ -105,7 +111,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    click.echo(f"Warning: {one_line(str(message))}", err=True)
+    _print(f"Warning: {one_line(str(message))}", err=True, fg="yellow")
 
 
 def describe_files(

@@ -188,7 +188,7 @@ def list_files(path: str, storage_options: Pairs) -> list[str]:
 
 
 def _is_described(name: str, choice: Format, names: Collection[str]) -> bool:
-    """Return whether another file describes a file without a magic number, as in cc4s."""
+    """Return whether another file describes a file, which has no magic number."""
     suffix = choice.suffix_of(name)
     main = name.removesuffix(name[-len(suffix) :]) + choice.suffixes[0]
     return not choice.magics and main != name and main in names
