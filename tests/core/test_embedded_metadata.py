@@ -263,7 +263,6 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
     assert found.tensors[0].encoding["tensorfmt"] == {"fact": 1}
     assert [(each.name, each.dims) for each in found.coordinates] == [("x", ("x",)), ("y", ("y",))]
     assert found.attrs == {"title": "it", "epoch": np.int8(1)}
-    assert found.decoded
 
 
 def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
@@ -425,15 +424,40 @@ def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
         assert_same_attrs(attributes, attrs)
 
 
-@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
-def test_values_are_decoded_to_the_dtype_of_their_factor(tmp_path, suffix: str) -> None:
-    attrs = {"scale_factor": np.float32(0.1), "add_offset": np.float32(1)}
-    dataset = xr.Dataset({"w": (("x", "y"), np.arange(6, dtype="i2").reshape(2, 3), attrs)})
+def encoded() -> xr.Dataset:
+    packed = {"scale_factor": 0.5, "add_offset": 1.0, "_FillValue": np.int16(-9), "units": "K"}
+    days = {"units": "days since 2000-01-01", "calendar": "proleptic_gregorian"}
+    values = np.array([[1, -9, 3], [4, 5, 6]], "i2")
+    coords = {"x": ("x", np.array([0, 31], "i4"), days), "y": ("y", [0.5, 1, 2], {"units": "m"})}
+    return xr.Dataset({"w": (("x", "y"), values, packed)}, coords)
+
+
+@pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors"])
+def test_attributes_of_cf_decode_values_as_in_other_engines(tmp_path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
-    to_file(dataset, path)
-    expected, found = map(xr.decode_cf, (dataset, xr.open_dataset(path, engine="tensorfmt")))
-    assert found.w.dtype == expected.w.dtype == "f4"
-    np.testing.assert_array_equal(found.w, expected.w)
+    to_file(encoded(), path, drop=["attrs"] if suffix == "pycauset" else [])
+    encoded().to_netcdf(tmp_path / "a.nc", engine="scipy")
+    with xr.open_dataset(tmp_path / "a.nc", engine="scipy") as expected:
+        found = xr.open_dataset(path, engine="tensorfmt")
+        for name in encoded().variables:
+            assert found[name].dtype == expected[name].dtype
+            np.testing.assert_array_equal(found[name], expected[name])
+    assert found.w.encoding["scale_factor"] == 0.5
+    raw = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
+    xr.testing.assert_equal(raw, encoded())
+    assert raw.w.attrs.items() >= encoded().w.attrs.items()
+
+
+@pytest.mark.parametrize("suffix", ["tens", "safetensors"])
+def test_decoded_values_are_written_as_they_are(tmp_path, suffix: str) -> None:
+    decoded = xr.decode_cf(encoded())
+    to_file(decoded, tmp_path / f"a.{suffix}")
+    again = xr.open_dataset(tmp_path / f"a.{suffix}", engine="tensorfmt")
+    xr.testing.assert_identical(again, decoded)
+    to_file(again, tmp_path / f"b.{suffix}")
+    xr.testing.assert_identical(
+        xr.open_dataset(tmp_path / f"b.{suffix}", engine="tensorfmt"), decoded
+    )
 
 
 def usr_metadata(path) -> dict[str, Any]:

@@ -90,8 +90,6 @@ class Container:
         ``verify`` is True, and a warning otherwise.
     embedded : mapping, str or bytes, optional
         Embedded metadata of the file, before they are applied: a mapping, or JSON.
-    decoded : bool
-        Whether xarray must not decode the values, because the attributes describe decoded values.
     keep_attrs : bool
         Whether variables keep the attributes of the format if attributes are embedded.
     derived : tuple of str
@@ -111,7 +109,6 @@ class Container:
     findings: tuple[Finding, ...] = ()
     ends: tuple[End, ...] = ()
     embedded: Any = None
-    decoded: bool = False
     keep_attrs: bool = False
     derived: tuple[str, ...] = ()
     updates: tuple[HeaderUpdate, ...] = ()

@@ -160,7 +160,6 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
         tensors=tuple(tensors),
         coordinates=(*container.coordinates, *coordinates),
         attrs=_apply_to_attrs(container.attrs, embedded),
-        decoded=True,
     )
 
 

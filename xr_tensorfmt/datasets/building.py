@@ -37,11 +37,7 @@ def build_dataset(
     }
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
     # Decoding depends only on attributes, and is slow: skip variables without attributes.
-    described = {
-        name: variables[name]
-        for name, tensor in tensors.items()
-        if tensor.attrs and not container.decoded
-    }
+    described = {name: variables[name] for name, tensor in tensors.items() if tensor.attrs}
     if described:
         decoded, _, more = conventions.decode_cf_variables(
             described,

@@ -229,4 +229,4 @@ def _build_node(
     coordinates = (*own, *fitting)
     if not start:
         return replace(container, tensors=tensors, coordinates=coordinates)
-    return Container(tensors, coordinates, decoded=container.decoded)
+    return Container(tensors, coordinates)

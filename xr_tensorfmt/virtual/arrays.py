@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from virtualizarr.manifests import ChunkManifest, ManifestArray
 from virtualizarr.manifests.utils import create_v3_array_metadata
-from xarray import Variable, conventions
 
 from xr_tensorfmt.core.chunk_grid import dividing_chunk
 from xr_tensorfmt.core.container import Tensor
@@ -39,6 +38,8 @@ def build_manifest_array(
     dtype, more = _data_type(dense.element)
     if more.keys() & attrs.keys():
         raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
+    if "_FillValue" in attrs:
+        raise NotVirtualError("it has an attribute '_FillValue', whose form depends on the store")
     chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
     if chunk is None:
         raise NotVirtualError(
@@ -105,21 +106,6 @@ def _codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]
     if order == tuple(range(len(axes))) and dtype.kind in "fc":
         return []
     return [{"name": "transpose", "configuration": {"order": order}}]
-
-
-def check_not_decoded(tensor: Tensor) -> None:
-    """Raise an error if xarray would decode already decoded values because of an attribute."""
-    dummy = Variable(tensor.dims, np.zeros((1,) * len(tensor.dims), tensor.layout.dtype))
-    dummy.attrs = dict(tensor.attrs)
-    try:
-        remaining = conventions.decode_cf_variable(tensor.name, dummy).attrs
-    except (ValueError, TypeError, OverflowError):
-        remaining = {}
-    for name in tensor.attrs:
-        if name not in remaining:
-            raise NotVirtualError(
-                f"it has the attribute {name!r}, and xarray would decode the values again"
-            )
 
 
 def attrs_to_json(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from xr_tensorfmt.virtual.arrays import (
     NotVirtualError,
     attrs_to_json,
     build_manifest_array,
-    check_not_decoded,
 )
 from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
 
@@ -137,7 +136,7 @@ class TensorFormatParser:
             if tensor.name in dropped:
                 continue
             try:
-                self._check(tensor, is_decoded=container.decoded)
+                self._check(tensor)
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                     in_memory[tensor.name] = _in_memory(source, tensor)
                 else:
@@ -149,7 +148,7 @@ class TensorFormatParser:
         attrs = _attrs(source, container, arrays.keys() | in_memory)
         return Node(arrays, Dataset(coords=in_memory), attrs)
 
-    def _check(self, tensor: Tensor, *, is_decoded: bool) -> None:
+    def _check(self, tensor: Tensor) -> None:
         if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
             raise NotVirtualError(
                 "its name is invalid in Zarr; separator='/' converts a path to groups"
@@ -158,8 +157,6 @@ class TensorFormatParser:
             raise NotVirtualError(f"leading_dim={self.leading_dim!r} is one of its names")
         if not isinstance(tensor.source, StoredObject | None):
             raise NotVirtualError("its values are not in the file, but computed from it")
-        if is_decoded and tensor.attrs:
-            check_not_decoded(tensor)
 
 
 def _array(source: Source, tensor: Tensor, target: int, leading_dim: str | None) -> ManifestArray:

@@ -143,7 +143,6 @@ def _read(
         ),
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
-        decoded=True,
         updates=updates,
         parsed=parts,
     )
