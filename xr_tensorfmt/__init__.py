@@ -94,6 +94,8 @@ _LAZY = {
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
+    if name == "tutorial":
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

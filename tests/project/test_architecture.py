@@ -33,7 +33,7 @@ LEVELS = (
     {"formats.*"},
     {"formats"},
     {"", "accessor", "backend", "opening", "testing", "validation", "virtual", "writers"},
-    {"cli", "__main__"},
+    {"cli", "tutorial", "__main__"},
 )
 """Folders and modules from the lowest level to the highest. Imports point down."""
 
@@ -130,7 +130,12 @@ def test_formats_import_only_the_contract_and_shared_modules() -> None:
 
 def test_names_of_formats_are_only_in_their_folders() -> None:
     words = {built_in.name for built_in in formats.BUILT_IN}
-    allowed = {"xr_tensorfmt", "xr_tensorfmt.formats", "xr_tensorfmt.writers"}
+    allowed = {
+        "xr_tensorfmt",
+        "xr_tensorfmt.formats",
+        "xr_tensorfmt.tutorial",
+        "xr_tensorfmt.writers",
+    }
     wrong = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for name, path in MODULES.items()

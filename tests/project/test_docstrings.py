@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import xr_tensorfmt
+from xr_tensorfmt import tutorial
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
 from xr_tensorfmt.core.selection import Selection
@@ -19,7 +20,7 @@ FUNCTIONS = {
     name: getattr(xr_tensorfmt, name)
     for name in xr_tensorfmt.__all__
     if inspect.isfunction(getattr(xr_tensorfmt, name))
-}
+} | {name: getattr(tutorial, name) for name in tutorial.__all__}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -72,6 +72,7 @@ ELSEWHERE = {
     *("open_dataset", "open_datatree", "open_groups_as_dict", "guess_can_open"),
     *("TensorFormatAccessor", "TensorFormatTreeAccessor", "Explanation"),
     *("TensorFormatParser", "to_kerchunk"),
+    "get_path",
 }
 """Names in the reference that neither the package nor the contract exports."""
 

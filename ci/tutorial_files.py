@@ -1,0 +1,122 @@
+"""Write the files of `xr_tensorfmt.tutorial`, which are in the repository."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+import xr_tensorfmt
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ROOT / "xr_tensorfmt" / "tutorial_files"
+
+CITIES = {
+    "Accra": (5.6, -0.2),
+    "Auckland": (-36.8, 174.8),
+    "Bangkok": (13.8, 100.5),
+    "Berlin": (52.5, 13.4),
+    "Bogotá": (4.7, -74.1),
+    "Boston": (42.4, -71.1),
+    "Buenos Aires": (-34.6, -58.4),
+    "Cairo": (30.0, 31.2),
+    "Cape Town": (-33.9, 18.4),
+    "Delhi": (28.6, 77.2),
+    "Helsinki": (60.2, 24.9),
+    "Istanbul": (41.0, 29.0),
+    "Jakarta": (-6.2, 106.8),
+    "Lagos": (6.5, 3.4),
+    "Lima": (-12.0, -77.0),
+    "Lisbon": (38.7, -9.1),
+    "London": (51.5, -0.1),
+    "Mexico City": (19.4, -99.1),
+    "Nairobi": (-1.3, 36.8),
+    "New York": (40.7, -74.0),
+    "Paris": (48.9, 2.4),
+    "San Francisco": (37.8, -122.4),
+    "Seoul": (37.6, 127.0),
+    "Sydney": (-33.9, 151.2),
+    "Tokyo": (35.7, 139.7),
+    "Vienna": (48.2, 16.4),
+}
+"""Latitude and longitude in degrees, rounded."""
+
+
+def write_molecule(directory: Path) -> None:
+    """Write the calculation of lithium hydride, with the code of a tutorial."""
+    page = (ROOT / "docs" / "tutorials" / "cc4s_calculation.md").read_text()
+    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page, flags=re.DOTALL)
+    with contextlib.chdir(directory), contextlib.redirect_stdout(io.StringIO()):
+        exec("".join(cells[:2]), {})
+
+
+def write_causal_set(path: Path) -> None:
+    """Write the order of 64 random events in a causal diamond, sorted by time."""
+    random = np.random.default_rng(3)
+    light = np.sort(random.random((64, 2)))[np.argsort(random.random(64))]
+    light = light[np.argsort(light.sum(axis=1))]
+    order = (light[:, np.newaxis] < light).all(axis=2)
+    time = light.sum(axis=1) / np.sqrt(2)
+    place = (light[:, 1] - light[:, 0]) / np.sqrt(2)
+    causal = xr.DataArray(
+        order,
+        dims=("event", "later"),
+        coords={"time": ("event", time), "place": ("event", place)},
+        name="precedes",
+    )
+    xr_tensorfmt.to_pycauset(causal, path)
+
+
+def write_model(path: Path) -> None:
+    """Train a network on points inside and outside of a circle, and write its weights."""
+    random = np.random.default_rng(0)
+    points = random.uniform(-1, 1, (400, 2))
+    labels = (np.hypot(*points.T) < 0.7).astype(float)
+    hidden, out = random.normal(0, 1, (2, 12)), random.normal(0, 1, 12)
+    shift, offset = np.zeros(12), 0.0
+    for _ in range(4000):
+        activity = np.tanh(points @ hidden + shift)
+        error = (1 / (1 + np.exp(-(activity @ out + offset))) - labels) / len(labels)
+        back = np.outer(error, out) * (1 - activity**2)
+        out, offset = out - 2 * activity.T @ error, offset - 2 * error.sum()
+        hidden, shift = hidden - 2 * points.T @ back, shift - 2 * back.sum(axis=0)
+    weights = {
+        "hidden.weight": (("hidden.out", "hidden.in"), hidden.T),
+        "hidden.bias": (("hidden.out",), shift),
+        "out.weight": (("hidden.out",), out),
+        "out.bias": ((), offset),
+    }
+    ds = xr.Dataset(weights, attrs={"format": "pt", "task": "points inside a circle"})
+    xr_tensorfmt.to_safetensors(ds.astype("float32"), path)
+
+
+def write_cities(path: Path) -> None:
+    """Write the positions of cities on the unit sphere."""
+    latitude, longitude = np.radians(list(CITIES.values())).T
+    vectors = np.stack(
+        [
+            np.cos(latitude) * np.cos(longitude),
+            np.cos(latitude) * np.sin(longitude),
+            np.sin(latitude),
+        ],
+        axis=1,
+    )
+    tensor = xr.DataArray(
+        vectors.astype("float32"),
+        dims=("city", "x"),
+        coords={"city": np.array(list(CITIES), dtype=object)},
+        name="tensor",
+    )
+    xr_tensorfmt.to_vespa(tensor, path)
+
+
+if __name__ == "__main__":
+    FILES.mkdir(exist_ok=True)
+    write_molecule(FILES)
+    write_causal_set(FILES / "causal_set.pycauset")
+    write_model(FILES / "circle.safetensors")
+    write_cities(FILES / "cities.tbf")

@@ -1,0 +1,98 @@
+"""Small files of several formats, for documentation and first steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+__all__ = ["get_path", "open_dataset"]
+
+_FILES = {
+    "LiH": "LiH/CoulombVertex.yaml",
+    "causal_set": "causal_set.pycauset",
+    "circle": "circle.safetensors",
+    "cities": "cities.tbf",
+}
+
+
+def get_path(name: str) -> Path:
+    """Return the path of a small file of this package.
+
+    Parameters
+    ----------
+    name : {"LiH", "causal_set", "circle", "cities"}
+        ``"LiH"`` is the Coulomb vertex of lithium hydride in a directory of cc4s, which
+        `open_cc4s_calculation` opens as a whole. It is computed with ten Gaussian functions.
+        ``"causal_set"`` is the causal order of 64 random events as a matrix of PyCauset.
+        ``"circle"`` contains the weights of a small neural network in safetensors, trained to
+        recognise points inside a circle. ``"cities"`` contains the positions of cities on the
+        unit sphere as a tensor of Vespa.
+
+    Returns
+    -------
+    Path
+        The path. Do not change the file.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+
+    See Also
+    --------
+    open_dataset : Open the file.
+
+    Examples
+    --------
+    >>> from xr_tensorfmt import tutorial
+    >>> tutorial.get_path("cities").name
+    'cities.tbf'
+    """
+    if name not in _FILES:
+        names = ", ".join(map(repr, _FILES))
+        raise ValueError(f"{name!r}{did_you_mean(name, _FILES)} is not one of {names}")
+    return Path(__file__).with_name("tutorial_files") / _FILES[name]
+
+
+def open_dataset(name: str, **keywords: Any) -> Dataset:
+    """Open a small file of this package as a Dataset.
+
+    Parameters
+    ----------
+    name : {"LiH", "causal_set", "circle", "cities"}
+        Name of the file, as in `get_path`.
+    **keywords
+        Keywords of `xarray.open_dataset`.
+
+    Returns
+    -------
+    Dataset
+        A lazy Dataset.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown.
+
+    See Also
+    --------
+    xarray.tutorial.open_dataset : The same for files of xarray.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from xr_tensorfmt import tutorial
+    >>> ds = tutorial.open_dataset("cities")
+    >>> vienna = ds.tensor.sel(city="Vienna")
+    >>> distance = np.arccos((ds.tensor * vienna).sum("x").clip(-1, 1)) * 6371  # km
+    >>> distance.sortby(distance).city[1:4].values.tolist()
+    ['Berlin', 'Paris', 'London']
+    """
+    import xarray as xr  # noqa: PLC0415
+
+    return xr.open_dataset(get_path(name), engine="tensorfmt", **keywords)
