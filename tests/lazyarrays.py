@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
-import xarray.testing.strategies as xrst
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -19,11 +21,54 @@ from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
 SOURCES = ["mmap", "read", "bytes", "file object"]
-INDEXERS = {
-    "basic": xrst.basic_indexers,
-    "outer": xrst.outer_array_indexers,
-    "vectorized": xrst.vectorized_indexers,
-}
+NEW_SIZES = {"p": 3, "q": 2}
+"""Dimensions of vectorized indexers."""
+
+
+def some_dims(sizes: dict[str, int]) -> st.SearchStrategy[list[str]]:
+    """Some dimensions in any order."""
+    return st.lists(st.sampled_from(list(sizes)), min_size=1, unique=True)
+
+
+def indices(size: int, shape: Any) -> st.SearchStrategy[np.ndarray]:
+    return hnp.arrays(np.int64, shape, elements=st.integers(-size, size - 1))
+
+
+@st.composite
+def basic_indexers(draw: st.DrawFn, sizes: dict[str, int]) -> dict[str, Any]:
+    """Integers and slices."""
+    return {
+        dim: draw(
+            st.slices(sizes[dim]) | st.integers(-sizes[dim], sizes[dim] - 1)
+            if sizes[dim]
+            else st.slices(0)
+        )
+        for dim in draw(some_dims(sizes))
+    }
+
+
+@st.composite
+def outer_indexers(draw: st.DrawFn, sizes: dict[str, int]) -> dict[str, Any]:
+    """Vectors of integers, one per dimension."""
+    lengths = st.integers(0, 6)
+    return {
+        dim: draw(lengths.flatmap(lambda n, dim=dim: indices(sizes[dim], n if sizes[dim] else 0)))
+        for dim in draw(some_dims(sizes))
+    }
+
+
+@st.composite
+def vectorized_indexers(draw: st.DrawFn, sizes: dict[str, int]) -> dict[str, Any]:
+    """Arrays of integers with common dimensions."""
+    key = {}
+    for dim in draw(some_dims(sizes)):
+        dims = draw(st.lists(st.sampled_from(list(NEW_SIZES)), unique=True))
+        shape = tuple(NEW_SIZES[new] for new in dims)
+        key[dim] = xr.DataArray(draw(indices(sizes[dim], shape)), dims=dims)
+    return key
+
+
+INDEXERS = {"basic": basic_indexers, "outer": outer_indexers, "vectorized": vectorized_indexers}
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:

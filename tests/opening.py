@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import xarray as xr
+from packaging.version import Version
+
+SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 
 def opened(file: Any, **options: Any) -> xr.Dataset:
-    """The Dataset of a file, whose values are read when they are asked for."""
+    """The Dataset of a file, whose values are read when they are asked for.
+
+    A test is skipped if it needs `fs=` and the version of xarray does not support that.
+    """
+    if options.get("fs") is not None and not SUPPORTS_FS:
+        pytest.skip("fs= needs xarray 2026.7")
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypeVar
 
+import xarray as xr
+from packaging.version import Version
 from xarray import Dataset, DataTree
 
 from xr_tensorfmt import formats
@@ -20,6 +22,8 @@ from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
 Opened = TypeVar("Opened", Dataset, DataTree)
+
+_SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 
 def open_file(file: Any, request: Request) -> Dataset:
@@ -67,6 +71,11 @@ def is_recognised(file: Any) -> bool:
 
 def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
+    if request.fs is not None and not _SUPPORTS_FS:
+        raise ValueError(
+            f"fs= needs xarray 2026.7 or later, not {xr.__version__}, which looks for a local file "
+            "if chunks= is given; update xarray, or pass a URL or a fsspec.core.OpenFile"
+        )
     reader = formats.open_header(
         file, request.io, request.storage_options, request.fs, request.timeout
     )

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 from xarray.core.indexing import (
     BasicIndexer,
     LazilyIndexedArray,
@@ -55,7 +56,7 @@ fixtures_are_not_reset = settings(
 @pytest.mark.parametrize("indexers", INDEXERS)
 @fixtures_are_not_reset
 @given(tensor=tensors(), data=st.data())
-def test_each_strategy_of_xarray_agrees_with_numpy(
+def test_all_types_of_indexers_agree_with_numpy(
     kind: str, indexers: str, scratch: Path, tensor: tuple, data: st.DataObject
 ) -> None:
     values, order, offset = tensor
@@ -82,8 +83,7 @@ def test_chains_of_selections_and_transposes_agree_with_numpy(
         sizes = {dim: size for dim, size in eager.sizes.items() if size}
         if not sizes:
             break
-        kinds = list(INDEXERS) if len(sizes) > 1 else ["basic", "outer"]
-        key = data.draw(INDEXERS[data.draw(st.sampled_from(kinds))](sizes=sizes))
+        key = data.draw(st.one_of([indexers(sizes=sizes) for indexers in INDEXERS.values()]))
         key = {dim: _fresh_dims(entry, step) for dim, entry in key.items()}
         lazy, eager = lazy.isel(key), eager.isel(key)
     assert_same(lazy, eager)
@@ -194,6 +194,7 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
     )
 
 
+@pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones are right")
 def test_xarrays_own_lazy_array_still_needs_the_correction() -> None:
     # Where this fails, `LazyTensor._updated_key` may be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
-from tests.opening import tensor_of
+from tests.opening import opened, tensor_of
 from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import (
@@ -251,7 +251,7 @@ def test_a_store_whose_own_words_hold_secrets() -> None:
     fs = Talkative(target_options={"password": SECRET})
     MemoryFileSystem().pipe_file("/talk", tf.version_0_9(np.zeros(40)))
     with pytest.raises(OSError, match=r"RuntimeError: GET .*\*\*\*.* failed") as caught:
-        xr.open_dataset("/talk", engine="tensorfmt", fs=fs)
+        opened("/talk", fs=fs)
     fs.rm("/talk")
     assert_silent(caught.value)
 

@@ -551,8 +551,6 @@ class TestBlocks:
         path, _ = cf.save_blocks(tmp_path, *tensor)
         lazy, eager = opened(path).Blocks, load(path).Blocks
         assume(min(lazy.shape) > 0)
-        # The strategy wants two dimensions of two indices for vectorised keys.
-        assume(indexers != "vectorized" or (lazy.ndim > 1 and min(lazy.shape) > 1))
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes)))
         xr.testing.assert_identical(lazy.isel(key).load(), eager.isel(key))
 
@@ -631,7 +629,6 @@ class TestText:
         values = cf.numbers(shape, is_complex=is_complex)
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         lazy = opened(path).a
-        assume(indexers != "vectorized" or len(shape) > 1)
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes))) if shape else {}
         eager = xr.DataArray(values, dims=lazy.dims)
         np.testing.assert_array_equal(lazy.isel(key).values, eager.isel(key).values, strict=True)

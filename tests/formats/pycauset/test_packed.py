@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-import xarray.testing.strategies as xrst
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -157,14 +156,10 @@ def test_every_key_is_exact(name: str, kind: str) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         sizes = dict(eager.sizes)
-        key = data.draw(INDEXERS[kind](sizes=sizes) if kind != "basic" else basic(sizes))
+        key = data.draw(INDEXERS[kind](sizes=sizes))
         assert_same(lazy.isel(key), eager.isel(key))
 
     check()
-
-
-def basic(sizes: dict[str, int]) -> st.SearchStrategy:
-    return xrst.basic_indexers(sizes=sizes)
 
 
 @pytest.mark.parametrize("name", CASES)
