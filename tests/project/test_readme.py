@@ -26,7 +26,11 @@ def examples(page: Path) -> str:
 
 
 # Their snippets are about files of the reader.
-PAGES_WITH_FILES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+PAGES_WITH_FILES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *(ROOT / "docs" / "fields").glob("*.md"),
+)
 
 
 def write_files_of_a_reader() -> None:
