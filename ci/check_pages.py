@@ -1,13 +1,18 @@
-"""Check that the built pages list all options of the command, and that tutorials show values."""
+"""Check the built pages: options of the command, values in tutorials, and words of the search."""
 
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from sphinx.search.en import SearchEnglish
+
 from xr_tensorfmt.cli import main as command
 
 COMMAND_PAGE = "reference/command.html"
+
+# What users type into the search field, often in the words of other libraries.
+SEARCHED_WORDS = ("MP2", "quantize", "fp8", "neighbors", "scipy", "GPU", "bfloat16", "SLURM", "S3")
 
 
 def find_missing_options(page: str) -> Iterator[str]:
@@ -29,17 +34,28 @@ def find_lazy_values(page: str) -> Iterator[str]:
             yield f"an output is a lazy array, expected its value: {text[:60]}"
 
 
+def find_missing_words(index: str) -> Iterator[str]:
+    """Yield the words that the index of the search, the text of ``searchindex.js``, lacks."""
+    terms = index.partition('"terms":{')[2].partition("}")[0]
+    language = SearchEnglish({})
+    for word in SEARCHED_WORDS:
+        if f'"{language.stem(word.lower())}":' not in terms:
+            yield f"{word}: the search finds no page"
+
+
 def main(root: Path) -> int:
     """Print the faults of all pages and return their number."""
     faults = [
         f"{COMMAND_PAGE}: {fault}"
         for fault in find_missing_options((root / COMMAND_PAGE).read_text(encoding="utf-8"))
     ]
+    index = (root / "searchindex.js").read_text(encoding="utf-8")
+    faults += [f"searchindex.js: {fault}" for fault in find_missing_words(index)]
     for path in sorted(root.rglob("*.html")):
         faults += [
             f"{path}: {fault}" for fault in find_lazy_values(path.read_text(encoding="utf-8"))
         ]
-    print("\n".join([*faults, f"{len(faults)} faults of options and outputs"]))
+    print("\n".join([*faults, f"{len(faults)} faults of options, outputs and words"]))
     return len(faults)
 
 

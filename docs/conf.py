@@ -62,7 +62,7 @@ def local_inventory(project: str) -> str:
 # Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
-# The directive of the diagrams is ci/flowchart.py.
+# Extensions of this site: ci/flowchart.py and ci/notebooks.py.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci"))
 
 project = "xr_tensorfmt"
@@ -73,6 +73,7 @@ version = release = xr_tensorfmt.__version__
 extensions = [
     "flowchart",
     "myst_nb",
+    "notebooks",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -91,6 +92,7 @@ nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
 myst_substitutions = {"install": install_box()}
+notebooks_repository = repository()
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
@@ -135,15 +137,22 @@ html_theme_options = {
         "image_dark": "_static/icon.svg",
     },
     "navbar_center": [],
-    "navbar_end": ["theme-switcher"],
-    "secondary_sidebar_items": ["page-toc"],
+    "navbar_end": ["version-switcher", "theme-switcher"],
+    # Add each released version to _extra/switcher.json.
+    "switcher": {
+        "json_url": "https://xr-tensorfmt.readthedocs.io/en/latest/switcher.json",
+        "version_match": os.environ.get("READTHEDOCS_VERSION", "latest"),
+    },
+    "check_switcher": False,  # the site is built without a network
+    "article_header_end": ["notebook-links"],
+    "secondary_sidebar_items": ["page-toc", "sourcelink"],
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-light",
     "pygments_dark_style": "a11y-dark",
 }
-html_show_sourcelink = False
+html_show_sourcelink = True
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from check_pages import find_lazy_values, find_missing_options
+from check_pages import find_lazy_values, find_missing_options, find_missing_words
 from flowchart import draw_flowchart
+from notebooks import build_binder_url
 
 from tests.paths import ROOT
 
@@ -98,3 +99,27 @@ def test_a_flowchart_omits_arrows_that_a_longer_path_implies() -> None:
     assert drawing.count("<line ") == 2
     assert "The &lt;b&gt;" in drawing
     assert 'aria-label="three boxes"' in drawing
+
+
+def test_words_that_the_search_does_not_find_are_named() -> None:
+    index = 'Search.setIndex({"terms":{"neighbor":[3],"gpu":[1,2],"scipi":5},"titles":["MP2"]})'
+    missing = list(find_missing_words(index))
+    assert "fp8: the search finds no page" in missing
+    assert not any(fault.startswith(("neighbors", "GPU", "scipy")) for fault in missing)
+
+
+@pytest.mark.parametrize(
+    ("repository", "url"),
+    [
+        (None, ""),
+        ("https://github.com/OWNER/xr-tensorfmt", ""),
+        (
+            "https://github.com/someone/xr-tensorfmt.git",
+            "https://mybinder.org/v2/gh/someone/xr-tensorfmt/HEAD?urlpath=lab/tree/docs/tutorials/cc4s.ipynb",
+        ),
+    ],
+)
+def test_a_tutorial_runs_on_binder_if_the_repository_has_an_address(
+    repository: str | None, url: str
+) -> None:
+    assert build_binder_url(repository, "tutorials/cc4s") == url
