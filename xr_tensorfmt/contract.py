@@ -64,10 +64,10 @@ from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, strip_dtyp
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
     WHOLE,
-    ByteRead,
-    Encoded,
+    EncodedBatch,
     Layout,
     ReorderingLayout,
+    SourceExtents,
     UnrepresentableValueError,
     WritableLayout,
     raw_bytes,

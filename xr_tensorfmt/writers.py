@@ -14,7 +14,8 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.writing.checked_input import Encoding, Part, check_input
+from xr_tensorfmt.writing.checked_input import Part, check_input
+from xr_tensorfmt.writing.encoding import Encoding
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
 from xr_tensorfmt.writing.tree import flatten_tree

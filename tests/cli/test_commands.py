@@ -463,7 +463,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     result = run("convert", "a.bin", "b.tens", "--name", "gamma")
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: b.tens: the file is of version 1.0, which cc4s and")
-    assert "has no place for the name 'gamma'" in failed("convert", "b.tens", "b.bin")
+    assert "cannot store the name 'gamma'" in failed("convert", "b.tens", "b.bin")
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_numbers_are_rounded_where_that_is_wanted() -> None:
 def test_parts_to_drop_add_up() -> None:
     array = xr.DataArray(np.ones(2, "f8"), {"x": [1.5, 2.5]}, ("x",), "v")
     to_file(array, "a.tens")
-    assert "no place for the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
+    assert "cannot store the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
     drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
     done("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
     assert load_any("b.tens").tensor.dims == ("a",)
@@ -540,7 +540,7 @@ def family_file(kind: str) -> str:
 @pytest.mark.parametrize("kind", ["tens", "mag", "pycauset", "vespa"])
 def test_every_family_becomes_every_other(kind: str, to: str) -> None:
     source = family_file(kind)
-    # Vespa and TENS have no place for what PyCauset says of a matrix.
+    # Vespa and TENS cannot store what PyCauset says of a matrix.
     done("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
     ds = load_any(to)
     np.testing.assert_array_equal(ds.tensor.values, np.arange(15.0).reshape(3, 5))

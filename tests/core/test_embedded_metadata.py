@@ -1,4 +1,4 @@
-"""What a format has no place for is embedded as JSON, comes back, and is never trusted."""
+"""What a format cannot store is embedded as JSON, comes back, and is never trusted."""
 
 from __future__ import annotations
 
@@ -540,7 +540,7 @@ def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
 
 def test_large_coordinates_are_not_embedded(tmp_path) -> None:
     large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
-    with pytest.raises(ValueError, match=r"no place for the coordinate 'y' of 2097153 labels"):
+    with pytest.raises(ValueError, match=r"cannot store the coordinate 'y' of 2097153 labels"):
         written(large, tmp_path)
     to_mag(large, tmp_path / "a.mag", drop=["coords"])
     assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords

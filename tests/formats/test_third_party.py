@@ -33,10 +33,10 @@ ds.chunk(y=700).tensorfmt.to_file("a.grid")
 to_file(ds, "b.bytes", "grid")
 assert open("a.grid", "rb").read() == open("b.bytes", "rb").read()
 for changed, lost in (
-    (ds.assign_attrs(unit="m"), "no place for the attribute 'unit'"),
-    (ds.assign_coords(x=np.arange(1000)), "no place for the coordinate 'x'"),
-    (ds.rename(x="z"), "no place for the dims"),
-    (ds.rename(tensor="t"), "no place for the name 't'"),
+    (ds.assign_attrs(unit="m"), "cannot store the attribute 'unit'"),
+    (ds.assign_coords(x=np.arange(1000)), "cannot store the coordinate 'x'"),
+    (ds.rename(x="z"), "cannot store the dims"),
+    (ds.rename(tensor="t"), "cannot store the name 't'"),
     (ds.isel(x=0), "must have 2 dimensions, not 1"),
 ):
     with pytest.raises(ValueError, match=lost):

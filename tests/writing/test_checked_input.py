@@ -241,11 +241,11 @@ def test_only_one_variable_goes_into_a_file_of_one() -> None:
         ValueError,
         match=r"holds one variable, the Dataset has 2 \('a', 'b'\); .*, or choose a format with",
     ):
-        two.only  # noqa: B018  # a property that raises
+        two.single_variable  # noqa: B018  # a property that raises
     none = check_input(xr.Dataset(), "f", "TENS", None, ())
     with pytest.raises(ValueError, match=r"the Dataset has 0 \(none\); pass one of them"):
-        none.only  # noqa: B018
-    assert check_input(xr.Dataset({"a": 1}), "f", "TENS", None, ()).only[0] == "a"
+        none.single_variable  # noqa: B018
+    assert check_input(xr.Dataset({"a": 1}), "f", "TENS", None, ()).single_variable[0] == "a"
 
 
 class Reluctant(Duck):

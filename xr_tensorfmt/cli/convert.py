@@ -49,7 +49,8 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
-from xr_tensorfmt.writing.checked_input import Part, resolve_encoding
+from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.writing.encoding import resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM

@@ -15,8 +15,8 @@ from xr_tensorfmt.core.elements import Array, Element, ElementError
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
-    ByteRead,
-    Encoded,
+    EncodedBatch,
+    SourceExtents,
     WritableLayout,
     raw_bytes,
     relative_slices,
@@ -81,7 +81,7 @@ class Dense(WritableLayout):
         """Return one range per run of consecutive elements."""
         return self._extents(selection.runs())
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
+    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
         """Return one range per distinct element."""
         unique = np.unique(np.ravel_multi_index(points, self.shape))
         return [(source, self._extents(Runs(unique, 1)))]
@@ -164,7 +164,7 @@ class Dense(WritableLayout):
                 offset=int(self._offset(full_index(error.position))),
             ) from error
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield native values as they are, and convert others in batches."""
         if not selection.size:
             return

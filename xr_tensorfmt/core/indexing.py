@@ -16,7 +16,7 @@ import numpy as np
 from xr_tensorfmt.core.axis_picks import NOTHING, AxisPick, normalize_indices, pick_axis
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.layout import ByteRead, Layout, ReorderingLayout
+from xr_tensorfmt.core.layout import Layout, ReorderingLayout, SourceExtents
 from xr_tensorfmt.core.selection import Selection, apply_indexers
 from xr_tensorfmt.core.source import Source
 
@@ -61,9 +61,9 @@ class OuterPlan:
         """Selection to read."""
         return Selection(self.tensor_shape, tuple(pick.indices for pick in self.picks))
 
-    def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
+    def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
-        return layout.reads(source, self.selection)
+        return layout.source_extents(source, self.selection)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and rearrange the values."""
@@ -136,11 +136,12 @@ class PointPlan:
     result_axes: ResultAxes
     shape: tuple[int, ...]
 
-    def reads(self, layout: Layout, source: Source) -> list[ByteRead]:
+    def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         if self._reads_one_by_one(layout):
-            return [read for plan in self._plans()[0] for read in plan.reads(layout, source)]
-        return layout.point_reads(source, self._find_elements(slice(0, self._count)))
+            plans, _ = self._plans()
+            return [part for plan in plans for part in plan.source_extents(layout, source)]
+        return layout.point_extents(source, self._find_elements(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read all points at once, or one by one if they have many elements."""
@@ -177,8 +178,8 @@ class PointPlan:
         plans, inverse = self._plans()
         values = np.empty((len(plans), *self._point_shape), dtype=layout.dtype)
 
-        def read(number: int) -> None:
-            values[number] = plans[number].read(layout, source)
+        def read(index: int) -> None:
+            values[index] = plans[index].read(layout, source)
 
         source.run(read, range(len(plans)))
         is_identity = np.array_equal(inverse, np.arange(len(plans)))

@@ -13,10 +13,10 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.selection import PostIndexer, Selection
 from xr_tensorfmt.core.source import Source
 
-ByteRead = tuple[Source, Extents]
-"""A source and byte ranges that are read together."""
+SourceExtents = tuple[Source, Extents]
+"""A source, and the byte ranges to read from it."""
 
-Encoded = tuple[Extents, Bytes]
+EncodedBatch = tuple[Extents, Bytes]
 """Byte ranges of a file and their concatenated bytes."""
 
 BATCH_BYTES = 1 << 20
@@ -53,12 +53,12 @@ class Layout(ABC):
     def extents(self, selection: Selection) -> Extents:
         """Return the byte ranges of a selection that is not empty."""
 
-    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
+    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
+    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
         """Return the byte ranges that `read_points` would fetch, grouped by source."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
         cells = [tuple(range(index, index + 1) for index in point) for point in unique]
@@ -131,7 +131,7 @@ class WritableLayout(Layout):
     """A layout that can also be written, as a whole or in part."""
 
     @abstractmethod
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Convert values to bytes, batch by batch.
 
         Parameters

@@ -97,10 +97,10 @@ class Source(ABC):
         """
         return None
 
-    def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
-        """Call `read` for several numbers, concurrently if the source has a high latency."""
-        for number in numbers:
-            read(number)
+    def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
+        """Call `read` for several indices, concurrently if the source has a high latency."""
+        for index in indices:
+            read(index)
 
     def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
         """Return the fetches of `read`, in file order."""

@@ -12,7 +12,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import ByteRead, Layout, WritableLayout
+from xr_tensorfmt.core.layout import Layout, SourceExtents, WritableLayout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 
@@ -23,11 +23,11 @@ class View(Layout):
 
     inner: Layout
 
-    def _inward(self, selection: Selection) -> Selection:
+    def _inner_selection(self, selection: Selection) -> Selection:
         """Return the selection of the inner layout."""
         return selection
 
-    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         """Return the points of the inner layout."""
         return points
 
@@ -48,19 +48,19 @@ class View(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return the byte ranges of the inner selection."""
-        return self.inner.extents(self._inward(selection))
+        return self.inner.extents(self._inner_selection(selection))
 
-    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
+    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of the inner selection, grouped by source."""
-        return self.inner.reads(source, self._inward(selection))
+        return self.inner.source_extents(source, self._inner_selection(selection))
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
+    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
         """Return the byte ranges of the inner points, grouped by source."""
-        return self.inner.point_reads(source, self._points_inward(points))
+        return self.inner.point_extents(source, self._inner_points(points))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the inner points."""
-        return self.inner.read_points(source, self._points_inward(points))
+        return self.inner.read_points(source, self._inner_points(points))
 
     @property
     def prefers_points(self) -> bool:
@@ -100,15 +100,15 @@ class Transposed(View):
     def _inverse(self) -> list[int]:
         return [self.axes.index(axis) for axis in range(len(self.axes))]
 
-    def _inward(self, selection: Selection) -> Selection:
+    def _inner_selection(self, selection: Selection) -> Selection:
         return selection.permuted(self._inverse)
 
-    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return tuple(points[axis] for axis in self._inverse)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read in file order and return a transposed view."""
-        return self.inner.read(source, self._inward(selection)).transpose(self.axes)
+        return self.inner.read(source, self._inner_selection(selection)).transpose(self.axes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of the inner layout, reordered."""

@@ -193,12 +193,12 @@ def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]
 
 def _chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
     for chunk, shape, (tensor, key) in _find_tensors(variable):
-        reads = tensor.plan(key).reads(tensor.layout, tensor.source)
+        parts = tensor.plan(key).source_extents(tensor.layout, tensor.source)
         requests = [
-            (source, fetch) for source, ranges in reads for fetch in source.plan_fetches(ranges)
+            (source, fetch) for source, ranges in parts for fetch in source.plan_fetches(ranges)
         ]
         extents: dict[str, list[Extents]] = {}
-        for source, ranges in reads:
+        for source, ranges in parts:
             extents.setdefault(source.name, []).append(ranges)
         yield ChunkRead(
             str(name),

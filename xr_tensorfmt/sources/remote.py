@@ -107,10 +107,10 @@ class RemoteFile(Source):
         """The file system, and for HTTP the server."""
         return _get_store_key(self.location)
 
-    def run(self, read: Callable[[int], None], numbers: Iterable[int]) -> None:
+    def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Make up to 24 reads concurrently."""
         threads = get_threads(self.store, "read")
-        run_all(lambda number: threads.submit(read, number), numbers)
+        run_all(lambda index: threads.submit(read, index), indices)
 
     def plan_fetches(self, extents: Extents) -> list[Fetch]:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""

@@ -12,7 +12,7 @@ from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.layout import Encoded
+from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.unfinished import remove_orphaned, unfinished_path
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -86,7 +86,7 @@ def _start_flush(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
-def write_batches(path: str, batches: Iterator[Encoded]) -> None:
+def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
     """Write bytes at their offsets into an existing file."""
     with open_descriptor(path) as descriptor:
         for start, data in _split_batches(batches):
@@ -95,7 +95,7 @@ def write_batches(path: str, batches: Iterator[Encoded]) -> None:
                 _start_flush(descriptor, start, len(data))
 
 
-def _split_batches(batches: Iterator[Encoded]) -> Iterator[tuple[int, memoryview]]:
+def _split_batches(batches: Iterator[EncodedBatch]) -> Iterator[tuple[int, memoryview]]:
     """Yield contiguous bytes and their offsets."""
     for extents, data in batches:
         buffer = data.data
@@ -151,7 +151,7 @@ class AtomicFile:
             os.ftruncate(descriptor, self.size)
         return self
 
-    def write(self, batches: Iterator[Encoded]) -> None:
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets. Threads and processes may do so concurrently."""
         with self._add_hint():
             write_batches(self.path, batches)

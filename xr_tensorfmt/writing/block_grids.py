@@ -106,7 +106,7 @@ def _round_down(length: int, limit: int) -> int:
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """The blocks of a variable."""
+    """The blocks of a variable. Methods identify a block by its index in C order."""
 
     layout: WritableLayout
     conversion: Conversion
@@ -122,30 +122,28 @@ class BlockGrid:
     def _stops(self) -> list[list[int]]:
         return [list(accumulate(lengths)) for lengths in self.chunks]
 
-    def index(self, number: int) -> tuple[int, ...]:
-        """Return the index of a block from its number in C order."""
-        return tuple(map(int, np.unravel_index(number, tuple(map(len, self.chunks)))))
+    def multi_index(self, block: int) -> tuple[int, ...]:
+        """Return the index of a block along every axis."""
+        return tuple(map(int, np.unravel_index(block, tuple(map(len, self.chunks)))))
 
-    def part(self, number: int) -> tuple[slice, ...]:
+    def part(self, block: int) -> tuple[slice, ...]:
         """Return the slices of a block in the variable."""
-        return tuple(
-            slice(stops[i] - lengths[i], stops[i], 1)
-            for i, stops, lengths in zip(self.index(number), self._stops, self.chunks, strict=True)
-        )
+        axes = zip(self.multi_index(block), self._stops, self.chunks, strict=True)
+        return tuple(slice(stops[i] - lengths[i], stops[i], 1) for i, stops, lengths in axes)
 
-    def selection(self, number: int) -> Selection:
+    def selection(self, block: int) -> Selection:
         """Return the selection of a block in the layout."""
-        parts = zip(self.part(number), self.origin, strict=True)
+        parts = zip(self.part(block), self.origin, strict=True)
         indices = tuple(range(part.start + first, part.stop + first) for part, first in parts)
         return Selection(self.layout.shape, indices)
 
-    def write(self, number: int, values: Any, file: WriteTarget) -> None:
+    def write(self, block: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""
-        file.write(self.layout.encode(*self.convert(number, values)))
+        file.write(self.layout.encode(*self.convert(block, values)))
 
-    def convert(self, number: int, values: Any) -> tuple[Selection, Array]:
+    def convert(self, block: int, values: Any) -> tuple[Selection, Array]:
         """Return the selection of a block, and its values in the dtype of the file."""
-        selection = self.selection(number)
+        selection = self.selection(block)
         return selection, self.conversion.apply(self._to_numpy(values, selection.shape))
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from json import dumps
 from typing import Any, Literal, get_args
 
@@ -17,6 +16,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data, unmodified_tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
+from xr_tensorfmt.writing.encoding import Encoding, resolve_encoding
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -54,97 +54,8 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         )
 
 
-Encoding = Mapping[Any, Any]
-"""``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
-
-
-def resolve_encoding(
-    variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
-) -> dict[Any, Mapping[str, Any]]:
-    """Return the encoding of every variable that ``encoding=`` changes.
-
-    Names have priority over `fnmatch` patterns, earlier patterns over later ones, and patterns
-    over the dtype for all variables. Patterns and the dtype for all do not apply to coordinates,
-    and only to variables with the same kind of dtype, unless there is a single variable.
-    """
-    if not isinstance(encoding, Mapping):
-        raise _form_error(encoding)
-    items = list(encoding.items())
-    if not isinstance(encoding.get("dtype", {}), Mapping):
-        items.remove(("dtype", encoding["dtype"]))
-        items.append(("*", {"dtype": encoding["dtype"]}))
-    data = {name: variable for name, variable in variables.items() if name not in coordinates}
-    by_name: dict[Any, Mapping[str, Any]] = {}
-    by_pattern: dict[Any, Mapping[str, Any]] = {}
-    for name, requested in items:
-        if not isinstance(requested, Mapping):
-            raise _form_error(encoding)
-        unsupported = sorted(set(requested) - {"dtype"})
-        if unsupported:
-            raise ValueError(
-                f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}; "
-                "only 'dtype' is supported"
-            )
-        if name in variables:
-            by_name[name] = requested
-        elif isinstance(name, str) and _WILDCARDS & set(name):
-            by_pattern = (
-                dict.fromkeys(_match_pattern(name, requested, data), requested) | by_pattern
-            )
-        else:
-            raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
-                f"variables {shorten(', '.join(map(repr, variables)))}"
-            )
-    return by_pattern | by_name
-
-
-_WILDCARDS = frozenset("*?[")
-
-
-def _form_error(encoding: Any) -> TypeError:
-    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
-    return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
-
-
-def _match_pattern(
-    pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
-) -> list[Any]:
-    """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
-    named = [name for name in data if fnmatchcase(str(name), pattern)]
-    category = _dtype_category(requested.get("dtype"))
-    same_category = [
-        name for name in named if category in (None, _dtype_category(data[name].dtype))
-    ]
-    matching = same_category or (named if len(data) == 1 else [])
-    if not matching:
-        what = f"{category} variable" if named else "variable"
-        actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
-        raise ValueError(
-            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {what}; "
-            f"the variables are {shorten(actual) or 'none'}"
-        )
-    return matching
-
-
-_CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
-
-
-def _dtype_category(dtype: Any) -> str | None:
-    """Return the category of a dtype, or None if it is unknown."""
-    name = dtype_name(dtype)
-    if name.startswith(("float", "bfloat")):
-        return _CATEGORIES["f"]
-    try:
-        code = np.dtype(name).kind
-    except TypeError:
-        return None
-    return _CATEGORIES.get(code, name)
-
-
 Part = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
-
 
 FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
 """A function that returns the names of attributes set by a reader."""
@@ -200,7 +111,7 @@ class CheckedInput:
         return {name: value for name, value in variable.attrs.items() if name not in names}
 
     @property
-    def only(self) -> tuple[str, Variable]:
+    def single_variable(self) -> tuple[str, Variable]:
         """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
@@ -219,7 +130,7 @@ class CheckedInput:
                 f"files are limited to {MAX_DIMENSIONS} here; stack some of them"
             )
 
-    def only_values(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
+    def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
         """Return the variable, for a format that stores only its values.
 
         Parameters
@@ -238,7 +149,7 @@ class CheckedInput:
             The variable has another number of dimensions, or the name, dims, coordinates or
             attributes would be lost and ``drop=`` does not allow it.
         """
-        name, variable = self.only
+        name, variable = self.single_variable
         if variable.ndim != len(dims):
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
@@ -253,7 +164,7 @@ class CheckedInput:
             self.require_drop("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
-    def unmodified(self, name: str, variable: Variable) -> Tensor | None:
+    def unmodified_tensor(self, name: str, variable: Variable) -> Tensor | None:
         """Return the tensor that a variable was opened from, or None if it may be modified."""
         return None if name in self.encoding else unmodified_tensor(variable)
 
@@ -273,7 +184,7 @@ class CheckedInput:
             The attributes of the user. Attributes of the opened file are included only if the
             variable is provably unmodified.
         """
-        attrs, tensor = self.user_attrs(variable), self.unmodified(name, variable)
+        attrs, tensor = self.user_attrs(variable), self.unmodified_tensor(name, variable)
         if tensor is None:
             return attrs
         return {
@@ -301,11 +212,11 @@ class CheckedInput:
         """
         if part not in self.drop:
             raise ValueError(
-                f"{self.path}: {self.format} has no place for {what}; {hint}, "
+                f"{self.path}: {self.format} cannot store {what}; {hint}, "
                 f"or pass drop=[{part!r}] to leave it out"
             )
 
-    def conversion(
+    def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
         """Choose the dtype of a variable in the file.

@@ -89,7 +89,7 @@ def embed_one_tensor(
 
     `replaced` maps attributes of the opened file to their values in the new file, or to None.
     """
-    name, variable = checked.only
+    name, variable = checked.single_variable
     embedded = embed_variable(checked, name, variable)
     attrs, user_attrs = dict(embedded.attrs or {}), checked.user_attrs(variable)
     for key in replaced.keys() & variable.attrs.keys() - user_attrs.keys():

@@ -31,7 +31,7 @@ BlockAction = Callable[[BlockGrid, int, Any, WriteTarget], None]
 """A function that writes a block to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
-"""A part of a variable without dask chunks, the grid, and the number of the block."""
+"""A part of a variable without dask chunks, the grid, and the index of the block."""
 
 
 def compare_variables(
@@ -50,9 +50,9 @@ def compare_variables(
 
 
 def _compare_block(
-    compare: Compare, grid: BlockGrid, number: int, values: Any, file: WriteTarget
+    compare: Compare, grid: BlockGrid, block: int, values: Any, file: WriteTarget
 ) -> None:
-    compare(open_source(file.path), *grid.convert(number, values))
+    compare(open_source(file.path), *grid.convert(block, values))
 
 
 def plan_tasks(
@@ -69,7 +69,7 @@ def plan_tasks(
     graph: dict[Any, Any] = {}
     chunked: list[Any] = []
     writes: list[Any] = []
-    begun = [f"begin-{token}-{number}" for number in range(len(files))]
+    begun = [f"begin-{token}-{index}" for index in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file
         for task in _tasks(grids, key, action, chunked, graph):
@@ -101,18 +101,18 @@ def _tasks(
             grid_key = f"blocks-{begun}-{len(chunked)}"
             graph[grid_key] = grid
             chunked.append(variable.data)
-            for number in range(grid.count):
+            for block in range(grid.count):
                 # A plain key would fail for a persisted array on a cluster: distributed removes
                 # its tasks from the graph.
-                values = TaskRef((variable.data.name, *grid.index(number)))
-                yield write_block, action, grid_key, number, values, begun
+                values = TaskRef((variable.data.name, *grid.multi_index(block)))
+                yield write_block, action, grid_key, block, values, begun
 
 
 def write_block(
-    action: BlockAction, grid: BlockGrid, number: int, values: Array, file: WriteTarget
+    action: BlockAction, grid: BlockGrid, block: int, values: Array, file: WriteTarget
 ) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
-    action(grid, number, values, file)
+    action(grid, block, values, file)
     return frozenset({file.path})
 
 
@@ -120,9 +120,9 @@ def write_in_memory(
     action: BlockAction, batch: Sequence[MemoryBlock], file: WriteTarget
 ) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
-    for part, grid, number in batch:
+    for part, grid, block in batch:
         # Index a lazy variable, because the variable itself would cache the values.
-        action(grid, number, part[...].values, file)
+        action(grid, block, part[...].values, file)
     return frozenset({file.path})
 
 
@@ -147,12 +147,12 @@ def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
-        for number in range(grid.count):
-            part = variable[grid.part(number)]
+        for block in range(grid.count):
+            part = variable[grid.part(block)]
             if batch and size + part.nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((part, grid, number))
+            batch.append((part, grid, block))
             size += part.nbytes
     if batch:
         yield batch

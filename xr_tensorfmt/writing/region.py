@@ -15,7 +15,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.container import Container, HeaderUpdate, Tensor
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, Encoded
+from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
@@ -79,7 +79,7 @@ class ExistingFile:
                     client.run(detach_file, self.path)
         return self
 
-    def write(self, batches: Iterator[Encoded]) -> None:
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
         if _identity(self.path) != self.identity:
             raise SourceChangedError(
@@ -269,7 +269,7 @@ def _part(
         )
     # Use the dtype of the file. Round values only if encoding= names this dtype.
     stored = {name: {"dtype": element.name}}
-    conversion = replace(checked, encoding=stored).conversion(
+    conversion = replace(checked, encoding=stored).choose_conversion(
         name, variable, {element.name: element}
     )
     conversion = replace(conversion, exact=name not in checked.encoding)

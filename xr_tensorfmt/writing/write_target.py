@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from xr_tensorfmt.core.layout import Encoded
+from xr_tensorfmt.core.layout import EncodedBatch
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WriteTarget(Protocol):
     def begin(self) -> Self:
         """Create an unfinished file and return its target."""
 
-    def write(self, batches: Iterator[Encoded]) -> None:
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
 
     def complete(self, pieces: Sequence[Piece]) -> None:

@@ -66,15 +66,15 @@ def test_numpy_numbers_in_the_metadata_of_an_archive_become_those_of_python(tmp_
 REFUSED = {
     "coordinates": (
         xr.Dataset({"w": WEIGHTS}, coords={"step": 7}),
-        r"a MAG archive of version 1 has no place for the coordinate 'step'; .* drop=\['coords'\]",
+        r"a MAG archive of version 1 cannot store the coordinate 'step'; .* drop=\['coords'\]",
     ),
     "dims": (
         xr.Dataset({"w": (("a", "b"), WEIGHTS.data)}),
-        r"no place for the names \('a', 'b'\) of the dimensions of 'w'; write version=300",
+        r"cannot store the names \('a', 'b'\) of the dimensions of 'w'; write version=300",
     ),
     "attributes of a variable": (
         xr.Dataset({"w": (WEIGHTS.dims, WEIGHTS.data, {"unit": "m"})}),
-        "no place for attributes of variables such as those of 'w'; write version=300",
+        "cannot store attributes of variables such as those of 'w'; write version=300",
     ),
     "a string in the metadata": (
         xr.Dataset({"w": WEIGHTS}, attrs={"title": "net"}),

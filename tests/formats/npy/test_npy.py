@@ -315,10 +315,10 @@ LABELLED = xr.DataArray(
     np.eye(2), dims=("x", "y"), coords={"x": ["a", "b"]}, name="w", attrs={"unit": "m"}
 )
 LOST = {
-    "name": "no place for the name 'w'",
-    "dims": r"no place for the dims \('x', 'y'\)",
-    "coords": "no place for the coordinate 'x'",
-    "attrs": "no place for the attribute 'unit'",
+    "name": "cannot store the name 'w'",
+    "dims": r"cannot store the dims \('x', 'y'\)",
+    "coords": "cannot store the coordinate 'x'",
+    "attrs": "cannot store the attribute 'unit'",
 }
 
 

@@ -309,5 +309,5 @@ def test_a_scaled_block_matrix_reads_what_its_blocks_read() -> None:
     _, layout, _ = blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
     points = (np.array([0, 4]), np.array([1, 6]))
-    assert len(view.reads(source, Selection.everything(layout.shape))) == 4
-    assert len(view.point_reads(source, points)) == 2
+    assert len(view.source_extents(source, Selection.everything(layout.shape))) == 4
+    assert len(view.point_extents(source, points)) == 2

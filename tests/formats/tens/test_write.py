@@ -230,12 +230,12 @@ def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> 
         (
             lambda ds: ds.rename(tensor="T"),
             "name",
-            r"TENS 0.9 \(unlike version='1.0'\) has no place for the name 'T'; rename it to",
+            r"TENS 0.9 \(unlike version='1.0'\) cannot store the name 'T'; rename it to",
         ),
         (
             lambda ds: ds.rename(a="left"),
             "dims",
-            r"no place for the dims \('left', 'b'\); rename them to \('a', 'b'\), or pas",
+            r"cannot store the dims \('left', 'b'\); rename them to \('a', 'b'\), or pas",
         ),
         (
             lambda ds: ds.assign_attrs(x=1, y=2),
@@ -303,10 +303,10 @@ def test_what_was_of_version_0_9_is_written_so_again(change, name, tmp_path) -> 
 @pytest.mark.parametrize(
     ("change", "options", "reason"),
     [
-        (lambda ds: ds.rename(tensor="T"), {}, f"{OLDER} has no place for the name 'T'; rename"),
-        (lambda ds: ds.rename(a="FF"), {}, rf"{OLDER} has no place for the dims \('FF', 'b'\); re"),
-        (lambda ds: ds.assign_attrs(x=1), {}, f"{OLDER} has no place for the attribute 'x'; cal"),
-        (lambda ds: ds.assign_coords(b=[1, 2, 3]), {}, f"{OLDER} has no place for the coordinate"),
+        (lambda ds: ds.rename(tensor="T"), {}, f"{OLDER} cannot store the name 'T'; rename"),
+        (lambda ds: ds.rename(a="FF"), {}, rf"{OLDER} cannot store the dims \('FF', 'b'\); re"),
+        (lambda ds: ds.assign_attrs(x=1), {}, f"{OLDER} cannot store the attribute 'x'; cal"),
+        (lambda ds: ds.assign_coords(b=[1, 2, 3]), {}, f"{OLDER} cannot store the coordinate"),
         (lambda ds: ds, {"sparse": True}, f"{OLDER} has neither pairs of index and value nor"),
         (
             lambda ds: ds,
@@ -346,8 +346,8 @@ def test_a_suffix_bin_means_version_0_9(tmp_path) -> None:
         write(ds, tmp_path / name)
         assert (tmp_path / name).read_bytes() == tf.version_0_9(np.eye(3))
     message = (
-        r"x\.bin: TENS 0\.9 \(as of \.bin files, unless version='1\.0' is asked for\) has no "
-        r"place for the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave it"
+        r"x\.bin: TENS 0\.9 \(the default for \.bin files, unlike version='1\.0'\) "
+        r"cannot store the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave"
     )
     with pytest.raises(ValueError, match=message):
         to_file(ds.assign_coords(c=5), tmp_path / "x.bin")

@@ -298,11 +298,11 @@ def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
         (lambda ds: ds.drop_vars("q"), r"lost the coordinates .*\(for dimension 1 of 3\); keep"),
         (
             lambda ds: ds.assign_coords(extra=("entry", np.zeros(ds.sizes["entry"]))),
-            r"no place for the coordinate 'extra' of pairs; call drop_vars\('extra'\), or pass d",
+            r"cannot store the coordinate 'extra' of pairs; call drop_vars\('extra'\), or pass d",
         ),
         (
             lambda ds: ds.assign_coords(q=ds.q.assign_attrs(units="m")),
-            "no place for the attributes 'units' of the index 'q'; move them to the variable, or",
+            "cannot store the attributes 'units' of the index 'q'; move them to the variable, or",
         ),
     ],
 )

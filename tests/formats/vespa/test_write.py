@@ -565,7 +565,7 @@ def test_a_type_that_was_right_before_is_that_of_what_is_written(directory, type
 
 def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
     named = users().rename(tensor="embedding")
-    refused(named, directory, "Vespa has no place for the name 'embedding'; rename it to 'tensor'")
+    refused(named, directory, "Vespa cannot store the name 'embedding'; rename it to 'tensor'")
     assert written(named, directory, drop=["name"]) == written(users(), directory)
     asked = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
     assert written(users().tensor.rename("embedding"), directory, **asked)[:2] == b"\7\2"
@@ -573,7 +573,7 @@ def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
 
 def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -> None:
     named = users().rename(tensor="embedding")
-    with pytest.raises(ValueError, match="no place for the name 'embedding'"):
+    with pytest.raises(ValueError, match="cannot store the name 'embedding'"):
         to_file(named, tmp_path / "users.json")
     to_file(named, tmp_path / "users.json", drop=["name"])
     assert list(xr.open_dataset(tmp_path / "users.json", engine="tensorfmt")) == ["tensor"]

@@ -24,47 +24,48 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class KeyedVariable:
     """A variable to write under a key."""
 
     key: str
     variable: Variable
     conversion: Conversion
 
-    def place(self, offset: int) -> StoredTensor:
-        """Return the tensor at an offset."""
+    def to_stored(self, offset: int) -> StoredTensor:
+        """Return the tensor in the file."""
         shape, element = self.variable.shape, self.conversion.element
         nbytes = prod(shape) * element.stored.itemsize
         return StoredTensor(self.key, shape, element, offset, nbytes)
 
 
-def place_tensors(entries: Iterable[Entry], alignment: int = 1) -> list[StoredTensor]:
-    """Place tensors one after the other. Offsets are relative to the first tensor."""
+def assign_offsets(variables: Iterable[KeyedVariable], alignment: int = 1) -> list[StoredTensor]:
+    """Store tensors one after the other. Offsets are relative to the first tensor."""
     tensors, stop = [], 0
-    for entry in entries:
-        start = stop + -stop % alignment if entry.variable.size else stop
-        tensors.append(entry.place(start))
+    for keyed in variables:
+        start = stop + -stop % alignment if keyed.variable.size else stop
+        tensors.append(keyed.to_stored(start))
         stop = tensors[-1].stop
     return tensors
 
 
 def plan_variables(
-    entries: Iterable[Entry], tensors: Iterable[StoredTensor], start: int
+    variables: Iterable[KeyedVariable], tensors: Iterable[StoredTensor], start: int
 ) -> tuple[PlannedVariable, ...]:
-    """Plan the values of placed tensors whose offsets are relative to `start`."""
-    return tuple(
-        PlannedVariable(entry.variable, entry.place(start + tensor.offset).layout, entry.conversion)
-        for entry, tensor in zip(entries, tensors, strict=True)
-    )
+    """Plan the values of tensors whose offsets are relative to `start`."""
+    planned = []
+    for keyed, tensor in zip(variables, tensors, strict=True):
+        layout = keyed.to_stored(start + tensor.offset).layout
+        planned.append(PlannedVariable(keyed.variable, layout, keyed.conversion))
+    return tuple(planned)
 
 
 Coordinates = dict[str, Variable]
 
 
-def collect_entries(
+def select_stored(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
-) -> tuple[list[Entry], Coordinates]:
-    """Return the variables and coordinates to store as tensors, and the coordinates to embed.
+) -> tuple[list[KeyedVariable], Coordinates]:
+    """Return the variables to store as tensors, and the coordinates to embed.
 
     A coordinate is embedded if the format does not support its dtype, or if it has no elements and
     `empty` is False.
@@ -75,25 +76,24 @@ def collect_entries(
         has_dtype = coordinate.dtype.name in elements or name in checked.encoding
         is_stored = has_dtype and (coordinate.size or empty)
         (stored if is_stored else embedded)[name] = coordinate
-    entries = [
-        Entry(key, variable, checked.conversion(key, variable, elements))
+    variables = [
+        KeyedVariable(key, variable, checked.choose_conversion(key, variable, elements))
         for key, variable in stored.items()
     ]
-    return entries, embedded
+    return variables, embedded
 
 
 def embed_variables(
-    checked: CheckedInput, entries: Sequence[Entry], coordinates: Coordinates
+    checked: CheckedInput, variables: Sequence[KeyedVariable], coordinates: Coordinates
 ) -> EmbeddedMetadata:
     """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
-    keys = {entry.key for entry in entries}
+    keys = {keyed.key for keyed in variables}
     tensors = {}
-    for entry in entries:
-        variable = embed_variable(checked, entry.key, entry.variable)
-        if variable.attrs or variable.dims != get_default_dims(
-            entry.key, entry.variable.ndim, keys
-        ):
-            tensors[entry.key] = variable
+    for keyed in variables:
+        embedded = embed_variable(checked, keyed.key, keyed.variable)
+        default_dims = get_default_dims(keyed.key, keyed.variable.ndim, keys)
+        if embedded.attrs or embedded.dims != default_dims:
+            tensors[keyed.key] = embedded
     return EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),

@@ -121,6 +121,14 @@ def _read(
     if not yaml.source.high_latency:
         # Writers replace the elements before the YAML. Raise an error if it has been replaced.
         yaml.source.read_bytes(0, 1)
+    container = _build_container(fields, parts, opened, options)
+    return replace(container, findings=(*mismatches, *container.findings), updates=updates)
+
+
+def _build_container(
+    fields: Fields, parts: Sequence[Part], opened: Opened, options: OpenOptions
+) -> Container:
+    """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
     embedded, names = _embedded_dims(fields, parts)
     defaults = unique_dims([part.header.dimensions for part in parts])
@@ -136,14 +144,12 @@ def _read(
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
         siblings=tuple(source for source, _ in opened.values()),
         findings=(
-            *mismatches,
             *findings,
             *chain.from_iterable(variable.findings for variable in variables),
             *unfitting,
         ),
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
-        updates=updates,
         parsed=parts,
     )
 
@@ -219,14 +225,14 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
     files = [*(part.elements for part in parts), *property_files]
     opened: dict[str, tuple[Source, bytes]] = {}
 
-    def open_one(number: int) -> None:
-        file = files[number]
+    def open_one(index: int) -> None:
+        file = files[index]
         try:
             opened[file] = open_sibling(source, file, f"it has the elements of {path}")
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency
-            if number < len(parts) or not is_missing:
+            if index < len(parts) or not is_missing:
                 raise
 
     source.run(open_one, range(len(files)))

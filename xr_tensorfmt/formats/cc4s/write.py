@@ -173,7 +173,7 @@ def _tensor(
             "with sparse='dense' to write all of it"
         )
     checked.check_rank(name, variable)
-    conversion = checked.conversion(name, variable, _ELEMENTS)
+    conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
     current = _with_current_energies(checked, name, variable)
     attrs = encode_attrs(checked, current, repr(name))
@@ -210,7 +210,7 @@ def _with_current_energies(checked: CheckedInput, name: str, variable: Variable)
         return attrs
     if len(energies) == variable.size:
         with suppress(TypeError, ValueError):  # not numbers
-            if checked.unmodified(name, variable) is not None:
+            if checked.unmodified_tensor(name, variable) is not None:
                 return attrs
             if not find_wrong_energies(energies, variable.values).size:
                 return attrs

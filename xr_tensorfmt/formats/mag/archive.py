@@ -91,8 +91,8 @@ _VALUES = {_INT64: Struct("<q"), _FLOAT64: Struct("<d")}
 def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     """Read the metadata records."""
     metadata: dict[str, int | float] = {}
-    for number in range(count):
-        what = f"metadata record {number}"
+    for index in range(count):
+        what = f"metadata record {index}"
         tag, raw = cursor.unpack(_METADATA, what)
         if tag not in _VALUES:
             field = f"the type tag of {what}"
@@ -116,9 +116,9 @@ _RECORD = Struct("<IQQ")
 """Rank and dtype in one number, length and offset. The shape and the key follow."""
 
 
-def read_record(cursor: Cursor, number: int) -> TensorRecord:
+def read_record(cursor: Cursor, index: int) -> TensorRecord:
     """Read a tensor record."""
-    position, what = cursor.offset, f"tensor record {number}"
+    position, what = cursor.offset, f"tensor record {index}"
     aux, length, offset = cursor.unpack(_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
@@ -156,13 +156,13 @@ _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
 """The record of the specification after the key: shape, dtype, length and offset of data, aux."""
 
 
-def _read_published_record(cursor: Cursor, number: int) -> TensorRecord:
+def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     """Read a tensor record of the specification, which does not define the rank.
 
     Take the rank from aux, as in streams. If aux has none, the shape ends before the first length
     of zero, or before trailing ones if there is no zero.
     """
-    position, what = cursor.offset, f"tensor record {number}"
+    position, what = cursor.offset, f"tensor record {index}"
     key = _read_key(cursor, what)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
     positive = list(takewhile(lambda length: length > 0, lengths))
@@ -193,7 +193,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
-    tensors = tuple(record.stored(reader, numbering, base) for record in records)
+    tensors = tuple(record.to_stored(reader, numbering, base) for record in records)
     # magnetron reserves up to this size.
     reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
     reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
@@ -214,11 +214,11 @@ def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
     """Read the tensor records of magnetron, otherwise those of the specification."""
     start = cursor.offset
     try:
-        return [read_record(cursor, number) for number in range(count)]
+        return [read_record(cursor, index) for index in range(count)]
     except TensorFormatError as error:
         cursor.offset = start
         try:
-            return [_read_published_record(cursor, number) for number in range(count)]
+            return [_read_published_record(cursor, index) for index in range(count)]
         except TensorFormatError:
             raise error from None
 

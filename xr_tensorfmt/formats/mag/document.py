@@ -128,11 +128,11 @@ def pack_document(
 
 
 def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
-    number = DTYPES.index(tensor.element.name)
+    dtype_id = DTYPES.index(tensor.element.name)
     return {
         "shape": tensor.shape,
-        "dtype": _get_dtype_name(number),
-        "dtype_id": number,
+        "dtype": _get_dtype_name(dtype_id),
+        "dtype_id": dtype_id,
         "offset": tensor.offset,
         "nbytes": tensor.nbytes,
     }
@@ -143,34 +143,34 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHead
         return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
     try:
-        shape, number, offset, nbytes = _entry_fields(entry)
+        shape, dtype_id, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
         raise error("the entry", "an object with shape, dtype_id, offset and nbytes") from None
-    if not is_count(number) or number >= len(DTYPES):
-        raise error("the dtype_id", f"a number below {len(DTYPES)}", number)
+    if not is_count(dtype_id) or dtype_id >= len(DTYPES):
+        raise error("the dtype_id", f"a number below {len(DTYPES)}", dtype_id)
     if not is_count(offset):
         raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
-    element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[number]]
+    element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[dtype_id]]
     tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
     if nbytes != tensor.nbytes or not is_count(nbytes):
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
     return tensor
 
 
-def _get_dtype_name(number: int) -> str:
+def _get_dtype_name(dtype_id: int) -> str:
     """Return the name of a dtype in a document."""
-    name = DTYPES[number]
+    name = DTYPES[dtype_id]
     return "boolean" if name == "bool" else name
 
 
 def _check_dtype_names(document: Document, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Compare names and numbers of dtypes. magnetron uses the number."""
     for key, entry in entries.items():
-        number, name = entry["dtype_id"], entry.get("dtype")
-        if name != _get_dtype_name(number):
+        dtype_id, name = entry["dtype_id"], entry.get("dtype")
+        if name != _get_dtype_name(dtype_id):
             message = (
-                f"it is {shorten(repr(name))} by name, but {DTYPES[number]} by its number "
-                f"{number}; magnetron and this package use the number"
+                f"it is {shorten(repr(name))} by name, but {DTYPES[dtype_id]} by its number "
+                f"{dtype_id}; magnetron and this package use the number"
             )
             field = f"the dtype of {shorten(repr(key))}"
             return (Finding(document.path, document.offset, field, message, "warning"),)

@@ -43,9 +43,9 @@ _DESCRIPTOR = Struct("<BBHIQQ")
 """Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows."""
 
 
-def _read_descriptor(cursor: Cursor, keys: list[str], number: int) -> tuple[int, TensorRecord]:
+def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, TensorRecord]:
     """Read a tensor descriptor. Return the index of the key in the pool, and the record."""
-    start, what = cursor.offset, f"tensor descriptor {number}"
+    start, what = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
     check_rank(cursor.reader.source.name, what, rank, start)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
@@ -70,14 +70,14 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
         raise cursor.error("the count of tensors", tensor_count, expected, CORRUPT)
     cursor.expect(b"MDT!")
     cursor.expect(b"DSC!")
-    numbered = [_read_descriptor(cursor, keys, number) for number in range(tensor_count)]
+    numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
     findings = check_checksum(cursor, options, checksum, _CHECKSUM_OFFSET)
     cursor.expect(b"BUF!")
     numbering, alignment = VERSIONS[version]
     stop, size = cursor.offset, reader.source.size
     start = round_up(stop, alignment)
     records = [record for _, record in sorted(numbered, key=itemgetter(0))]
-    tensors = tuple(record.stored(reader, numbering, start) for record in records)
+    tensors = tuple(record.to_stored(reader, numbering, start) for record in records)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
     contents = Contents("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)

@@ -69,7 +69,7 @@ class TensorRecord:
     length: int | None = None
     position: int = 0
 
-    def stored(self, reader: HeaderReader, numbering: Numbering, base: int) -> StoredTensor:
+    def to_stored(self, reader: HeaderReader, numbering: Numbering, base: int) -> StoredTensor:
         """Return the tensor, given the numbering of dtypes and the origin of offsets."""
         if self.dtype >= len(numbering):
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"

@@ -41,7 +41,7 @@ def read_stream(reader: HeaderReader) -> Contents:
         raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=ArchiveHeader.struct.size - 4)
     cursor.expect(b"KVDT")
     cursor.expect(b"THDR")
-    records = [_read_stream_record(cursor, number) for number in range(header.tensor_count)]
+    records = [_read_stream_record(cursor, index) for index in range(header.tensor_count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
     stops = list(accumulate((tensor.nbytes for tensor in records), initial=start))
@@ -53,9 +53,9 @@ def read_stream(reader: HeaderReader) -> Contents:
     return Contents("stream", header.version, tensors, start, size)
 
 
-def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
+def _read_stream_record(cursor: Cursor, index: int) -> StoredTensor:
     """Read a record. It has no offset, because data are consecutive."""
-    position, what = cursor.offset, f"tensor record {number}"
+    position, what = cursor.offset, f"tensor record {index}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
     dtype, rank = aux & 0xFF, aux >> 8
     limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(EARLY_ARCHIVE_DTYPES)
@@ -68,4 +68,4 @@ def _read_stream_record(cursor: Cursor, number: int) -> StoredTensor:
         raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
     key, shape = take_key(cursor, length, what), tuple(lengths[:rank])
     record = TensorRecord(key, shape, dtype, 0, position=position)
-    return record.stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)
+    return record.to_stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)

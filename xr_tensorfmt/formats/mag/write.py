@@ -42,12 +42,12 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     for name in checked.coordinates:
         checked.require_drop("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
-    entries = [
-        _build_entry(checked, name, variable, keys) for name, variable in checked.variables.items()
+    variables = [
+        _build_variable(checked, key, variable, keys) for key, variable in checked.variables.items()
     ]
     metadata = _pack_metadata(checked)
-    header = archive.ArchiveHeader(MAGIC, 1, 0, len(entries), len(metadata))
-    tensors = keyed.place_tensors(entries, ARCHIVE_ALIGNMENT)
+    header = archive.ArchiveHeader(MAGIC, 1, 0, len(variables), len(metadata))
+    tensors = keyed.assign_offsets(variables, ARCHIVE_ALIGNMENT)
     records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
     records, gaps = [_pack_record(tensor, start) for tensor in tensors], []
@@ -60,9 +60,9 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
         padding = archive.FILLER * (-tensor.stop % ARCHIVE_ALIGNMENT)
         gaps.append(Piece(start + tensor.stop, padding))
     head = header.pack(b"".join(metadata + records))
-    if entries:
+    if variables:
         head = head.ljust(start, archive.FILLER)
-    return FilePlan(size, (Piece(0, head), *gaps), keyed.plan_variables(entries, tensors, start))
+    return FilePlan(size, (Piece(0, head), *gaps), keyed.plan_variables(variables, tensors, start))
 
 
 def _pack_record(tensor: StoredTensor, start: int) -> bytes:
@@ -84,9 +84,9 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
     return records
 
 
-def _build_entry(
+def _build_variable(
     checked: CheckedInput, key: str, variable: Variable, keys: set[str]
-) -> keyed.Entry:
+) -> keyed.KeyedVariable:
     _check_key(checked, key)
     if not 1 <= variable.ndim <= archive.MAX_RANK_OF_VERSION_1 or not variable.size:
         raise ValueError(
@@ -100,8 +100,8 @@ def _build_entry(
     if checked.user_attrs(variable):
         attrs = f"attributes of variables such as those of {key!r}"
         checked.require_drop("attrs", attrs, "write version=300")
-    conversion = checked.conversion(key, variable, _ARCHIVE_ELEMENTS)
-    return keyed.Entry(key, variable, conversion)
+    conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)
+    return keyed.KeyedVariable(key, variable, conversion)
 
 
 def _check_key(checked: CheckedInput, key: Any) -> None:
@@ -119,38 +119,38 @@ MAX_SNAPSHOT_DIMENSIONS = 16
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
-    entries, embedded = keyed.collect_entries(checked, LITTLE_ENDIAN, empty=False)
-    for entry in entries:
-        if entry.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
+    variables, embedded = keyed.select_stored(checked, LITTLE_ENDIAN, empty=False)
+    for named in variables:
+        if named.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
             raise ValueError(
-                f"{checked.path}: {entry.key!r} has {entry.variable.ndim} dimensions, and "
+                f"{checked.path}: {named.key!r} has {named.variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    tensors = keyed.place_tensors(entries, document.ALIGNMENT)
+    tensors = keyed.assign_offsets(variables, document.ALIGNMENT)
     data_bytes = max((tensor.stop for tensor in tensors), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
-    metadata = _build_metadata(checked, entries, embedded)
+    metadata = _build_metadata(checked, variables, embedded)
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
     head_bytes = document.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), document.ALIGNMENT)
     header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(entries, tensors, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, tensors, start))
 
 
 def _build_metadata(
-    checked: CheckedInput, entries: Sequence[keyed.Entry], coordinates: keyed.Coordinates
+    checked: CheckedInput, variables: Sequence[keyed.KeyedVariable], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
     """Return the attributes of the Dataset with the embedded metadata."""
     attrs = keyed.encode_dataset_attrs(checked)
     metadata: dict[str, Any] = strip_dtypes(attrs)
     embedded = replace(
-        keyed.embed_variables(checked, entries, coordinates),
+        keyed.embed_variables(checked, variables, coordinates),
         tagged_attrs=f'"{DTYPE_TAG}"' in dumps(metadata),
         # JSON stores these numbers without their dtypes.
         numpy_attrs={n: v for n, v in attrs.items() if dumps(strip_dtypes(v)) != dumps(v)},

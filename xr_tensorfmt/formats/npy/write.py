@@ -27,8 +27,8 @@ _ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)]
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
-    checked.check_rank(*checked.only)
-    name, variable = checked.only_values(default_dims(checked.only[1].ndim))
+    checked.check_rank(*checked.single_variable)
+    name, variable = checked.require_values_only(default_dims(checked.single_variable[1].ndim))
     conversion = _conversion(checked, name, variable)
     element, header = conversion.element, BytesIO()
     dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
@@ -45,4 +45,4 @@ def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Convers
     dtype = variable.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
         return Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
-    return checked.conversion(name, variable, _ELEMENTS)
+    return checked.choose_conversion(name, variable, _ELEMENTS)

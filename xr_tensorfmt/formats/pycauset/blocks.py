@@ -11,12 +11,12 @@ import numpy as np
 
 from xr_tensorfmt.contract import (
     Array,
-    ByteRead,
     Extents,
     Integers,
     Layout,
     Selection,
     Source,
+    SourceExtents,
     array_to_indices,
     contiguous_chunk,
     is_file_name,
@@ -111,7 +111,7 @@ class BlockMatrix(Layout):
 
     @property
     def rounds_integers(self) -> bool:
-        """Whether 64-bit integers become floating-point numbers because of other blocks."""
+        """Whether 64-bit integers become floating-point positions because of other blocks."""
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
 
@@ -143,26 +143,30 @@ class BlockMatrix(Layout):
     def _locate_points(
         self, points: tuple[Integers, ...]
     ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
-        """Yield the blocks with points, the numbers of these points, and their inner indices."""
+        """Yield the blocks with points, the positions of these points, and their inner indices."""
         for block in self.blocks:
             moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
             inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
-            numbers = np.flatnonzero(inside.all(axis=0))
-            if numbers.size:
-                yield block, numbers, tuple(moved[:, numbers])
+            positions = np.flatnonzero(inside.all(axis=0))
+            if positions.size:
+                yield block, positions, tuple(moved[:, positions])
 
-    def reads(self, source: Source, selection: Selection) -> list[ByteRead]:
-        """Return the reads of the selected blocks."""
+    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+        """Return the byte ranges of the selected blocks, grouped by source."""
         parts = self._select_blocks(selection)
-        return [read for block, _, part in parts for read in block.layout.reads(block.source, part)]
+        return [
+            extents
+            for block, _, part in parts
+            for extents in block.layout.source_extents(block.source, part)
+        ]
 
-    def point_reads(self, source: Source, points: tuple[Integers, ...]) -> list[ByteRead]:
-        """Return the reads of the blocks with points."""
+    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
+        """Return the byte ranges of the blocks with points, grouped by source."""
         parts = self._locate_points(points)
         return [
-            read
+            extents
             for block, _, inner in parts
-            for read in block.layout.point_reads(block.source, inner)
+            for extents in block.layout.point_extents(block.source, inner)
         ]
 
     def read(self, source: Source, selection: Selection) -> Array:
@@ -175,6 +179,6 @@ class BlockMatrix(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the points of the blocks."""
         values = np.empty(points[0].size, dtype=self.dtype)
-        for block, numbers, inner in self._locate_points(points):
-            values[numbers] = block.layout.read_points(block.source, inner)
+        for block, positions, inner in self._locate_points(points):
+            values[positions] = block.layout.read_points(block.source, inner)
         return values

@@ -13,7 +13,7 @@ from xr_tensorfmt.contract import (
     Array,
     Dense,
     Element,
-    Encoded,
+    EncodedBatch,
     Extents,
     Integers,
     Layout,
@@ -92,7 +92,7 @@ class Diagonal(PartlyStored):
         """The diagonal, if it is stored."""
         return self.values
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode the diagonal, if it is stored."""
         self.check_implied(selection, values)
         part, indices = self._select_part(selection)

@@ -16,7 +16,7 @@ from xr_tensorfmt.contract import (
     Array,
     Bytes,
     Element,
-    Encoded,
+    EncodedBatch,
     Extents,
     Integers,
     Selection,
@@ -168,7 +168,7 @@ class Packed(PartlyStored):
             values[stored] = self.pick(raw[inverse], bits & 7)
         return values
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""
         indices, columns = selection.index_arrays
         step = max(1, BATCH_BYTES // values.itemsize // max(1, columns.size))

@@ -12,7 +12,7 @@ from xr_tensorfmt.contract import (
     Array,
     Element,
     Elementwise,
-    Encoded,
+    EncodedBatch,
     Integers,
     Selection,
     Source,
@@ -72,24 +72,24 @@ class OnlyRow(View, WritableLayout):
         """The columns."""
         return self.inner.shape[1:]
 
-    def _inward(self, selection: Selection) -> Selection:
+    def _inner_selection(self, selection: Selection) -> Selection:
         return Selection(self.inner.shape, (range(1), *selection.indices))
 
-    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return np.zeros_like(points[0]), *points
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the row."""
-        row: Array = self.inner.read(source, self._inward(selection))[0]
+        row: Array = self.inner.read(source, self._inner_selection(selection))[0]
         return row
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout."""
         return self.inner.chunk_shape(target)[1:]
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode the row."""
-        return self.inner.encode(self._inward(selection), values[np.newaxis])
+        return self.inner.encode(self._inner_selection(selection), values[np.newaxis])
 
     def stored_element(self) -> Element:
         """Return the element of the matrix."""
@@ -115,15 +115,15 @@ class ComplexPlanes(View):
         """NumPy's smallest complex type."""
         return np.dtype(np.complex64)
 
-    def _inward(self, selection: Selection) -> Selection:
+    def _inner_selection(self, selection: Selection) -> Selection:
         return Selection(self.inner.shape, (range(2), *selection.indices))
 
-    def _points_inward(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return np.repeat([0, 1], points[0].size), *(np.tile(indices, 2) for indices in points)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read both parts."""
-        return _build_complex(*self.inner.read(source, self._inward(selection)))
+        return _build_complex(*self.inner.read(source, self._inner_selection(selection)))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read both parts."""

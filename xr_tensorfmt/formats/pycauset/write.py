@@ -91,7 +91,7 @@ def plan(
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    _, variable = checked.only
+    _, variable = checked.single_variable
     types, conversion = _matrix_types(checked, version, matrix_type)
     data_type = DATA_TYPES[conversion.element.name]
     if seed is not None and "UNIT_VECTOR" in types:
@@ -118,7 +118,7 @@ def plan(
 
 def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) -> FilePlan:
     """Plan the file of a matrix."""
-    _, variable = checked.only
+    _, variable = checked.single_variable
     layout, payload_bytes = build_layout(matrix, checked.path)
     if matrix.version == "v2":
         size = spec.HEADER_BYTES + max(payload_bytes, min_payload_bytes(matrix))
@@ -139,7 +139,7 @@ def _matrix_types(
     checked: CheckedInput, version: Version, requested: str | None
 ) -> tuple[tuple[str, ...], Conversion]:
     """Return the matrix types to try, in order, and the conversion to the stored dtype."""
-    name, variable = checked.only
+    name, variable = checked.single_variable
     if variable.ndim not in (1, 2):
         actual, call = "no dimension", "expand_dims('index')"
         if variable.ndim:
@@ -162,7 +162,7 @@ def _matrix_types(
     types = [requested] if requested else [t for t in written if (t in spec.VECTORS) == is_vector]
     dtypes = {dtype for matrix_type in types for dtype in written[matrix_type]}
     holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
-    conversion: Conversion = replace(checked, format=holder).conversion(
+    conversion: Conversion = replace(checked, format=holder).choose_conversion(
         name, variable, {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
     )
     if requested is not None:
@@ -233,9 +233,9 @@ def _is_seed(value: Any) -> bool:
 
 def _check_dropped(checked: CheckedInput, seed: int) -> None:
     """Raise an error if version 2 would lose names or attributes, unless `drop` allows it."""
-    name, variable = checked.only
+    name, variable = checked.single_variable
     plain = variable.copy(deep=False)
     if _is_seed(variable.attrs.get("seed")) and variable.attrs["seed"] == seed:
         del plain.attrs["seed"]
     reduced = replace(checked, format=_PROGRAMS["v2"], variables={name: plain})
-    reduced.only_values(default_dims(variable.ndim))
+    reduced.require_values_only(default_dims(variable.ndim))

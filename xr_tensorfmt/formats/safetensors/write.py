@@ -40,7 +40,7 @@ _DEFAULT_SHARD_BYTES = 5_000_000_000
 
 def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> FilePlan:
     """Plan a file, or an index and its files if the path has the suffix of an index."""
-    entries, others = keyed.collect_entries(checked, ELEMENTS, empty=True)
+    entries, others = keyed.select_stored(checked, ELEMENTS, empty=True)
     for entry in entries:
         if entry.key == METADATA:
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
@@ -58,7 +58,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
 
 
 def _build_metadata(
-    checked: CheckedInput, entries: Sequence[keyed.Entry], others: keyed.Coordinates
+    checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], others: keyed.Coordinates
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the attributes that are strings, and the embedded metadata."""
     attrs = keyed.encode_dataset_attrs(checked)
@@ -71,13 +71,13 @@ def _build_metadata(
 
 
 def _plan_file(
-    checked: CheckedInput, entries: Sequence[keyed.Entry], metadata: Mapping[str, str]
+    checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], metadata: Mapping[str, str]
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(
         entries, key=lambda entry: (-entry.conversion.element.stored.itemsize, entry.key)
     )
-    tensors = keyed.place_tensors(ordered)
+    tensors = keyed.assign_offsets(ordered)
     by_key = {tensor.key: tensor for tensor in tensors}
     header = _pack_header([by_key[entry.key] for entry in entries], metadata)
     check_header_size(checked, header, MAX_HEADER_BYTES)
@@ -115,12 +115,12 @@ def _parse_limit(max_shard_bytes: int | str | None) -> int:
     return limit
 
 
-def _split(entries: Sequence[keyed.Entry], limit: int) -> list[list[keyed.Entry]]:
+def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:
     """Distribute tensors over files in their order. A tensor is never divided."""
-    shards: list[list[keyed.Entry]] = [[]]
+    shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
     for entry in entries:
-        nbytes = entry.place(0).nbytes
+        nbytes = entry.to_stored(0).nbytes
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
@@ -131,7 +131,7 @@ def _split(entries: Sequence[keyed.Entry], limit: int) -> list[list[keyed.Entry]
 
 def _plan_index(
     checked: CheckedInput,
-    shards: Sequence[Sequence[keyed.Entry]],
+    shards: Sequence[Sequence[keyed.KeyedVariable]],
     attrs: Mapping[str, str],
     embedded: Mapping[str, str],
 ) -> FilePlan:
@@ -141,7 +141,7 @@ def _plan_index(
         f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         for number in range(1, len(shards) + 1)
     ]
-    total = sum(entry.place(0).nbytes for shard in shards for entry in shard)
+    total = sum(entry.to_stored(0).nbytes for shard in shards for entry in shard)
     content = {
         "metadata": {**attrs, **embedded, TOTAL_SIZE: total},
         WEIGHT_MAP: {

@@ -82,9 +82,9 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     is_valid = True
     for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
         wrong = is_repeated(index) | (index >= np.uint64(pairs.total))
-        for number in np.flatnonzero(wrong).tolist():
+        for position in np.flatnonzero(wrong).tolist():
             is_valid = False
-            yield finding_from_error(pairs.index_error(source, first + number))
+            yield finding_from_error(pairs.index_error(source, first + position))
     if is_valid:
         yield from _check_distant_pairs(source, pairs)
 
@@ -93,14 +93,14 @@ def _check_distant_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Find repeated indices in the whole file. A pass compares the indices of one remainder."""
     passes = -(-pairs.count // MAX_COMPARED_PAIRS)
     for remainder in range(passes):
-        indices, numbers = [], []
+        indices, positions = [], []
         for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
             compared = np.flatnonzero(index % np.uint64(passes) == remainder)
             indices.append(index[compared])
-            numbers.append(first + compared)
+            positions.append(first + compared)
         repeated = is_repeated(np.concatenate(indices))
-        for number in np.concatenate(numbers)[repeated].tolist():
-            yield finding_from_error(pairs.index_error(source, number))
+        for pair in np.concatenate(positions)[repeated].tolist():
+            yield finding_from_error(pairs.index_error(source, pair))
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
@@ -118,13 +118,13 @@ def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
     """Check reserved bits and bytes of the dimension headers. Version 0.9 leaves them undefined."""
     if header.is_before_1_0:
         return
-    for number, dimension in enumerate(header.dimensions):
+    for axis, dimension in enumerate(header.dimensions):
         if dimension.flags & ~SPARSE_FLAG or dimension.reserved:
             actual = dimension.pack()[DIMENSION_FLAGS_OFFSET:].hex(" ")
             yield Finding(
                 source.name,
-                FIXED_BYTES + DIMENSION_BYTES * number + DIMENSION_FLAGS_OFFSET,
-                f"the flags and reserved bytes of dimension {number}",
+                FIXED_BYTES + DIMENSION_BYTES * axis + DIMENSION_FLAGS_OFFSET,
+                f"the flags and reserved bytes of dimension {axis}",
                 f"{actual}, expected 00 or 01 and then zeros; the file is corrupt, or has a newer "
                 "version",
             )

@@ -188,8 +188,8 @@ class Pairs(Layout):
             edges = np.arange(0, index.size, BLOCK)
             low, high = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
             if high.max() >= self.total:
-                number = int(np.argmax(index >= np.uint64(self.total)))
-                raise self.index_error(source, first + number)
+                position = int(np.argmax(index >= np.uint64(self.total)))
+                raise self.index_error(source, first + position)
             if high.max() - low.min() < index.size - 1:  # more pairs than different indices
                 raise self.index_error(source, first + int(np.argmax(is_repeated(index))))
             lowest.append(low.astype(np.int64))
@@ -201,7 +201,7 @@ class Pairs(Layout):
     def iterate_indices(
         self, source: Source, size: int
     ) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Read the indices of `size` pairs at a time, with the number of the first pair."""
+        """Read the indices of `size` pairs at a time, with the position of the first pair."""
         for first in range(0, self.count, size):
             yield first, self.read_pairs(source, first, min(first + size, self.count))["index"]
 
@@ -211,15 +211,15 @@ class Pairs(Layout):
         filled = np.zeros((runs.size, self.components), dtype=self.dtype)
         is_checked = bool(others) or not index.ascending
         is_set = np.zeros(runs.size if is_checked else 0, dtype=bool)
-        for numbers, positions, values in self._read_images(source, index, identity, runs):
+        for selected, positions, values in self._read_images(source, index, identity, runs):
             if is_checked:
                 repeated = is_set[positions] | is_repeated(positions)
                 if repeated.any():
-                    raise self.index_error(source, int(numbers[np.argmax(repeated)]))
+                    raise self.index_error(source, int(selected[np.argmax(repeated)]))
                 is_set[positions] = True
             filled[positions] = values
         for operation in others:
-            for numbers, positions, values in self._read_images(source, index, operation, runs):
+            for selected, positions, values in self._read_images(source, index, operation, runs):
                 images = values if operation.sign > 0 else _negate(values)
                 unequal = is_set[positions] & ~_equal_rows(filled[positions], images)
                 filled[positions], is_set[positions] = images, True
@@ -228,50 +228,50 @@ class Pairs(Layout):
                 if operation.sign < 0:  # the smallest integer is its own negative
                     unequal |= ((images == values) & (values != 0)).any(axis=-1)
                 if unequal.any():
-                    raise self._conflict_error(source, int(numbers[np.argmax(unequal)]))
+                    raise self._conflict_error(source, int(selected[np.argmax(unequal)]))
         return filled
 
     def _read_images(
         self, source: Source, index: BlockIndex, operation: Operation, runs: Runs
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Yield pair numbers, positions in the runs, and values before the operation's sign."""
+        """Yield pairs, positions in the runs, and values before the operation's sign."""
         # An operation can map any stored element into the runs.
         everything = Runs(np.zeros(1, dtype=np.int64), self.total)
         candidates = runs if operation == self.group[0] else everything
         for start, stop in index.find_ranges(candidates):
             pairs = self.read_pairs(source, start, min(stop, self.count))
-            numbers = np.arange(pairs.size)
+            selected = np.arange(pairs.size)
             if index.ascending:
-                numbers = _search_runs(pairs["index"], candidates)
-            indices = pairs["index"][numbers].astype(np.int64)
+                selected = _search_runs(pairs["index"], candidates)
+            indices = pairs["index"][selected].astype(np.int64)
             positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
             inside = np.flatnonzero(positions >= 0)
-            numbers, positions = numbers[inside], positions[inside]
-            values = self.element.adopt(pairs["value"][numbers].view(self.element.stored))
-            yield start + numbers, positions, values.reshape(-1, self.components)
+            selected, positions = selected[inside], positions[inside]
+            values = self.element.adopt(pairs["value"][selected].view(self.element.stored))
+            yield start + selected, positions, values.reshape(-1, self.components)
 
-    def index_error(self, source: Source, number: int) -> TensorFormatError:
+    def index_error(self, source: Source, pair: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
-        index = int(self.read_pairs(source, number, number + 1)["index"][0])
+        index = int(self.read_pairs(source, pair, pair + 1)["index"][0])
         actual, expected = str(index), f"a global index below {self.total}"
         hint = "the file is corrupt, or its dimension headers are wrong"
         if index < self.total:
             actual, expected = f"{index}, as in another pair", "an index that occurs once"
             hint = "the value there is undefined; open with sparse='stored' to see all pairs"
-        return self._error(source, f"the index of pair {number}", number, actual, expected, hint)
+        return self._error(source, f"the index of pair {pair}", pair, actual, expected, hint)
 
-    def _conflict_error(self, source: Source, number: int) -> TensorFormatError:
+    def _conflict_error(self, source: Source, pair: int) -> TensorFormatError:
         return self._error(
             source,
-            f"pair {number}",
-            number,
+            f"pair {pair}",
+            pair,
             "another value for an element than a related pair gives, or one without a negative",
             "one value for each element under the packed symmetries",
             "the pairs contradict the symmetries; open with sparse='stored' to see them",
         )
 
     def _error(
-        self, source: Source, field: str, number: int, actual: str, expected: str, hint: str
+        self, source: Source, field: str, pair: int, actual: str, expected: str, hint: str
     ) -> TensorFormatError:
-        offset = self.offset + number * self.stride
+        offset = self.offset + pair * self.stride
         return TensorFormatError(source.name, field, actual, expected, hint, offset=offset)

@@ -67,13 +67,11 @@ def plan(
     symmetries: Symmetries | None = None,
 ) -> FilePlan | DeferredPlans:
     """Plan a TENS file."""
-    name, variable = checked.only
+    name, variable = checked.single_variable
     checked.check_rank(name, variable)
     is_bin = version is None and checked.path.casefold().endswith(".bin")
-    reason = (
-        "as of .bin files, unless version='1.0' is asked for" if is_bin else "unlike version='1.0'"
-    )
-    older = replace(checked, format=f"TENS 0.9 ({reason})")
+    default = "the default for .bin files, " if is_bin else ""
+    older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
     if is_bin or version == "0.9":
         return _plan_0_9(older, sparse, symmetries)
     if version is None and get_file_info(variable).get("version") == "0.9":
@@ -91,7 +89,7 @@ def plan(
 
 def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None) -> FilePlan:
     """Plan a file of version 0.9. Raise ValueError if the version cannot represent the input."""
-    _, variable = checked.only
+    _, variable = checked.single_variable
     if sparse or symmetries or has_stored_pairs(variable):
         raise ValueError(
             f"{checked.path}: {checked.format} has neither pairs of index and value nor "
@@ -99,7 +97,7 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
             "opened without sparse='stored'"
         )
     header, conversion = build_header(checked, spec.VERSION_0_9, variable.sizes)
-    checked.only_values(header.names)
+    checked.require_values_only(header.names)
     return plan_values(variable, conversion, header.pack(), 1)
 
 
@@ -107,7 +105,7 @@ def _plan_1_0(
     checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
 ) -> FilePlan | DeferredPlans:
     """Plan a file of version 1.0."""
-    name, variable = checked.only
+    name, variable = checked.single_variable
     if has_stored_pairs(variable):
         return plan_stored(checked, symmetries)
     flags = spec.INDEX_VALUE_FLAG if sparse else 0
@@ -115,7 +113,7 @@ def _plan_1_0(
     stated = _choose_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = b"" if sparse else chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
-    is_original = symmetries is None and checked.unmodified(name, variable) is not None
+    is_original = symmetries is None and checked.unmodified_tensor(name, variable) is not None
     replaced = {} if is_original else {"symmetries": format_symmetries(stated) or None}
     embedded = encode_metadata(
         checked, embed_one_tensor(checked, OpenOptions.name, replaced=replaced)

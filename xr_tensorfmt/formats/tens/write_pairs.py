@@ -62,31 +62,31 @@ def collect_pairs(variable: Variable, conversion: Conversion) -> Any:
     if not variable.size:
         return np.empty(0, dtype)
     variable = variable.transpose()
-    block = contiguous_chunk(variable.shape, dtype.itemsize, DEFAULT_CHUNK_BYTES)
-    lengths = variable.chunks or regular_chunks(variable.shape, block)
+    chunk = contiguous_chunk(variable.shape, dtype.itemsize, DEFAULT_CHUNK_BYTES)
+    lengths = variable.chunks or regular_chunks(variable.shape, chunk)
     layout = Dense(variable.shape, conversion.element, 0)
     grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
     if variable.chunks is None:  # dask would copy the whole array
-        blocks = [variable[grid.part(number)] for number in range(grid.count)]
+        parts = [variable[grid.part(block)] for block in range(grid.count)]
     else:
-        blocks = variable.data.to_delayed().ravel()
+        parts = variable.data.to_delayed().ravel()
     count, build = delayed(partial(_count_pairs, grid)), delayed(partial(_build_pairs, grid))
-    counts = compute(*(count(block, number) for number, block in enumerate(blocks)))  # type: ignore[no-untyped-call]
-    parts = [
-        da.from_delayed(build(blocks[number], number, counts[number]), (counts[number],), dtype)  # type: ignore[no-untyped-call]
-        for number in np.flatnonzero(counts).tolist()
+    counts = compute(*(count(part, block) for block, part in enumerate(parts)))  # type: ignore[no-untyped-call]
+    pairs = [
+        da.from_delayed(build(parts[block], block, counts[block]), (counts[block],), dtype)  # type: ignore[no-untyped-call]
+        for block in np.flatnonzero(counts).tolist()
     ]
-    return da.concatenate(parts) if parts else np.empty(0, dtype)  # type: ignore[no-untyped-call]
+    return da.concatenate(pairs) if pairs else np.empty(0, dtype)  # type: ignore[no-untyped-call]
 
 
-def _count_pairs(grid: BlockGrid, values: Any, number: int) -> int:
+def _count_pairs(grid: BlockGrid, values: Any, block: int) -> int:
     # The order of memory avoids a copy.
-    return int(np.count_nonzero(_get_bits(_encode_block(grid, values, number, "K"))))
+    return int(np.count_nonzero(_get_bits(_encode_block(grid, values, block, "K"))))
 
 
-def _build_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array:
-    """Return the pairs of a block by ascending index. Raise ValueError if their number changed."""
-    stored = _encode_block(grid, values, number, "C")
+def _build_pairs(grid: BlockGrid, values: Any, block: int, count: int) -> Array:
+    """Return the pairs of a block by ascending index. Raise ValueError if their count changed."""
+    stored = _encode_block(grid, values, block, "C")
     positions = np.flatnonzero(_get_bits(stored))
     if positions.size != count:
         raise ValueError(
@@ -94,16 +94,16 @@ def _build_pairs(grid: BlockGrid, values: Any, number: int, count: int) -> Array
             f"{positions.size} when they were written, expected the same values in each "
             "computation; call load() or persist() first"
         )
-    runs = grid.selection(number).runs()
+    runs = grid.selection(block).runs()
     run, offset = np.divmod(positions, runs.length)
     return _join_pairs(runs.starts[run] + offset, stored[positions], grid.conversion.element)
 
 
-def _encode_block(grid: BlockGrid, values: Any, number: int, order: Literal["C", "K"]) -> Array:
+def _encode_block(grid: BlockGrid, values: Any, block: int, order: Literal["C", "K"]) -> Array:
     """Encode the values of a block."""
     # A lazy variable keeps what it has read. Indexing makes a copy that is freed.
     values = values[...].values if isinstance(values, Variable) else values
-    _, converted = grid.convert(number, values)
+    _, converted = grid.convert(block, values)
     return grid.conversion.element.encode(converted.ravel(order))
 
 
@@ -122,7 +122,7 @@ def _join_pairs(index: Integers, stored: Array, element: Element) -> Array:
 
 def plan_stored(checked: CheckedInput, symmetries: object) -> DeferredPlans:
     """Plan a file of pairs that were opened as stored. They are loaded and sorted."""
-    _, variable = checked.only
+    _, variable = checked.single_variable
     file_info = get_file_info(variable)
     if related := symmetries or file_info.get("packed_symmetries"):
         raise ValueError(

@@ -36,7 +36,7 @@ def build_header(
 ) -> tuple[TensHeader, Conversion]:
     """Build the header of a file, and the conversion of its variable."""
     elements = build_elements(spec.DTYPES[version])
-    conversion = checked.conversion(*checked.only, elements)
+    conversion = checked.choose_conversion(*checked.single_variable, elements)
     fields = spec.get_number_fields(conversion.element.dtype)
     dimensions = _build_dimensions(checked.path, sizes)
     return TensHeader(version, *fields, flags, dimensions), conversion

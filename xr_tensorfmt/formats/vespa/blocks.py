@@ -12,7 +12,7 @@ from xr_tensorfmt.contract import (
     BATCH_BYTES,
     Array,
     Element,
-    Encoded,
+    EncodedBatch,
     Extents,
     Indices,
     Integers,
@@ -128,13 +128,13 @@ class Blocks(WritableLayout):
         header, stored = self.header, self.header.element.stored
         cell = np.ravel_multi_index(points[1:], header.lengths) if header.lengths else 0
         unique, inverse = np.unique(points[0] * header.cells + cell, return_inverse=True)
-        number, within = np.divmod(unique, header.cells)
-        starts = self.find_cells(number) + within * stored.itemsize
+        block, within = np.divmod(unique, header.cells)
+        starts = self.find_cells(block) + within * stored.itemsize
         raw = source.read(Extents.uniform(starts, stored.itemsize))
         picked: Array = header.element.decode(raw.view(stored))[inverse]
         return picked
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""
         if not selection.size:
             return

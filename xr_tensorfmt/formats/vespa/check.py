@@ -42,7 +42,7 @@ def _check_labels(source: Source, labels: Sequence[Labels], limit: int) -> Itera
 
 
 def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
-    """Read the labels of consecutive blocks, with the number of the first block."""
+    """Read the labels of consecutive blocks, with the index of the first block."""
     count = labels[0].shape[0]
     for first in range(0, count, BATCH_LABELS):
         blocks = range(first, min(first + BATCH_LABELS, count))
@@ -53,9 +53,9 @@ def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
     """Yield the errors of a reader that accepts only UTF-8."""
     strict = replace(labels, text_errors="strict", loaded=None)
     for first, (column,) in _read_batches(source, [labels]):
-        for number, string in enumerate(column.tolist(), first):
+        for block, string in enumerate(column.tolist(), first):
             if not string.isascii() and _ESCAPED.search(string):
                 try:
-                    strict.strings(source, np.array([number]))
+                    strict.strings(source, np.array([block]))
                 except TensorFormatError as error:
                     yield finding_from_error(error)

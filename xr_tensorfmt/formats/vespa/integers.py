@@ -45,6 +45,6 @@ def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
         return first.astype(np.int64), starts + 1
     is_long = first >= LONG_BIT
     long = (first & (LONG_BIT - 1)).astype(np.int64)
-    for number in range(1, 4):
-        long = (long << 8) | window.take(starts + number, mode="clip")
+    for byte in range(1, 4):
+        long = (long << 8) | window.take(starts + byte, mode="clip")
     return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)

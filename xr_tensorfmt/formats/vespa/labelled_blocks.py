@@ -15,7 +15,7 @@ from xr_tensorfmt.contract import (
     Array,
     Bytes,
     CheckedInput,
-    Encoded,
+    EncodedBatch,
     Extents,
     Indices,
     Integers,
@@ -56,14 +56,14 @@ class LabelledBlocks(Blocks):
         blocks = selection.indices[0]
         return Extents.single(int(self.offsets[blocks[0]]), int(self.offsets[blocks[-1] + 1]))
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[Encoded]:
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode labels and cells of consecutive whole blocks."""
         position = 0
         for blocks in split_indices(selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)):
             yield self._encode_batch(blocks, values[position : position + len(blocks)])
             position += len(blocks)
 
-    def _encode_batch(self, blocks: Indices, values: Array) -> Encoded:
+    def _encode_batch(self, blocks: Indices, values: Array) -> EncodedBatch:
         starts = take_rows(self.offsets, blocks)
         cells = self.find_cells(blocks)
         begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes

@@ -41,13 +41,15 @@ _HASH_FACTOR = 1_000_003
 _MAX_REPEATED_HASHES = 1 << 16
 
 
-def decode_labels(source: Source, window: Window, number: int, text_errors: TextErrors) -> Strings:
-    """Return the label of every block of a window for mapped dimension `number`.
+def decode_labels(
+    source: Source, window: Window, dimension: int, text_errors: TextErrors
+) -> Strings:
+    """Return the label of every block of a window for a mapped dimension.
 
     Raise TensorFormatError, with the name of the source, if a label cannot be decoded.
     """
     lengths, begins = unpack_many(window.content, window.starts)
-    for _ in range(number):
+    for _ in range(dimension):
         lengths, begins = unpack_many(window.content, begins + lengths)
     content, labels = window.content.tobytes(), list[str]()
     bounds = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
@@ -58,7 +60,7 @@ def decode_labels(source: Source, window: Window, number: int, text_errors: Text
         block = len(labels)
         raise TensorFormatError(
             source.name,
-            f"label {number} of block {window.numbers[block]}",
+            f"label {dimension} of block {window.blocks[block]}",
             repr(error.object[:40]),
             "UTF-8",
             "open with text_errors='surrogateescape' to keep such bytes",
@@ -75,8 +77,8 @@ class Labels(Layout):
     ----------
     blocks : Blocks
         The blocks of the labels.
-    number : int
-        Position of the mapped dimension among the mapped dimensions.
+    dimension : int
+        Index of the mapped dimension among the mapped dimensions.
     text_errors : {"strict", "surrogateescape"}
         How to decode labels that are not UTF-8.
     loaded : ndarray of str, optional
@@ -84,7 +86,7 @@ class Labels(Layout):
     """
 
     blocks: Blocks
-    number: int
+    dimension: int
     text_errors: TextErrors = "strict"
     loaded: Strings | None = field(default=None, compare=False, repr=False)
 
@@ -119,7 +121,7 @@ class Labels(Layout):
         return strings
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read labels by their block numbers."""
+        """Read the labels of single blocks."""
         unique, inverse = np.unique(points[0], return_inverse=True)
         picked: Array = self.strings(source, unique)[inverse]
         return picked
@@ -133,7 +135,7 @@ class Labels(Layout):
             extents = self.blocks.find_labels(part)
             starts = np.cumsum(extents.lengths) - extents.lengths
             window = Window(source.read(extents), part, extents.starts, starts)
-            decoded = decode_labels(source, window, self.number, self.text_errors)
+            decoded = decode_labels(source, window, self.dimension, self.text_errors)
             strings[first : first + decoded.size] = decoded
             first += decoded.size
         return strings
@@ -160,7 +162,7 @@ class RepeatedBlock:
 
 
 Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
-"""Yields the number of the first block, and one column of labels per mapped dimension."""
+"""Yields the index of the first block, and one column of labels per mapped dimension."""
 
 
 def find_repeated_blocks(batches: Batches) -> Iterator[RepeatedBlock]:

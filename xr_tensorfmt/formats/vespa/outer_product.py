@@ -40,8 +40,8 @@ class OuterProduct(Layout):
         Number of distinct labels of every mapped dimension.
     positions : ndarray of int64
         Row-major indices in the grid that have a block, sorted.
-    numbers : ndarray of int64
-        Numbers of these blocks.
+    block_indices : ndarray of int64
+        Indices of these blocks.
     fill_value : float
         Value of cells without a block.
     """
@@ -49,7 +49,7 @@ class OuterProduct(Layout):
     blocks: Layout
     grid: tuple[int, ...]
     positions: Integers
-    numbers: Integers
+    block_indices: Integers
     fill_value: float
 
     @property
@@ -68,18 +68,18 @@ class OuterProduct(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return the cells of the selected blocks."""
-        numbers = np.sort(self._find_blocks(selection)[0])
-        part = self._select_blocks(numbers, selection)
-        return self.blocks.extents(part) if numbers.size else Extents.none()
+        block_indices = np.sort(self._find_blocks(selection)[0])
+        part = self._select_blocks(block_indices, selection)
+        return self.blocks.extents(part) if block_indices.size else Extents.none()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Fill an array, and copy the cells of the selected blocks into it."""
         values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
         if not selection.size:
             return values
-        numbers, positions = self._find_blocks(selection)
-        order = np.argsort(numbers)
-        stored = self.blocks.read(source, self._select_blocks(numbers[order], selection))
+        block_indices, positions = self._find_blocks(selection)
+        order = np.argsort(block_indices)
+        stored = self.blocks.read(source, self._select_blocks(block_indices[order], selection))
         rank = len(self.grid)
         flat = values.reshape(prod(selection.shape[:rank]), *selection.shape[rank:])
         flat[positions[order]] = stored
@@ -96,8 +96,8 @@ class OuterProduct(Layout):
         is_stored = self.positions[nearest] == requested
         if is_stored.any():
             cells = (axis[is_stored] for axis in points[rank:])
-            number = self.numbers[nearest[is_stored]]
-            values[is_stored] = self.blocks.read_points(source, (number, *cells))
+            block_indices = self.block_indices[nearest[is_stored]]
+            values[is_stored] = self.blocks.read_points(source, (block_indices, *cells))
         return values
 
     @property
@@ -105,8 +105,8 @@ class OuterProduct(Layout):
         """True, because every read searches for its blocks."""
         return True
 
-    def _select_blocks(self, numbers: Integers, selection: Selection) -> Selection:
-        return Selection(self.blocks.shape, (numbers, *selection.indices[len(self.grid) :]))
+    def _select_blocks(self, block_indices: Integers, selection: Selection) -> Selection:
+        return Selection(self.blocks.shape, (block_indices, *selection.indices[len(self.grid) :]))
 
     def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
         """Return the selected blocks, and their indices in the selected part of the grid."""
@@ -116,15 +116,15 @@ class OuterProduct(Layout):
         row = prod(self.grid[1:])
         bounds = np.array([arrays[0][0] * row, (arrays[0][-1] + 1) * row])
         first, last = np.searchsorted(self.positions, bounds).tolist()
-        numbers = self.numbers[first:last]
+        block_indices = self.block_indices[first:last]
         indices = np.unravel_index(self.positions[first:last], self.grid)
-        position = np.zeros(numbers.shape, dtype=np.int64)
-        inside = np.ones(numbers.shape, dtype=np.bool_)
+        position = np.zeros(block_indices.shape, dtype=np.int64)
+        inside = np.ones(block_indices.shape, dtype=np.bool_)
         for selected, index in zip(arrays, indices, strict=True):
             nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
             inside &= selected[nearest] == index
             position = position * selected.size + nearest
-        return numbers[inside], position[inside]
+        return block_indices[inside], position[inside]
 
 
 def build_outer_product(
@@ -135,8 +135,8 @@ def build_outer_product(
     options: OpenOptions,
 ) -> tuple[OuterProduct, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    numbered = [_number_labels(column) for column in labels]
-    grid = tuple(distinct.size for distinct, _ in numbered)
+    factorized = [_factorize(column) for column in labels]
+    grid = tuple(distinct.size for distinct, _ in factorized)
     fill_value = _choose_fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
     if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
@@ -146,20 +146,20 @@ def build_outer_product(
             f"fill_value={fill_value} as well to fill in all cells"
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
-    numbers = tuple(numbers for _, numbers in numbered)
-    positions = np.ravel_multi_index(numbers, grid) if header.blocks else np.empty(0, np.int64)
+    codes = tuple(codes for _, codes in factorized)
+    positions = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
     order = np.argsort(positions, kind="stable")
     _check_unique(source, blocks, positions[order], order)
     product = OuterProduct(blocks, grid, positions[order], order, fill_value)
-    return product, [distinct for distinct, _ in numbered]
+    return product, [distinct for distinct, _ in factorized]
 
 
-def _number_labels(labels: Strings) -> tuple[Strings, Integers]:
-    """Return the distinct labels in order of their first blocks, and the numbers of all labels."""
+def _factorize(labels: Strings) -> tuple[Strings, Integers]:
+    """Return the distinct labels in order of their first blocks, and a code per label."""
     strings = labels.tolist()
-    number_of = {string: number for number, string in enumerate(dict.fromkeys(strings))}
-    distinct = np.fromiter(number_of, labels.dtype, len(number_of))
-    return distinct, np.fromiter(map(number_of.__getitem__, strings), np.int64, labels.size)
+    codes = {string: code for code, string in enumerate(dict.fromkeys(strings))}
+    distinct = np.fromiter(codes, labels.dtype, len(codes))
+    return distinct, np.fromiter(map(codes.__getitem__, strings), np.int64, labels.size)
 
 
 def _choose_fill_value(
@@ -179,10 +179,10 @@ def _choose_fill_value(
     return int(value)
 
 
-def _check_unique(source: Source, blocks: Layout, positions: Integers, numbers: Integers) -> None:
+def _check_unique(source: Source, blocks: Layout, positions: Integers, order: Integers) -> None:
     repeated = np.flatnonzero(positions[1:] == positions[:-1])
     if repeated.size:
-        first, second = numbers[repeated[0] : repeated[0] + 2].tolist()
+        first, second = order[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
             source.name,
             f"the labels of block {second}",

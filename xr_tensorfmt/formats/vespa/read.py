@@ -81,13 +81,14 @@ def _find_blocks(
     for window, stop in find_blocks(source, header):
         last = first + window.offsets.size
         offsets[first:last], offsets[last] = window.offsets, stop
-        for number, labels in enumerate(loaded):
+        for dimension, labels in enumerate(loaded):
             if labels is not None:
-                labels[first:last] = decode_labels(source, window, number, options.text_errors)
+                labels[first:last] = decode_labels(source, window, dimension, options.text_errors)
         first = last
     blocks = Blocks(header, offsets)
     return blocks, tuple(
-        Labels(blocks, number, options.text_errors, labels) for number, labels in enumerate(loaded)
+        Labels(blocks, dimension, options.text_errors, labels)
+        for dimension, labels in enumerate(loaded)
     )
 
 
@@ -108,7 +109,7 @@ def build_container(
 
     Parameters
     ----------
-    header : Header
+    header : VespaHeader
         The header.
     source : Source
         The file.

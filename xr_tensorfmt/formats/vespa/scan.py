@@ -33,8 +33,8 @@ class Window:
     ----------
     content : ndarray of uint8
         The bytes.
-    numbers : range or ndarray
-        Numbers of the blocks.
+    blocks : range or ndarray
+        Indices of the blocks.
     offsets : ndarray of int64
         Offsets of the blocks in the file.
     starts : ndarray of int64
@@ -42,7 +42,7 @@ class Window:
     """
 
     content: Bytes
-    numbers: Indices
+    blocks: Indices
     offsets: Integers
     starts: Integers
 
@@ -63,12 +63,12 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
         content = source.read(Extents.single(offset, min(offset + size, source.size)))
         starts, stop = scan_window(content, header, count - first)
         if starts.size:
-            numbers = range(first, first + starts.size)
+            blocks = range(first, first + starts.size)
             if offset + stop > source.size:
                 last = offset + int(starts[-1])
-                raise _truncated(source, last, numbers.stop - 1, "its cells")
-            yield Window(content, numbers, offset + starts, starts), offset + stop
-            first, offset = numbers.stop, offset + stop
+                raise _truncated(source, last, blocks.stop - 1, "its cells")
+            yield Window(content, blocks, offset + starts, starts), offset + stop
+            first, offset = blocks.stop, offset + stop
         elif offset + size >= source.size:
             raise _truncated(source, offset, first, "its labels")
         else:

@@ -33,7 +33,7 @@ BLOCK = "block"
 """The dimension of a Dataset that counts blocks with several labels."""
 
 TYPE = "vespa_type"
-"""The attribute of a variable that contains `Header.type`."""
+"""The attribute of a variable that contains `VespaHeader.type`."""
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""

@@ -56,14 +56,14 @@ def plan(checked: CheckedInput) -> FilePlan:
 
 def check_name_dropped(checked: CheckedInput) -> None:
     """Raise an error if the file would lose the name of the variable."""
-    name, _ = checked.only
+    name, _ = checked.single_variable
     if name != OpenOptions.name:
         checked.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
 
 
 def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Variable, Conversion]:
     """Create the header, and transpose the variable to the order of the file."""
-    name, variable = checked.only
+    name, variable = checked.single_variable
     for other in checked.encoding:
         if other != name:
             raise ValueError(
@@ -77,7 +77,7 @@ def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Vari
         # The C++ code of Vespa refuses scalars of other types.
         elements = {"float64": CELL_TYPES["double"]}
         checked = replace(checked, format="a scalar of Vespa")
-    conversion = checked.conversion(name, variable, elements)
+    conversion = checked.choose_conversion(name, variable, elements)
     header = VespaHeader.create(
         _CELL_TYPE_BY_ELEMENT[conversion.element.name],
         tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),

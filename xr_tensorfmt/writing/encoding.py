@@ -1,0 +1,100 @@
+"""The argument ``encoding=`` of writers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from xarray import Variable
+
+from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.writing.conversion import dtype_name
+
+Encoding = Mapping[Any, Any]
+"""``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
+
+_WILDCARDS = frozenset("*?[")
+_CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
+
+
+def resolve_encoding(
+    variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
+) -> dict[Any, Mapping[str, Any]]:
+    """Return the encoding of every variable that ``encoding=`` changes.
+
+    Names have priority over `fnmatch` patterns, earlier patterns over later ones, and patterns
+    over the dtype for all variables. Patterns and the dtype for all do not apply to coordinates,
+    and only to variables with the same kind of dtype, unless there is a single variable.
+    """
+    if not isinstance(encoding, Mapping):
+        raise _form_error(encoding)
+    items = list(encoding.items())
+    if not isinstance(encoding.get("dtype", {}), Mapping):
+        items.remove(("dtype", encoding["dtype"]))
+        items.append(("*", {"dtype": encoding["dtype"]}))
+    data = {name: variable for name, variable in variables.items() if name not in coordinates}
+    by_name: dict[Any, Mapping[str, Any]] = {}
+    by_pattern: dict[Any, Mapping[str, Any]] = {}
+    for name, requested in items:
+        if not isinstance(requested, Mapping):
+            raise _form_error(encoding)
+        _check_keys(name, requested)
+        if name in variables:
+            by_name[name] = requested
+        elif isinstance(name, str) and _WILDCARDS & set(name):
+            for variable in _match_pattern(name, requested, data):
+                by_pattern.setdefault(variable, requested)
+        else:
+            raise ValueError(
+                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
+                f"variables {shorten(', '.join(map(repr, variables)))}"
+            )
+    return by_pattern | by_name
+
+
+def _form_error(encoding: Any) -> TypeError:
+    form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
+    return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
+
+
+def _check_keys(name: Any, requested: Mapping[str, Any]) -> None:
+    unsupported = sorted(set(requested) - {"dtype"})
+    if unsupported:
+        raise ValueError(
+            f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}; "
+            "only 'dtype' is supported"
+        )
+
+
+def _match_pattern(
+    pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
+) -> list[Any]:
+    """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
+    named = [name for name in data if fnmatchcase(str(name), pattern)]
+    category = _dtype_category(requested.get("dtype"))
+    same_category = [
+        name for name in named if category in (None, _dtype_category(data[name].dtype))
+    ]
+    matching = same_category or (named if len(data) == 1 else [])
+    if not matching:
+        what = f"{category} variable" if named else "variable"
+        actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
+        raise ValueError(
+            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {what}; "
+            f"the variables are {shorten(actual) or 'none'}"
+        )
+    return matching
+
+
+def _dtype_category(dtype: Any) -> str | None:
+    """Return the category of a dtype, or None if it is unknown."""
+    name = dtype_name(dtype)
+    if name.startswith(("float", "bfloat")):
+        return _CATEGORIES["f"]
+    try:
+        code = np.dtype(name).kind
+    except TypeError:
+        return None
+    return _CATEGORIES.get(code, name)
