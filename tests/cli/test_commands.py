@@ -475,9 +475,9 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no complex variable"),
         (["--dtype", "layers.*=float16"], "'layers.*': {'dtype': 'float16'}} matches no variable"),
-        (["--dtype", "csv"], "'w' is csv, and MAG holds only float32"),
+        (["--dtype", "csv"], "'w' is csv, but MAG supports only float32"),
         (["--dtype", "z=float16"], "encoding= names 'z'"),
-        (["--dtype", "w=csv"], "'w' is csv, and MAG holds only float32"),
+        (["--dtype", "w=csv"], "'w' is csv, but MAG supports only float32"),
         (["--option", "version=2"], "version=2 is not one of 300, 1"),
         *(
             (["--option", f"{key}=1"], "is not an --option of MAG files, expected one of: version")
@@ -500,7 +500,7 @@ def test_options_of_formats_may_be_json() -> None:
 
 def test_numbers_are_rounded_where_that_is_wanted() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
-    assert "'tensor' is float64, and MAG holds only" in failed("convert", "a.bin", "b.mag")
+    assert "'tensor' is float64, but MAG supports only" in failed("convert", "a.bin", "b.mag")
     done("convert", "a.bin", "b.mag", "--dtype", "float32")
     done("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
     for name in ("b.mag", "c.mag"):

@@ -72,7 +72,9 @@ def check_case(path: Path) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", TensorFormatWarning)
-        warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # of numpy, as by np.load
+        warnings.filterwarnings(
+            "ignore", "Reading `.npy`", UserWarning
+        )  # of numpy, as from np.load
         try:
             with limits():
                 use(path)

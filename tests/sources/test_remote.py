@@ -451,7 +451,12 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "keywords", "error", "words"),
     [
-        ("/a", {"storage_options": {"anon": True}}, ValueError, "storage_options= applies to URLs"),
+        (
+            "/a",
+            {"storage_options": {"anon": True}},
+            ValueError,
+            "storage_options= applies only to URLs",
+        ),
         ("memory://a", {"storage_options": "anon"}, TypeError, "must be a mapping .*, not a str"),
         (
             "/a",

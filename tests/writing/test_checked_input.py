@@ -51,14 +51,14 @@ NOT_WRITTEN = {
     ),
     "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
     "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),
-    "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, and MAG holds only flo"),
+    "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, but MAG supports only"),
     "texts": (of(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it with ds\['a'\]"),
-    "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, and MAG holds only float32"),
+    "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, but MAG supports only float32"),
     "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., and MAG holds"),
     "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., and MAG"),
     "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
     "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose a dtype with enc"),
-    "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, and MAG holds only"),
+    "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, but MAG supports only"),
     "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without elements"),
     "nothing": (xr.Dataset(), ValueError, "without elements; add a variable that has som"),
     "17 dimensions": (
@@ -201,7 +201,7 @@ WRONG = {
     "no mapping of mappings": ({"encoding": {"a": "f4"}}, TypeError, "must have the form {name"),
     "None for one": ({"encoding": {"a": None}}, TypeError, "must have the form {name"),
     "unknown dtype": ({"encoding": {"a": {"dtype": "f4000"}}}, ValueError, "'a' is f4000, and MAG"),
-    "no dtype": ({"encoding": {"a": {"dtype": 3}}}, ValueError, "'a' is 3, and MAG holds only"),
+    "no dtype": ({"encoding": {"a": {"dtype": 3}}}, ValueError, "'a' is 3, but MAG supports only"),
     "float64": ({"encoding": {"a": {"dtype": "f8"}}}, ValueError, "'a' is float64, and MAG holds"),
     "a text to drop": ({"drop": "attributes"}, ValueError, "must be a list with any of"),
     "unknown to drop": ({"drop": ["attributes"]}, ValueError, "'name', 'dims', 'coords', 'attrs'"),
@@ -239,7 +239,7 @@ def test_only_one_variable_goes_into_a_file_of_one() -> None:
     two = check_input(xr.Dataset({"a": 1, "b": 2}), "f", "TENS", None, ())
     with pytest.raises(
         ValueError,
-        match=r"holds one variable, the Dataset has 2 \('a', 'b'\); .*, or choose a format with",
+        match=r"holds one variable, but the Dataset has 2 \('a', 'b'\); .*, or choose a format",
     ):
         two.single_variable  # noqa: B018  # a property that raises
     none = check_input(xr.Dataset(), "f", "TENS", None, ())

@@ -208,7 +208,7 @@ def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
 def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
     refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
-    refused(text, path, {}, "'b' is str32, and MAG holds only int16")
+    refused(text, path, {}, "'b' is str32, but MAG supports only int16")
     wanted = {"encoding": {"a": {"dtype": "float16"}}}
     refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **wanted)
 

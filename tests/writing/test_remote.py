@@ -358,7 +358,9 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
             to_mag(dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
     with pytest.raises(ValueError, match="the cache would keep the previous object"):
         to_mag(dataset(10), "simplecache::memory://bucket/x.mag")
-    with pytest.raises(ValueError, match=r"storage_options= is for URLs, which .*x.mag is not"):
+    with pytest.raises(
+        ValueError, match=r"storage_options= applies only to URLs, but .*x.mag is a"
+    ):
         to_mag(dataset(10), tmp_path / "x.mag", **at(s3))
     with pytest.raises(TypeError, match="neither a path nor a URL"):
         to_mag(dataset(10), b"x.mag")

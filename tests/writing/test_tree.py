@@ -144,7 +144,7 @@ def test_a_branch_of_a_tree_keeps_the_coordinates_that_it_inherits(tmp_path: Pat
 def test_a_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path) -> None:
     tree = xr.DataTree(xr.Dataset({"tensor": (("x", "y"), np.eye(3))}))
     xr.testing.assert_identical(back(tree, tmp_path / "a.tens"), tree)
-    with pytest.raises(ValueError, match="a TENS file holds one variable, the Dataset has 7"):
+    with pytest.raises(ValueError, match="a TENS file holds one variable, but the Dataset has 7"):
         to_file(model(), tmp_path / "b.tens")
 
 

@@ -134,7 +134,7 @@ class Document:
             offset = start + len(string[: error.pos].encode())
             actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
         except LimitError as error:
-            actual, hint = str(error), f"{title} is corrupt, or an attack on readers"
+            actual, hint = str(error), f"{title} is corrupt or malicious"
         except ValueError as error:
             # Python limits the digits of integers. Do not format the integer in another message.
             actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"

@@ -53,7 +53,7 @@ def find_source(
         raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _MODES))}")
     if fs is None and not is_remote(file):
         if storage_options:
-            raise ValueError("storage_options= applies to URLs only; leave it out for this file")
+            raise ValueError("storage_options= applies only to URLs; omit it for this file")
         return open_source(file, io), b""
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
     from xr_tensorfmt.sources.remote import open_remote  # noqa: PLC0415

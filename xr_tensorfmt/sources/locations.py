@@ -147,7 +147,7 @@ def _locate(
     """Return the location of a file; `config` configures botocore for URLs of S3."""
     if options and not (fs is None and isinstance(file, str)):
         raise ValueError(
-            "storage_options= applies to URLs, but the file already has a file system; leave it out"
+            "storage_options= applies only to URLs, but the file already has a file system; omit it"
         )
     if fs is not None:
         url, fs, path = _locate_in_file_system(fs, file)

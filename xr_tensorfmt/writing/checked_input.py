@@ -116,7 +116,7 @@ class CheckedInput:
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
             raise ValueError(
-                f"{self.path}: a {self.format} file holds one variable, the Dataset has "
+                f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
                 f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
                 "format with several variables"
             )
@@ -126,8 +126,8 @@ class CheckedInput:
         """Raise an error if a variable has more dimensions than readers support."""
         if variable.ndim > MAX_DIMENSIONS:
             raise ValueError(
-                f"{self.path}: {name!r} has {variable.ndim} dimensions, but {self.format} "
-                f"files are limited to {MAX_DIMENSIONS} here; stack some of them"
+                f"{self.path}: {name!r} has {variable.ndim} dimensions, but at "
+                f"most {MAX_DIMENSIONS} can be read from {self.format} files; stack some of them"
             )
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
@@ -280,7 +280,7 @@ class CheckedInput:
         full_name = dtype.replace("fp8", "float8_e4m3fn").replace("fp", "float")
         similar = did_you_mean(full_name, elements) if is_requested else ""
         return ValueError(
-            f"{self.path}: {name!r} is {dtype}{similar}, and {self.format} holds only "
+            f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
 

@@ -134,7 +134,7 @@ def _finish(
     """Finish files, unless blocks were written to other temporary files."""
     if not frozenset().union(*written) <= {file.path for file in files}:
         reason = (
-            "the worker that began it was lost, with the blocks of other workers; compute it "
+            "a worker was lost after other workers had written their blocks; compute it "
             "again; the target is unchanged"
         )
         raise OSError(ESTALE, reason, files[-1].target)

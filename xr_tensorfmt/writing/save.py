@@ -49,7 +49,9 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
         location = locate(path, storage_options, fs)
         return replace(location, url=location.path) if location.is_local else location
     if storage_options:
-        raise ValueError(f"storage_options= is for URLs, which {name} is not; leave it out")
+        raise ValueError(
+            f"storage_options= applies only to URLs, but {name} is a local path; omit it"
+        )
     return Location(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
 
 

@@ -1,4 +1,4 @@
-"""Elements and YAML files of two writes are never mixed."""
+"""Elements and YAML files of different writes are never mixed."""
 
 from __future__ import annotations
 
@@ -71,11 +71,13 @@ class TestInterruptedWrites:
         with pytest.raises(KeyboardInterrupt):
             to_cc4s(make(2), path)
         monkeypatch.undo()
-        message = r"elements: the elements.*CRC-32C.*expected.*a\.yaml.*two writes.*write or fetch"
+        message = (
+            r"elements: the elements.*CRC-32C.*expected.*a\.yaml.*different writes.*write or fetch"
+        )
         with pytest.raises(TensorFormatError, match=message):
             opened(path, io=io)
         assert {finding.severity for finding in validate(path)} == {"error"}
-        with pytest.warns(TensorFormatWarning, match="two writes"):
+        with pytest.warns(TensorFormatWarning, match="different writes"):
             mixed = opened(path, verify=False)
         xr.testing.assert_equal(mixed, make(2))
         to_cc4s(make(4), path)
@@ -179,7 +181,7 @@ class TestSamples:
         path.write_bytes(path.read_bytes() + format_checksums(checksums) + b"\r\n")
         np.testing.assert_array_equal(load(path).a, values)
         (tmp_path / "a.elements").write_bytes(cf.text(values * 2))
-        with pytest.raises(TensorFormatError, match="two writes"):
+        with pytest.raises(TensorFormatError, match="different writes"):
             opened(path)
 
 
@@ -302,7 +304,7 @@ class TestStores:
         for folder, factor in (("b", 1), ("c", 2)):
             to_cc4s(tensor(factor), f"memory://{folder}/a.yaml")
         memory.copy("/c/a.elements", "/b/a.elements")
-        with pytest.raises(TensorFormatError, match="two writes"):
+        with pytest.raises(TensorFormatError, match="different writes"):
             opened("memory://b/a.yaml")
         assert [finding.severity for finding in validate("memory://b/a.yaml")] == ["error"]
         memory.copy("/c/a.yaml", "/b/a.yaml")

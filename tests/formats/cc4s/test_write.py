@@ -335,7 +335,7 @@ class TestTypes:
         self, tmp_path: Path, name: str, dims: tuple[str, ...], fix: str
     ) -> None:
         data = xr.DataArray(np.ones((2,) * len(dims)), dims=dims, name="v")
-        with pytest.raises(ValueError, match=rf"cc4s knows .* with the types.*{fix}"):
+        with pytest.raises(ValueError, match=rf"cc4s expects the types .* for .*{fix}"):
             to_cc4s(data, tmp_path / f"{name}.yaml")
         assert not files_of(tmp_path)
         to_cc4s(data, tmp_path / "Mine.yaml")

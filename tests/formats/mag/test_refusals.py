@@ -132,7 +132,7 @@ REFUSED = {
     "metadata of a snapshot": (snapshot(24, "<I", 1), r"count of metadata at byte 20: \(0, 1\)"),
     "strings": (snapshot(36, "<I", 65535), "the count of strings at byte 36: 65535"),
     "first offset": (snapshot(40, "<I", 1), r"the offsets of strings at byte 40: \(1, 1, 2\)"),
-    "empty string": (snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ever larger"),
+    "empty string": (snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ascending"),
     "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: truncated"),
     "pool too large": (snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
     "marker MDT!": (snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
@@ -227,7 +227,7 @@ REFUSED = {
     ),
     "offset of 300": (
         entry(offset=4064),
-        "the data of 'b' at byte 8192: .* data after those of 'w', which end at byte 8208",
+        "the data of 'b' at byte 8192: .* data after the end of 'w' at byte 8208",
     ),
     "half a pair": (
         text(
@@ -247,7 +247,7 @@ REFUSED = {
             {"w": put(np.zeros(1250, np.float32)), "b": put(WEIGHTS[0])},
             change=lambda content: content["tensor_map"]["b"].update(offset=4096),
         ),
-        "the data of 'b' at byte 8192: .* data after those of 'w', which end at byte 9096",
+        "the data of 'b' at byte 8192: .* data after the end of 'w' at byte 9096",
     ),
     "data of no tensor": (
         mf.document(

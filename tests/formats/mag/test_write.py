@@ -74,7 +74,7 @@ REFUSED = {
     ),
     "attributes of a variable": (
         xr.Dataset({"w": (WEIGHTS.dims, WEIGHTS.data, {"unit": "m"})}),
-        "cannot store attributes of variables such as those of 'w'; write version=300",
+        "cannot store the attributes of 'w'; write version=300",
     ),
     "a string in the metadata": (
         xr.Dataset({"w": WEIGHTS}, attrs={"title": "net"}),
@@ -106,7 +106,7 @@ REFUSED = {
     ),
     "another dtype": (
         xr.Dataset({"w": WEIGHTS.astype("f8")}),
-        "'w' is float64, and a MAG archive of version 1 holds only float32, float16, bool, int32",
+        "'w' is float64, but a MAG archive of version 1 supports only float32, float16, bool",
     ),
 }
 

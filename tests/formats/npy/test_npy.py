@@ -140,9 +140,9 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
     "objects": (np.array([{}, None]), "object, .*Python objects are a pickle"),
     "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of the fields 'x', 'y'"),
     "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
-    "days": (np.zeros(2, "M8[D]"), r"convert it by .astype\('M8\[s\]'\)"),
-    "25 s": (np.zeros(2, "m8[25s]"), r"convert it by .astype\('m8\[s\]'\)"),
-    "generic times": (np.zeros(2, "m8"), r"convert it by .astype\('m8\[s\]'\)"),
+    "days": (np.zeros(2, "M8[D]"), r"convert it with .astype\('M8\[s\]'\)"),
+    "25 s": (np.zeros(2, "m8[25s]"), r"convert it with .astype\('m8\[s\]'\)"),
+    "generic times": (np.zeros(2, "m8"), r"convert it with .astype\('m8\[s\]'\)"),
     "raw bytes": (np.zeros(2, "V3"), "bfloat16 and float8 of other packages"),
     "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "bfloat16 and float8 of other packages"),
 }
@@ -235,7 +235,9 @@ def archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) 
 def test_compressed_members_are_refused_with_the_way_out() -> None:
     file = io.BytesIO()
     np.savez_compressed(file, a=np.zeros(100))
-    message = "the member 'a' at byte 0: compressed, .*load it by np.load and write it by np.savez"
+    message = (
+        "the member 'a' at byte 0: compressed, .*load it with np.load and write it with np.savez"
+    )
     with pytest.raises(TensorFormatError, match=message):
         opened(file.getvalue())
 
@@ -333,10 +335,10 @@ def test_what_an_array_has_no_place_for_must_be_dropped(tmp_path: Path, part: An
 NOT_SHARED = ("format", "separator", "format_options")
 
 REFUSED: Mapping[str, tuple[Any, str]] = {
-    "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, the Dataset has 2"),
+    "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, but the Dataset has 2"),
     "dimensions": (
         xr.Dataset({"tensor": (tuple(f"dim_{axis}" for axis in range(32)), np.ones((1,) * 32))}),
-        "'tensor' has 32 dimensions, but NumPy .npy files are limited to 31",
+        "'tensor' has 32 dimensions, but at most 31 can be read from NumPy .npy files",
     ),
     "objects": (xr.Dataset({"tensor": ("dim_0", np.array([{}, {}]))}), "'tensor' is object"),
     "times as numbers": (

@@ -256,7 +256,7 @@ REFUSED = {
     "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, and safetensors holds"),
     "dimensions": (
         xr.Dataset({"w": (tuple(map(str, range(32))), np.ones((1,) * 32))}),
-        "'w' has 32 dimensions, but safetensors files are limited to 31",
+        "'w' has 32 dimensions, but at most 31 can be read from safetensors files",
     ),
     "a name": (xr.Dataset({"__metadata__": np.float32(1)}), "is the name of the metadata"),
     "an attribute": (xr.Dataset(attrs={"xr_tensorfmt": "x"}), "rename it"),

@@ -179,14 +179,14 @@ def test_every_file_of_the_conformance_directory_holds(conformance) -> None:
 def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
     values = values_of((3, 5), "<f8")
     content = tf.version_0_9(values, version=tf.V1_0)
-    words = "the chunk 'DENSDATA' that version 1.0 demands at byte 48: missing, but values of exac"
+    words = "the chunk 'DENSDATA' that version 1.0 requires at byte 48: missing, but values of exac"
     with pytest.warns(TensorFormatWarning, match=words):
         assert_holds(opened(content), values)
 
 
 def test_values_of_1_0_that_look_like_text_are_still_values() -> None:
     content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
-    with pytest.warns(TensorFormatWarning, match="that version 1.0 demands at byte .*: missing"):
+    with pytest.warns(TensorFormatWarning, match="that version 1.0 requires at byte .*: missing"):
         tensor = opened(content).tensor
     assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
 

@@ -110,7 +110,7 @@ REFUSED = {
     ),
     "dense size 0": (dense(0), r"size of chunk 'DENSDATA' at byte 56: 0"),
     "dense size 2^63": (dense(1 << 63), r": 9223372036854775808, expected 136"),
-    "dense cut off": (dense()[:-1], r"the data at byte 48: cut off by the end"),
+    "dense cut off": (dense()[:-1], r"the data at byte 48: truncated by the end"),
     "dense and index-value": (dense(flags=1), r"in a file whose flags say index-value storage"),
     "packed dense": (
         dense(None, tf.symmetry("x", "ab", packed=True)),

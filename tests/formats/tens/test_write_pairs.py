@@ -199,9 +199,7 @@ def test_version_0_9_has_no_pairs(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.eye(3)[0])})
     to_tens(ds, tmp_path / "t", sparse=True)
     for data, sparse in ((ds, True), (opened(tmp_path / "t", sparse="stored"), False)):
-        with pytest.raises(
-            ValueError, match=r"TENS 0\.9 .* has neither pairs of index and value nor"
-        ):
+        with pytest.raises(ValueError, match=r"TENS 0\.9 .* supports neither pairs nor"):
             to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
 
 

@@ -489,7 +489,7 @@ def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(direc
     plain = users().drop_attrs()
     expected = written(plain, directory)
     cases = {
-        "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it, as by"),
+        "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it with"),
         "coords": (
             plain.assign_coords(x=[1, 2, 3]),
             r"the coordinate 'x'; call drop_vars\('x'\), or pass drop=\['coords'\]",
@@ -582,12 +582,14 @@ def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -
 def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:
     ds = xr.Dataset({"tensor": ("x", np.arange(3))})
     refused(
-        ds, directory, "'tensor' is int64, and Vespa holds only float64, float32, bfloat16, int8;"
+        ds,
+        directory,
+        "'tensor' is int64, but Vespa supports only float64, float32, bfloat16, int8;",
     )
     assert written(ds, directory, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
     refused(ds.astype(complex), directory, "'tensor' is complex128")
     scalar = xr.DataArray(np.float32(1))
-    refused(scalar, directory, "'tensor' is float32, and a scalar of Vespa holds only float64;")
+    refused(scalar, directory, "'tensor' is float32, but a scalar of Vespa supports only float64;")
     asked = {"encoding": {"tensor": {"dtype": "float64"}}}
     assert written(scalar, directory, **asked) == written(scalar.astype("f8"), directory)
 
@@ -603,10 +605,10 @@ def test_dims_that_vespa_or_we_could_not_read_are_refused(directory) -> None:
     many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
     refused(many, directory, "32 dimensions are more than the 31 that can be opened again; stack")
     refused(
-        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, and Vespa"
+        xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, but only"
     )
     huge = xr.DataArray(np.broadcast_to(np.int8(0), 1 << 31), dims="x")
-    refused(huge, directory, "'x' has 2147483648 elements, and Vespa counts up to 2147483647")
+    refused(huge, directory, "'x' has 2147483648 elements, but Vespa allows at most 2147483647")
     most = (1 << 31) - 1
     huge = xr.Dataset({"tensor": (("x", "y"), da.zeros((most, most), dtype="i1", chunks=most))})
     wider = {"tensor": {"dtype": "float64"}}
@@ -644,7 +646,9 @@ def test_an_encoding_of_labels_is_refused(directory) -> None:
 def test_more_than_one_variable_is_refused(directory) -> None:
     ds = users().assign(other=("x", np.zeros(3)))
     refused(
-        ds, directory, r"a Vespa file holds one variable, the Dataset has 2 \('tensor', 'other'\)"
+        ds,
+        directory,
+        r"a Vespa file holds one variable, but the Dataset has 2 \('tensor', 'other'\)",
     )
 
 

@@ -93,8 +93,8 @@ def open_cc4s_calculation(
             full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
             if full_name in tensors:
                 raise ValueError(
-                    f"{path}: another file has {full_name} too, expected the files of one "
-                    "calculation; move one of them to another directory"
+                    f"{path}: {full_name} is also in another file, but the files must belong "
+                    "to one calculation; move one of them to another directory"
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
             dimensions[full_name] = _dimensions(cc4s_object, tensor)
@@ -128,7 +128,7 @@ def select_cc4s_states(
     ------
     ValueError
         The states are not in ascending order, or a tensor has State dimensions of another length:
-        amplitudes and other slices follow from the states, and are computed anew by cc4s.
+        cc4s computes amplitudes and other slices again from the states.
 
     See Also
     --------
@@ -158,7 +158,7 @@ def select_cc4s_states(
     if selected.ndim != 1 or (np.diff(selected) <= 0).any():
         raise ValueError(
             f"states: {states!r} selects {selected.tolist()}, expected states in ascending order, "
-            "because cc4s takes the first ones for occupied; sort them"
+            "because cc4s treats the first ones as occupied; sort them"
         )
     _check_lengths(ds, size)
     indexers = {dim: states for dim in ds.dims if _is_state(dim)}
@@ -218,8 +218,8 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(
-            f"{directory}: the directory is not empty, expected a new one, because its files must "
-            "be of one calculation; name another directory"
+            f"{directory}: the directory is not empty, but its files must belong to one "
+            "calculation; pass a new directory"
         )
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
@@ -244,8 +244,8 @@ def _find_tensors(directory: Path) -> list[Path]:
     ]
     if not paths:
         raise FileNotFoundError(
-            f"{directory}: no YAML file of a cc4s tensor, expected a directory of them; name the "
-            "directory of CoulombVertex.yaml"
+            f"{directory}: the directory contains no YAML file of a cc4s tensor; pass the "
+            "directory with CoulombVertex.yaml"
         )
     return paths
 
@@ -302,7 +302,7 @@ def _is_state(dim: Hashable) -> bool:
 
 
 def _check_lengths(ds: Dataset, size: int) -> None:
-    """Refuse State dimensions of another length, as slices of a calculation have."""
+    """Raise ValueError if slices of a calculation have State dimensions of another length."""
     slices = [
         name
         for name, tensor in ds.data_vars.items()

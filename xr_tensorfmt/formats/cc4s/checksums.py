@@ -93,8 +93,8 @@ def _compare(source: Source, actual: str, expected: str, yaml: str) -> None:
 
 def _error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumError:
     hint = (
-        "the files may be of two writes, with different units: wait if a program writes them now, "
-        "else write or fetch both again; if another program has changed the elements on purpose, "
+        "the files may come from different writes: wait if a program is writing them, otherwise "
+        "write or fetch both again; if another program has changed the elements on purpose, "
         "remove the last line of the YAML file"
     )
     return ChecksumError(source.name, "the elements", actual, f"{expected} as in {yaml}", hint)

@@ -106,7 +106,7 @@ class TensorHeader:
         rank = len(fields.sequence("dimensions"))
         if rank > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
-            raise fields.error("dimensions", rank, expected, "the file is damaged")
+            raise fields.error("dimensions", rank, expected, "the file is corrupt")
         dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
@@ -162,12 +162,12 @@ def check_version(fields: Fields) -> None:
     version = fields.values.get("version")
     if version == "v1.0":
         hint = (
-            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file by "
-            "numpy.fromfile, reshape them with order='F', and write them by to_cc4s"
+            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
+            "numpy.fromfile, reshape them with order='F', and write them with to_cc4s"
         )
         raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
-        hint = "the file is of another program, or of another version of cc4s"
+        hint = "another program or another version of cc4s wrote the file"
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 

@@ -156,7 +156,7 @@ class Text(Layout):
             "a line of the elements",
             shorten(repr(line.strip())),
             f"one value, {expected}",
-            "the file is damaged, or its YAML file should say IeeeBinaryFile",
+            "the file is corrupt, or its YAML file should say IeeeBinaryFile",
             offset=offset,
         )
 

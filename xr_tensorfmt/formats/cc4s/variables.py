@@ -198,8 +198,8 @@ def build_labels(
             if indices.size not in lengths and indices.size < max(lengths):
                 message = (
                     f"{indices.size} integers, expected {max(lengths)} "
-                    "for the length of the dimension; they are not used, since the file is of "
-                    "another calculation"
+                    "for the length of the dimension; they are ignored, because the file "
+                    "belongs to another calculation"
                 )
                 field = f"propertyIndices.{prop}"
                 findings.append(Finding(of_type.path, None, field, message, "warning"))

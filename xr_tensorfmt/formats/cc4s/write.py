@@ -118,7 +118,7 @@ def _find_orphans(path: str, stem: str, written: Collection[str], replaced: byte
         fields = Fields.parse(path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET
         keys = map(str, fields.mapping("components").values) if is_set else (None,)
-    except TensorFormatError:  # the file is of another program
+    except TensorFormatError:  # another program wrote the file
         return []
     described = [elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
@@ -131,7 +131,7 @@ def _stem(path: str) -> str:
     stem = get_stem(file)
     if not file.casefold().endswith(YAML) or not stem:
         raise ValueError(
-            f"{path}: cc4s tensors are named by their YAML file; give a name that ends with {YAML}"
+            f"{path}: the path of a cc4s tensor is that of its YAML file; end it with {YAML}"
         )
     return stem
 
@@ -143,8 +143,8 @@ def _is_set(checked: CheckedInput) -> bool:
         raise ValueError(f"{checked.path}: there is no variable to write; add one")
     if len(names) > MAX_COMPONENTS:
         raise ValueError(
-            f"{checked.path}: a set has at most {MAX_COMPONENTS} components, not {len(names)}; "
-            "write several files"
+            f"{checked.path}: a TensorSet has at most {MAX_COMPONENTS} components, "
+            f"not {len(names)}; write several files"
         )
     file_infos = [get_file_info(variable) for variable in checked.variables.values()]
     is_set = len(names) > 1 or "component" in file_infos[0]
@@ -158,8 +158,8 @@ def _is_set(checked: CheckedInput) -> bool:
     repeated = next((name for name in names if folded.count(name.casefold()) > 1), None)
     if repeated is not None:
         raise ValueError(
-            f"{checked.path}: {repeated!r} differs from another variable only by case, expected "
-            "names whose files every file system can tell apart; rename it"
+            f"{checked.path}: {repeated!r} differs from another variable only by case, "
+            "and some file systems ignore case; rename it"
         )
     return is_set
 
@@ -225,8 +225,8 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     unit = variable.attrs.get("unit", 1.0)
     if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
         raise ValueError(
-            f"{checked.path}: the attribute 'unit' of {name!r} is {unit!r}, and cc4s has the "
-            "factor to atomic units there; make it a number, or rename it"
+            f"{checked.path}: the attribute 'unit' of {name!r} is {unit!r}, but cc4s stores "
+            "the factor to atomic units there; make it a number, or rename it"
         )
     return float(unit)
 

@@ -94,8 +94,8 @@ def check_types(
         return
     dims = unique_dims([[Dimension(1, expected_type) for expected_type in expected]])[0]
     raise ValueError(
-        f"{path}: {name!r} has the dims {variable.dims}, and cc4s knows {cc4s_object} with the "
-        f"types {expected}; call transpose or rename them, for instance to {dims}"
+        f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
+        f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
     )
 
 

@@ -62,7 +62,7 @@ class Fields:
             values = parse_yaml(content.decode())
         except ValueError as error:  # also of the decoding
             raise TensorFormatError(
-                path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is damaged", offset=0
+                path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is corrupt", offset=0
             ) from error
         if is_too_deep(values, _children):
             raise _nested_too_deeply(path, 0)
@@ -113,7 +113,7 @@ class Fields:
         """Return one of the allowed strings."""
         value = self.string(key)
         if value not in allowed:
-            raise self.error(key, repr(value), " or ".join(allowed), "cc4s knows no other")
+            raise self.error(key, repr(value), " or ".join(allowed), "cc4s supports no other value")
         return value
 
     def mapping(self, key: Any) -> Fields:
@@ -148,7 +148,7 @@ class Fields:
         if isinstance(value, Yaml):
             if value.tag in _STRING_TAGS:
                 return value.value
-            hint = "objects are not made from files; write a plain value"
+            hint = "tags are not supported, because they can create objects; write a plain value"
             raise self.error(key, shorten(repr(value)), "a value without a tag", hint)
         if isinstance(value, dict):
             if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
@@ -171,7 +171,7 @@ def check_safe(path: str, content: bytes) -> None:
             "the YAML",
             "an anchor (&), for aliases",
             "plain values",
-            "no program writes them here, and they can fill the memory; write the values out",
+            "aliases can exhaust the memory; write the values out",
             offset=content.index(b"&", anchor.start()),
         )
     has_blanks = 200 * b" " in content.translate(_TO_BLANKS)
@@ -179,7 +179,7 @@ def check_safe(path: str, content: bytes) -> None:
     if indented is not None:
         raise _nested_too_deeply(path, indented.start())
     if b"\0" in content:
-        hint = "the file is damaged; fetch it again"
+        hint = "the file is corrupt; fetch it again"
         raise TensorFormatError(
             path, "the YAML", "a NUL", "printable characters", hint, offset=content.index(b"\0")
         )
@@ -222,7 +222,7 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
-    hint = "the file is damaged"
+    hint = "the file is corrupt"
     expected = f"at most {MAX_NESTED} within each other, indented by less than 200 characters"
     return TensorFormatError(
         path, "the YAML", "lists or mappings nested deeply", expected, hint, offset=offset

@@ -93,7 +93,7 @@ def _read_pool(cursor: Cursor) -> list[str]:
         raise cursor.error("the count of strings", count, limit, CORRUPT, back=_COUNT.size)
     offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
     if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
-        field, expected = "the offsets of strings", "0 and then ever larger ones"
+        field, expected = "the offsets of strings", "0 and then ascending offsets"
         raise cursor.error(field, offsets[:8], expected, CORRUPT, back=4 * (count + 1))
     if offsets[-1] > MAX_POOL_BYTES:
         limit = f"up to {MAX_POOL_BYTES}"

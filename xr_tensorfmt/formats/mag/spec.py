@@ -152,7 +152,7 @@ def check_placement(reader: HeaderReader, contents: Contents) -> None:
         if not start <= tensor.offset <= tensor.stop <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
         elif tensor.nbytes and tensor.offset < stop:
-            expected = f"data after those of {previous!r}, which end at byte {stop}"
+            expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
         if expected:
             field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"

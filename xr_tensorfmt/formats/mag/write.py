@@ -98,7 +98,7 @@ def _build_variable(
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.require_drop("dims", names, "write version=300")
     if checked.user_attrs(variable):
-        attrs = f"attributes of variables such as those of {key!r}"
+        attrs = f"the attributes of {key!r}"
         checked.require_drop("attrs", attrs, "write version=300")
     conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)
     return keyed.KeyedVariable(key, variable, conversion)

@@ -116,7 +116,7 @@ def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
         field, actual, expected = f"the member {file!r}", f"no name with {SUFFIX}", "an array"
         raise UnsupportedMemberError(path, field, actual, expected, "unzip it", offset)
     field = f"the member {key!r}"
-    hint = "load it by np.load and write it by np.savez, which does not compress"
+    hint = "load it with np.load and write it with np.savez, which does not compress"
     start, head = stored_content(reader, member, field, hint, HEAD_BYTES)
     array = parse_array(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
@@ -168,12 +168,12 @@ def _find_hint(dtype: np.dtype[Any]) -> str:
         )
     if dtype.names is not None:
         fields = ", ".join(map(repr, dtype.names))
-        return f"load it by np.load(path, mmap_mode='r') and take one of the fields {fields}"
+        return f"load it with np.load(path, mmap_mode='r') and take one of the fields {fields}"
     if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
-        return f"load it by np.load(path) and convert it by .astype('{dtype.kind}8[s]')"
+        return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"
     if dtype.kind not in "biufcmMSU" or not dtype.itemsize or dtype.subdtype:
         return (
-            "load it by np.load(path) and convert it by .view(...) or .astype(...); numpy saves "
-            "bfloat16 and float8 of other packages with this dtype"
+            "load it with np.load(path) and convert it with .view(...) or .astype(...); numpy "
+            "saves bfloat16 and float8 of other packages with this dtype"
         )
     return ""

@@ -157,8 +157,8 @@ def _entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipIn
     """Yield the metadata and data members, and the offsets of their content."""
     members = {member.filename: member for member in directory.members}
     hint = (
-        "this zip archive is not a PyCauset matrix; of a '.causet' archive, unzip 'matrix.bin' and "
-        "open that file"
+        "this zip archive is not a PyCauset matrix; if it is a '.causet' archive, unzip "
+        "'matrix.bin' and open that file"
     )
     for name in (METADATA, DATA):
         field = f"the entry {name!r}"

@@ -132,7 +132,7 @@ def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]
         "the version",
         f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
         f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
-        "the header is damaged, or of a newer version",
+        "the header is corrupt, or of a newer version",
         len(MAGIC),
     )
 

@@ -233,7 +233,7 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, in
             "the count of bytes per number",
             size,
             f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
-            "the header is corrupt, or numpy has no such numbers",
+            "the header is corrupt, or numpy does not support such numbers",
             Offset.BYTES_PER_NUMBER,
         )
     is_complex = is_float and header.numbers == 2

@@ -122,7 +122,7 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> Storage:
             "missing, but values of exactly the right size follow the header; they are read as in "
             "version 0.9"
         )
-        field = "the chunk 'DENSDATA' that version 1.0 demands"
+        field = "the chunk 'DENSDATA' that version 1.0 requires"
         finding = Finding(reader.source.name, storage.offset, field, message, "warning")
         return replace(storage, findings=(finding,))
     chunks, symmetries, embedded = [], [], None
@@ -175,7 +175,7 @@ def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
     if chunk.stop > reader.source.size:
         raise reader.error(
             "the data",
-            f"cut off by the end of the file at byte {reader.source.size}",
+            f"truncated by the end of the file at byte {reader.source.size}",
             f"{chunk.size} bytes of chunk 'DENSDATA'",
             "the file is truncated; fetch it again",
             chunk.offset,

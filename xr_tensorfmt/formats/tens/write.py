@@ -80,8 +80,8 @@ def plan(
         except ValueError as error:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
         message = (
-            f"{checked.path}: the file is of version 1.0, which cc4s and sisi4s cannot load, as "
-            f"{obstacle}"
+            f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
+            f"because {obstacle}"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked, sparse, symmetries)
@@ -92,9 +92,8 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
     _, variable = checked.single_variable
     if sparse or symmetries or has_stored_pairs(variable):
         raise ValueError(
-            f"{checked.path}: {checked.format} has neither pairs of index and value nor "
-            "symmetries; write all values, without sparse= and symmetries=, of a file that was "
-            "opened without sparse='stored'"
+            f"{checked.path}: {checked.format} supports neither pairs nor symmetries; omit "
+            "sparse= and symmetries=, and open the original without sparse='stored'"
         )
     header, conversion = build_header(checked, spec.VERSION_0_9, variable.sizes)
     checked.require_values_only(header.names)

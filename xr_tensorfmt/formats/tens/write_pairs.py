@@ -126,8 +126,8 @@ def plan_stored(checked: CheckedInput, symmetries: object) -> DeferredPlans:
     file_info = get_file_info(variable)
     if related := symmetries or file_info.get("packed_symmetries"):
         raise ValueError(
-            f"{checked.path}: pairs opened with sparse='stored' are written without a look at "
-            f"symmetries such as {related!r}; open the file without sparse='stored', and write it "
+            f"{checked.path}: symmetries such as {related!r} are not supported for pairs "
+            "opened with sparse='stored'; open the file without sparse='stored', and write it "
             "with sparse=True"
         )
     names = {

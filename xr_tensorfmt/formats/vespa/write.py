@@ -227,13 +227,13 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimens
         what = "blocks" if dim == dimensions.along else "elements"
         if length > LARGEST:
             raise ValueError(
-                f"{checked.path}: {dim!r} has {length} {what}, and Vespa counts up to {LARGEST}; "
-                "write parts of it to several files"
+                f"{checked.path}: {dim!r} has {length} {what}, but Vespa allows at most {LARGEST}; "
+                "write several files"
             )
         if not length and dim != dimensions.along:
             raise ValueError(
-                f"{checked.path}: {dim!r} has no elements, and Vespa has no dimension of size 0 "
-                "but mapped ones; leave it out, or give it a coordinate of strings"
+                f"{checked.path}: {dim!r} has no elements, but only mapped dimensions of Vespa can "
+                "be empty; leave it out, or give it a coordinate of strings"
             )
 
 
@@ -245,7 +245,7 @@ def _check_attrs(
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:
-            hint = f"delete it, as by {owner}.attrs.pop({attribute!r})"
+            hint = f"delete it with {owner}.attrs.pop({attribute!r})"
             checked.require_drop("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
