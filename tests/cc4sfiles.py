@@ -55,7 +55,7 @@ def condition(conditions: Conditions) -> str:
         for name, dimension in pairs:
             lines += [f"    - property: {name}", f"      dimension: {dimension}"]
         lines.append("    nonZeros:" if tuples else "    nonZeros: []")
-        lines += [f"    - [{', '.join(map(str, each))}]" for each in tuples]
+        lines += [f"    - [{', '.join(map(str, values))}]" for values in tuples]
     return "\n".join(lines) + "\n"
 
 
@@ -93,11 +93,11 @@ def properties(
     """The properties of a type of dimensions; `values` are lists in YAML."""
     lines = ["version: 100", f"dimensionType: {kind}"]
     if values:
-        lines += ["properties:", *(f"  {name}: {each}" for name, each in values.items())]
+        lines += ["properties:", *(f"  {name}: {item}" for name, item in values.items())]
     lines.append("propertyIndices:" if indices else "propertyIndices: {}")
-    for name, each in indices.items():
-        empty = "" if each else " []"
-        lines += [f"  {name}:{empty}", *(f"  - {index}" for index in each)]
+    for name, item in indices.items():
+        empty = "" if item else " []"
+        lines += [f"  {name}:{empty}", *(f"  - {index}" for index in item)]
     return "\n".join(lines) + "\n"
 
 
@@ -149,16 +149,16 @@ def blocks(
     filled = np.zeros_like(full)
     # The first condition varies fastest.
     for chosen in product(*(tuples for _, tuples in reversed(conditions))):
-        wanted = [
+        requested = [
             (name, dimension, index)
             for (pairs, _), indices in zip(conditions, reversed(chosen), strict=True)
             for (name, dimension), index in zip(pairs, indices, strict=True)
         ]
         for backwards in product(*(range(length) for length in reversed(full.shape))):
-            place = backwards[::-1]
-            if all(properties_of[d][name][place[d]] == index for name, d, index in wanted):
-                stored.append(full[place])
-                filled[place] = full[place]
+            address = backwards[::-1]
+            if all(properties_of[d][name][address[d]] == index for name, d, index in requested):
+                stored.append(full[address])
+                filled[address] = full[address]
     return np.array(stored, dtype=full.dtype), filled
 
 
@@ -166,15 +166,15 @@ def save_blocks(
     directory: Path,
     full: np.ndarray,
     types: Sequence[str],
-    known: Mapping[str, Mapping[str, Sequence[int]]],
+    labels: Mapping[str, Mapping[str, Sequence[int]]],
     conditions: Conditions,
     *,
     elements: str = BINARY,
 ) -> tuple[Path, np.ndarray]:
     """Write a tensor of blocks with the properties of its types; its path, and its values."""
-    for kind, indices in known.items():
+    for kind, indices in labels.items():
         (directory / f"{kind}.yaml").write_text(properties(kind, indices))
-    stored, filled = blocks(full, conditions, [known.get(kind, {}) for kind in types])
+    stored, filled = blocks(full, conditions, [labels.get(kind, {}) for kind in types])
     path = save(directory, "Blocks", stored, ["State"], elements=elements)
     scalar = "Complex64" if full.dtype.kind == "c" else "Real64"
     path.write_text(

@@ -185,9 +185,9 @@ def replaced(handler: FaultHandler) -> None:
 
 def truncated(handler: FaultHandler) -> None:
     content, start, stop = handler.span
-    kept = content[: stop - 8]
-    span = {"Content-Range": f"bytes {start}-{stop - 9}/{len(kept)}"}
-    handler.answer(206, kept[start:], headers=span | handler.version(content))
+    expected = content[: stop - 8]
+    span = {"Content-Range": f"bytes {start}-{stop - 9}/{len(expected)}"}
+    handler.answer(206, expected[start:], headers=span | handler.version(content))
 
 
 def short_range(handler: FaultHandler) -> None:

@@ -1,4 +1,4 @@
-"""What validation finds in a file that a reader refuses."""
+"""Findings of files that cannot be opened."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from tests.opening import load
 from xr_tensorfmt import TensorFormatError, validate
 
 
-def assert_found_where_refused(content: bytes, format: str, *, same_place: bool = True) -> None:
-    """Validation has an error for a file that is refused: with `same_place`, at the same byte."""
+def assert_finding_at_error(content: bytes, format: str, *, same_offset: bool = True) -> None:
+    """Check that `validate` reports the error of `open_dataset`, by default with its offset."""
     with pytest.raises(TensorFormatError) as caught:
         load(content, format=format)
-    found = [each for each in validate(content, format=format) if each.severity == "error"]
-    assert found
-    if same_place:
-        assert caught.value.offset in [each.offset for each in found]
+    findings = [
+        finding for finding in validate(content, format=format) if finding.severity == "error"
+    ]
+    assert findings
+    if same_offset:
+        assert caught.value.offset in [finding.offset for finding in findings]

@@ -59,7 +59,7 @@ class Golden:
     @property
     def values(self) -> dict[str, np.ndarray]:
         """All values, by the name of the variable."""
-        names = [each["name"] for each in self.expected["variables"]]
+        names = [item["name"] for item in self.expected["variables"]]
         with np.load(self.directory / VALUES) as stored:
             return {name: stored[f"v{number}"] for number, name in enumerate(names)}
 
@@ -89,9 +89,9 @@ def described(dataset: xr.Dataset) -> dict[str, Any]:
 def as_json(value: Any) -> Any:
     """Attributes as JSON that keeps types apart."""
     if isinstance(value, dict):
-        return {str(key): as_json(each) for key, each in value.items()}
+        return {str(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return {"$dtype": value.dtype.str, "$values": value.tolist()}
     return value
@@ -102,8 +102,8 @@ def opened(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dataset = xr.open_dataset(path, engine="tensorfmt", **options).load()
-    place = str(path.parent)
-    return dataset, [str(each.message).replace(place, "").lstrip("/") for each in caught]
+    directory = str(path.parent)
+    return dataset, [str(warning.message).replace(directory, "").lstrip("/") for warning in caught]
 
 
 def keep(directory: Path, file: str, written_by: str) -> None:
@@ -116,7 +116,7 @@ def keep(directory: Path, file: str, written_by: str) -> None:
     (directory / EXPECTED).write_text(text + "\n", encoding="utf-8")
     arrays = [storable(variable.values) for variable in dataset.variables.values()]
     np.savez_compressed(
-        directory / VALUES, **{f"v{number}": each for number, each in enumerate(arrays)}
+        directory / VALUES, **{f"v{number}": item for number, item in enumerate(arrays)}
     )
 
 
@@ -129,11 +129,11 @@ def add(name: str, files: list[Path], written_by: str) -> None:
     """Copy files into the golden directory of a name."""
     directory = ROOT / name
     directory.mkdir(parents=True)
-    for each in files:
-        if each.is_dir():
-            shutil.copytree(each, directory / each.name)
+    for file in files:
+        if file.is_dir():
+            shutil.copytree(file, directory / file.name)
         else:
-            shutil.copyfile(each, directory / each.name)
+            shutil.copyfile(file, directory / file.name)
     keep(directory, files[0].name, written_by)
 
 
@@ -145,8 +145,8 @@ def generate() -> None:
         if not (ROOT / name).exists():
             with TemporaryDirectory() as scratch:
                 path = make(Path(scratch))
-                beside = sorted(each for each in Path(scratch).iterdir() if each != path)
-                add(name, [path, *beside], OWN)
+                siblings = sorted(item for item in Path(scratch).iterdir() if item != path)
+                add(name, [path, *siblings], OWN)
 
 
 def main() -> None:

@@ -38,9 +38,9 @@ def pad(data: bytes, multiple: int, filler: bytes = b"\0") -> bytes:
     return data + filler * (-len(data) % multiple)
 
 
-def with_checksum(header: bytes, at: int, start: int) -> bytes:
+def with_checksum(header: bytes, offset: int, start: int) -> bytes:
     """Put the CRC-32C of the bytes from `start` on where it belongs."""
-    return header[:at] + pack("<I", google_crc32c.value(header[start:])) + header[at + 4 :]
+    return header[:offset] + pack("<I", google_crc32c.value(header[start:])) + header[offset + 4 :]
 
 
 def length_of(text: str) -> tuple[bytes, bytes]:
@@ -66,31 +66,31 @@ def archive(
     metadata = metadata or {}
     head = pack("<4sIIIII", b"MAG!", version, 0, len(tensors), len(metadata), 0)
     head += b"".join(metadata_record(key, value) for key, value in metadata.items())
-    size = sum(record_bytes(key, each, records) for key, each in tensors.items())
+    size = sum(record_bytes(key, item, records) for key, item in tensors.items())
     base = -(-(len(head) + size) // 64) * 64
     position = base if offsets == "absolute" else 0
-    for key, each in tensors.items():
-        padded = -(-len(each.raw) // 64) * 64
-        length = {"elements": prod(each.shape), "padded": padded, "bytes": len(each.raw)}[lengths]
-        head += record(key, each, ids.index(each.dtype), length, position, records)
+    for key, item in tensors.items():
+        padded = -(-len(item.raw) // 64) * 64
+        length = {"elements": prod(item.shape), "padded": padded, "bytes": len(item.raw)}[lengths]
+        head += record(key, item, ids.index(item.dtype), length, position, records)
         position += padded
     head = with_checksum(head, 8, 12)
-    data = b"".join(pad(each.raw, 64, b"\xff") for each in tensors.values())
+    data = b"".join(pad(tensor.raw, 64, b"\xff") for tensor in tensors.values())
     return pad(head, 64, b"\xff") + data + bytes(24) if tensors else head + bytes(8)
 
 
-def record_bytes(key: str, each: Put, records: str) -> int:
-    return len(record(key, each, 0, 0, 0, records))
+def record_bytes(key: str, item: Put, records: str) -> int:
+    return len(record(key, item, 0, 0, 0, records))
 
 
-def record(key: str, each: Put, dtype: int, length: int, offset: int, records: str) -> bytes:
+def record(key: str, item: Put, dtype: int, length: int, offset: int, records: str) -> bytes:
     size, raw = length_of(key)
-    rank = len(each.shape)
+    rank = len(item.shape)
     if records == "real":
-        shape = pack(f"<{rank}q", *each.shape)
+        shape = pack(f"<{rank}q", *item.shape)
         return pack("<IQQ", dtype | rank << 8, length, offset) + shape + size + raw
     filler, aux = {"literal": (1, rank << 8), "ones": (1, 0), "zeros": (0, 0)}[records]
-    slots = (*each.shape, *[filler] * (6 - rank))
+    slots = (*item.shape, *[filler] * (6 - rank))
     return size + raw + pack("<6qBQQI", *slots, dtype, length, offset, aux)
 
 
@@ -109,18 +109,18 @@ def snapshot(
     head = pack("<4sIQIIII", b"MAG!", version, 1_700_000_000, 0, 0, 0, len(tensors))
     head += b"SRP!" + pack(f"<I{len(ends)}I", len(pool), *ends) + b"".join(pool) + b"MDT!DSC!"
     data, places = b"", []
-    for each in tensors.values():
+    for tensor in tensors.values():
         data = pad(data, alignment)
         places.append(len(data))
-        data += each.raw
+        data += tensor.raw
     puts = list(tensors.values())
     for number in order or range(len(puts)):
-        each = puts[number]
-        rank = len(each.shape)
+        tensor = puts[number]
+        rank = len(tensor.shape)
         head += pack(
-            "<BBHIQQ", rank, ids.index(each.dtype), 0, number, prod(each.shape), places[number]
+            "<BBHIQQ", rank, ids.index(tensor.dtype), 0, number, prod(tensor.shape), places[number]
         )
-        head += pack(f"<{rank}Q", *each.shape)
+        head += pack(f"<{rank}Q", *tensor.shape)
     return pad(with_checksum(head, 16, 20) + b"BUF!", alignment) + data
 
 
@@ -132,16 +132,16 @@ def document(
     change: Any = None,
 ) -> bytes:
     data, entries = b"", {}
-    for key, each in tensors.items():
-        data = pad(data, 4096) if each.raw else data
+    for key, item in tensors.items():
+        data = pad(data, 4096) if item.raw else data
         entries[key] = {
-            "shape": list(each.shape),
-            "dtype": "boolean" if each.dtype == "bool" else each.dtype,
-            "dtype_id": THIRTEEN.index(each.dtype),
+            "shape": list(item.shape),
+            "dtype": "boolean" if item.dtype == "bool" else item.dtype,
+            "dtype_id": THIRTEEN.index(item.dtype),
             "offset": len(data),
-            "nbytes": len(each.raw),
+            "nbytes": len(item.raw),
         }
-        data += each.raw
+        data += item.raw
     content: dict[str, Any] = {
         "manifest_ver": 1,
         "timestamp": "2026-09-01T12:00:00+00:00",
@@ -164,12 +164,12 @@ def document_of(text: bytes, data: bytes, *, big_endian: bool = False, version: 
 
 def stream(tensors: Mapping[str, Put]) -> bytes:
     head = pack("<4sIIIII", b"MAG&", 1, 0, len(tensors), 0, 0) + b"KVDTTHDR"
-    for key, each in tensors.items():
-        rank = len(each.shape)
-        slots = (*each.shape, *[1] * (6 - rank))
+    for key, item in tensors.items():
+        rank = len(item.shape)
+        slots = (*item.shape, *[1] * (6 - rank))
         size, raw = length_of(key)
         head += size + pack(
-            "<6qI64s", *slots, FOUR.index(each.dtype) | rank << 8, b"name\0left over"
+            "<6qI64s", *slots, FOUR.index(item.dtype) | rank << 8, b"name\0left over"
         )
         head += raw
-    return head + b"TDAT" + b"".join(each.raw for each in tensors.values())
+    return head + b"TDAT" + b"".join(tensor.raw for tensor in tensors.values())

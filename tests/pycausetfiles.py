@@ -102,8 +102,8 @@ def encoded(value: Any) -> bytes:
     if isinstance(value, list):
         return struct.pack("<BI", 7, len(value)) + b"".join(map(encoded, value))
     entries = (
-        struct.pack("<H", len(key.encode())) + key.encode() + encoded(each)
-        for key, each in sorted(value.items())
+        struct.pack("<H", len(key.encode())) + key.encode() + encoded(item)
+        for key, item in sorted(value.items())
     )
     return struct.pack("<BI", 8, len(value)) + b"".join(entries)
 
@@ -115,9 +115,11 @@ def block(metadata: dict[str, Any] | bytes) -> bytes:
     return header + content
 
 
-def slot(generation: int, payload: int, at: int, length: int, *, offset: int = HEADER) -> bytes:
+def slot(
+    generation: int, payload: int, position: int, length: int, *, offset: int = HEADER
+) -> bytes:
     """One slot of the header, with its checksum."""
-    raw = struct.pack("<7Q", generation, offset, payload, at, length, 0, 0)
+    raw = struct.pack("<7Q", generation, offset, payload, position, length, 0, 0)
     return (raw + struct.pack("<I", crc32(raw))).ljust(128, b"\0")
 
 
@@ -141,33 +143,35 @@ def metadata(matrix_type: str, data_type: str, rows: int, cols: int, **more: Any
     }
 
 
-def r1(facts: dict[str, Any] | bytes, payload: bytes = b"", *, length: int | None = None) -> bytes:
+def r1(fields: dict[str, Any] | bytes, payload: bytes = b"", *, length: int | None = None) -> bytes:
     """A container as it is saved: one block of metadata, to which both slots point.
 
     Slots may say another length of the payload, as those of 0.5.0 do.
     """
-    content = block(facts)
-    at = HEADER + len(payload) + -len(payload) % 16
+    content = block(fields)
+    offset = HEADER + len(payload) + -len(payload) % 16
     length = len(payload) if length is None else length
-    slots = slot(1, length, at, len(content)) + slot(0, length, at, len(content))
+    slots = slot(1, length, offset, len(content)) + slot(0, length, offset, len(content))
     head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slots
-    return (head.ljust(HEADER, b"\0") + payload).ljust(at, b"\0") + content
+    return (head.ljust(HEADER, b"\0") + payload).ljust(offset, b"\0") + content
 
 
-def updated(container: bytes, facts: dict[str, Any], name: str = "B", generation: int = 2) -> bytes:
+def updated(
+    container: bytes, fields: dict[str, Any], name: str = "B", generation: int = 2
+) -> bytes:
     """A container whose metadata were updated: a new block at its end, and one slot for it."""
-    at = len(container) + -len(container) % 16
-    content = block(facts)
+    offset = len(container) + -len(container) % 16
+    content = block(fields)
     payload = struct.unpack_from("<Q", container, 16 + 16)[0]
     begin = {"A": 16, "B": 144}[name]
-    head = bytearray(container.ljust(at, b"\0") + content)
-    head[begin : begin + 128] = slot(generation, payload, at, len(content))
+    head = bytearray(container.ljust(offset, b"\0") + content)
+    head[begin : begin + 128] = slot(generation, payload, offset, len(content))
     return bytes(head)
 
 
-def zipped(facts: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
+def zipped(fields: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
     """A zip of entries that are stored."""
-    text = facts if isinstance(facts, bytes) else json.dumps(facts).encode()
+    text = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     parts = (("metadata.json", text), ("data.bin", payload), *more)
     return archive(*(entry(name, raw) for name, raw in parts))
 
@@ -216,5 +220,5 @@ def assert_comes_back(file: xr.Dataset, expected: xr.Dataset) -> None:
 
 
 def _without(ds: xr.Dataset, name: Any, attrs: set[str]) -> xr.Dataset:
-    kept = {key: value for key, value in ds[name].attrs.items() if key not in attrs}
-    return ds.assign({name: ds[name].drop_attrs().assign_attrs(kept)})
+    expected = {key: value for key, value in ds[name].attrs.items() if key not in attrs}
+    return ds.assign({name: ds[name].drop_attrs().assign_attrs(expected)})

@@ -13,4 +13,4 @@ snapshot = pytest.importorskip("magnetron.snapshot", reason=REASON)
 
 def magnetron_dtype(name: str) -> Any:
     """The dtype that magnetron calls so."""
-    return next(each for each in magnetron.dtype.all if each.name == name)
+    return next(item for item in magnetron.dtype.all if item.name == name)

@@ -40,14 +40,14 @@ class Log:
         return sum(length for _, length in self.gets)
 
     @contextlib.contextmanager
-    def request(self, method: str, asked: str | None) -> Iterator[None]:
+    def request(self, method: str, range_header: str | None) -> Iterator[None]:
         with self._lock:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
             if method == "HEAD":
                 self.heads += 1
             elif method == "GET":
-                self.gets.append(parsed(asked) if asked else (0, -1))
+                self.gets.append(parsed(range_header) if range_header else (0, -1))
         try:
             yield
         finally:
@@ -55,8 +55,8 @@ class Log:
                 self.in_flight -= 1
 
 
-def parsed(asked: str) -> Range:
-    first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", asked).groups())
+def parsed(range_header: str) -> Range:
+    first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", range_header).groups())
     return first, last - first + 1
 
 
@@ -134,11 +134,11 @@ class Handler(BaseHTTPRequestHandler):
         return self.path.lstrip("/").partition("?")[0]
 
     def refused(self) -> bool:
-        name, _, wanted = self.path.partition("-")
+        name, _, requested = self.path.partition("-")
         # A test may change them as soon as it has the answer.
         cut, status = self.store.cut, self.store.status
         if name == "/status":
-            self.store.status = int(wanted)
+            self.store.status = int(requested)
             self.answer(200, b"")
         elif cut:
             self.close_connection = True
@@ -170,8 +170,8 @@ class Handler(BaseHTTPRequestHandler):
             if self.store.trouble and self.store.trouble(self, content, start, stop):
                 return None
             version = self.version(content)
-            wanted = self.headers.get("If-Match", version.get("ETag"))
-            if self.store.conditions and wanted != version.get("ETag"):
+            requested = self.headers.get("If-Match", version.get("ETag"))
+            if self.store.conditions and requested != version.get("ETag"):
                 return self.answer(412, b"")
             if start >= len(content):
                 return self.answer(416, b"")

@@ -71,7 +71,7 @@ def made_as(draw: Any, values: np.ndarray) -> Any:
 
 def lengths_adding_up_to(total: int) -> st.SearchStrategy[tuple[int, ...]]:
     cuts = st.lists(st.integers(0, total), max_size=3).map(sorted)
-    return cuts.map(lambda each: tuple(np.diff([0, *each, total]).tolist()))
+    return cuts.map(lambda item: tuple(np.diff([0, *item, total]).tolist()))
 
 
 def index_labels(rng: np.random.Generator, kind: str, length: int) -> np.ndarray:
@@ -110,17 +110,17 @@ def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.
 def datasets(draw: Any) -> xr.Dataset:
     """Several variables that share dimensions, coordinates of every kind, attributes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    found = draw(st.lists(names, min_size=11, max_size=11, unique=True))
-    sizes = {dim: draw(st.integers(0, 5)) for dim in found[: draw(st.integers(0, 4))]}
-    data = {name: draw(variables(rng, sizes)) for name in found[4 : 4 + draw(st.integers(1, 3))]}
-    if not any(each.size for each in data.values()):
-        data[found[7]] = xr.Variable((), np.int8(1))
+    chosen = draw(st.lists(names, min_size=11, max_size=11, unique=True))
+    sizes = {dim: draw(st.integers(0, 5)) for dim in chosen[: draw(st.integers(0, 4))]}
+    data = {name: draw(variables(rng, sizes)) for name in chosen[4 : 4 + draw(st.integers(1, 3))]}
+    if not any(item.size for item in data.values()):
+        data[chosen[7]] = xr.Variable((), np.int8(1))
     coords: dict[str, xr.Variable] = {}
     for dim, size in sizes.items():
         if draw(st.booleans()):
             labels = index_labels(rng, draw(st.sampled_from(LABELS)), size)
             coords[dim] = xr.Variable(dim, labels, draw(attributes))
-    for name in found[8 : 8 + draw(st.integers(0, 3))]:
+    for name in chosen[8 : 8 + draw(st.integers(0, 3))]:
         if draw(st.booleans()):
             coords[name] = draw(variables(rng, sizes))
         else:

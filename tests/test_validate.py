@@ -41,7 +41,7 @@ Places = list[tuple[str, int | None]]
 
 def places(file: Any, **options: Any) -> Places:
     """Severity and place of each finding."""
-    return [(each.severity, each.offset) for each in validate(file, **options)]
+    return [(finding.severity, finding.offset) for finding in validate(file, **options)]
 
 
 def patched(content: bytes, offset: int, new: bytes) -> bytes:
@@ -60,9 +60,9 @@ def test_real_files_are_good_but_for_those_that_are_meant_to_be_bad(conformance:
     bad = {}
     for path in sorted(conformance.rglob("*")):
         if path.suffix in (".mag", ".pycauset", ".tens", ".bin", ".tbf"):
-            found = validate(path)
-            if found:
-                bad[path.name] = {each.severity for each in found}
+            findings = validate(path)
+            if findings:
+                bad[path.name] = {finding.severity for finding in findings}
     meant = {name for name, severities in bad.items() if "error" in severities}
     warned = set(bad) - meant
     assert all("dirtypad" in name for name in warned)
@@ -86,9 +86,11 @@ def test_every_encoding_of_vespas_own_tests_is_good(conformance: Path) -> None:
 def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
-    (found,) = validate(path)
-    assert found == Finding(str(path), 4100, "the end of the data", found.message)
-    assert str(found).startswith("error at byte 4100: the end of the data: 1 more bytes, expected")
+    (finding,) = validate(path)
+    assert finding == Finding(str(path), 4100, "the end of the data", finding.message)
+    assert str(finding).startswith(
+        "error at byte 4100: the end of the data: 1 more bytes, expected"
+    )
 
 
 def test_a_missing_file_is_an_error_and_not_a_finding() -> None:
@@ -120,10 +122,10 @@ def test_the_number_of_findings_is_limited() -> None:
     start = int.from_bytes(content[28:36], "little")
     for number in range(MAX_FINDINGS + 4):
         content[start + 4096 * number + 9] = 1
-    found = validate(bytes(content))
-    assert len(found) == MAX_FINDINGS + 1
-    assert found[-1].severity == "warning"
-    assert "only the first" in found[-1].message
+    findings = validate(bytes(content))
+    assert len(findings) == MAX_FINDINGS + 1
+    assert findings[-1].severity == "warning"
+    assert "only the first" in findings[-1].message
 
 
 class Raw(Format):
@@ -136,11 +138,11 @@ class Raw(Format):
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         layout = Dense((3,), Plain(np.dtype("u1")), 4)
-        found = (
+        findings = (
             Finding(reader.source.name, 4, "the first byte", "as the reader sees it", "warning"),
             Finding(reader.source.name, 5, "the second byte", "of the reader alone", "warning"),
         )
-        return Container((Tensor("tensor", ("x",), layout),), findings=found)
+        return Container((Tensor("tensor", ("x",), layout),), findings=findings)
 
     def check(self, reader: HeaderReader, container: Container, most: int) -> Iterator[Finding]:
         yield Finding(reader.source.name, 4, "the first byte", "as the check sees it")
@@ -154,8 +156,8 @@ def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 def test_what_reader_and_check_find_at_one_place_is_one_finding(raw: bytes) -> None:
-    for found in (validate(raw), validate(raw, format="raw")):
-        assert [each.message for each in found] == [
+    for findings in (validate(raw), validate(raw, format="raw")):
+        assert [finding.message for finding in findings] == [
             "of the reader alone",
             "as the check sees it",
             "of the check alone",
@@ -170,9 +172,9 @@ def test_only_registered_formats_are_checked(raw: bytes) -> None:
 def test_the_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
-    shown = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
-    assert shown.stdout.startswith(f"{path}: Raw, 7 B\nVariables:\n")
-    assert "tensor  (x: 3)  uint8  3 B" in shown.stdout
+    output = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
+    assert output.stdout.startswith(f"{path}: Raw, 7 B\nVariables:\n")
+    assert "tensor  (x: 3)  uint8  3 B" in output.stdout
     checked = CliRunner().invoke(main, ["validate", str(path)])
     assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
     refused = CliRunner().invoke(main, ["convert", str(path), "b", "--to", "tens"])
@@ -197,25 +199,25 @@ def archive_place(what: str) -> int:
 
 @pytest.mark.parametrize("what", ["padding", "tail", "reserve"])
 def test_gaps_of_an_archive(what: str) -> None:
-    place = archive_place(what)
-    assert places(patched(ARCHIVE, place, b"\x05")) == [("error", place)]
+    offset = archive_place(what)
+    assert places(patched(ARCHIVE, offset, b"\x05")) == [("error", offset)]
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff"])
 def test_gaps_of_an_archive_are_filled_with_ones_or_zeros(filler: bytes) -> None:
-    place = archive_place("tail")
-    assert validate(patched(ARCHIVE, place, filler * 52)) == []
+    offset = archive_place("tail")
+    assert validate(patched(ARCHIVE, offset, filler * 52)) == []
 
 
 def test_gaps_of_snapshots() -> None:
     first = SNAPSHOT.index(np.ones(3, "f4").tobytes())
-    place = first + 12
-    assert places(patched(SNAPSHOT, place, b"\1")) == [("error", place)]
+    offset = first + 12
+    assert places(patched(SNAPSHOT, offset, b"\1")) == [("error", offset)]
 
 
-@pytest.mark.parametrize("place", [TEXT_STOP, 4095, 4096 + 12, 8191])
-def test_gaps_of_documents(place: int) -> None:
-    assert places(patched(DOCUMENT, place, b"\1")) == [("error", place)]
+@pytest.mark.parametrize("offset", [TEXT_STOP, 4095, 4096 + 12, 8191])
+def test_gaps_of_documents(offset: int) -> None:
+    assert places(patched(DOCUMENT, offset, b"\1")) == [("error", offset)]
 
 
 def test_bytes_after_the_data_of_a_document() -> None:
@@ -223,23 +225,23 @@ def test_bytes_after_the_data_of_a_document() -> None:
 
 
 def test_a_wrong_checksum_does_not_hide_what_else_is_wrong() -> None:
-    place = archive_place("padding")
-    found = places(patched(patched(ARCHIVE, place, b"\5"), 8, b"\0\0"))
-    assert found == [("error", 8), ("error", place)]
+    offset = archive_place("padding")
+    findings = places(patched(patched(ARCHIVE, offset, b"\5"), 8, b"\0\0"))
+    assert findings == [("error", 8), ("error", offset)]
 
 
 def test_truth_values_are_zeros_and_ones() -> None:
     content = mf.document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
-    (found,) = validate(content)
-    assert (found.severity, found.offset) == ("warning", 4098)
-    assert "2 bytes are neither 0 nor 1" in found.message
+    (finding,) = validate(content)
+    assert (finding.severity, finding.offset) == ("warning", 4098)
+    assert "2 bytes are neither 0 nor 1" in finding.message
 
 
 def test_embedded_metadata_that_do_not_fit_are_a_warning() -> None:
     content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
-    (found,) = validate(content)
-    assert found.severity == "warning"
-    assert "do not fit the file" in found.message
+    (finding,) = validate(content)
+    assert finding.severity == "warning"
+    assert "do not fit the file" in finding.message
 
 
 # TENS
@@ -271,7 +273,7 @@ def test_padding_of_chunks_and_what_follows_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "values", "place"),
+    ("code", "values", "offset"),
     [
         ("x", SYMMETRIC, None),
         ("x", SYMMETRIC * (1 + 1e-12 * VALUES), None),
@@ -283,19 +285,19 @@ def test_padding_of_chunks_and_what_follows_the_last() -> None:
         ("x", VALUES.astype("i8"), 3),
     ],
 )
-def test_symmetries_that_are_claimed(code: str, values: np.ndarray, place: int | None) -> None:
+def test_symmetries_that_are_claimed(code: str, values: np.ndarray, offset: int | None) -> None:
     content = tf.version_1_0(values, tf.symmetry(code, "ba"))
     start = content.index(b"DENSDATA") + 16
     # The first that is looked at is that of index (0, 1), in the order of the file at 3.
-    expected = [] if place is None else [("error", start + 8 * place)]
+    expected = [] if offset is None else [("error", start + 8 * offset)]
     assert places(content) == expected
 
 
 def test_a_symmetry_between_unequal_lengths_cannot_hold() -> None:
     content = tf.version_1_0(np.ones((2, 3)), tf.symmetry("x", "ba"))
-    (found,) = validate(content)
-    assert found.offset is None
-    assert "its shape is (2, 3)" in found.message
+    (finding,) = validate(content)
+    assert finding.offset is None
+    assert "its shape is (2, 3)" in finding.message
 
 
 def test_a_symmetry_of_three_axes() -> None:
@@ -399,10 +401,10 @@ def test_the_smallest_integer_has_no_negative() -> None:
     content = tf.index_value(
         (4, 4), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)
     )
-    (found,) = validate(content)
+    (finding,) = validate(content)
     assert (
         "another value for an element than a related pair gives, or one without a neg"
-        in found.message
+        in finding.message
     )
 
 
@@ -419,17 +421,17 @@ def test_pairs_that_contradict_a_claim(
     indices: list[int], values: list[float], wrong: tuple[int, int] | None
 ) -> None:
     content = ix(indices, values, tf.symmetry("x", "ba"))
-    found = validate(content)
-    assert len(found) == (wrong is not None)
-    for each in found:
-        assert each.offset == len(content) - 16 * len(indices)
-        assert f"it does not hold for the element {wrong}" in each.message
+    findings = validate(content)
+    assert len(findings) == (wrong is not None)
+    for finding in findings:
+        assert finding.offset == len(content) - 16 * len(indices)
+        assert f"it does not hold for the element {wrong}" in finding.message
 
 
 def test_symmetries_of_pairs_in_a_tensor_too_large_to_fill_are_not_checked() -> None:
-    (found,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
-    assert found.severity == "warning"
-    assert "not checked, because the tensor has 1073741824 elements" in found.message
+    (finding,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
+    assert finding.severity == "warning"
+    assert "not checked, because the tensor has 1073741824 elements" in finding.message
 
 
 def test_a_claim_about_pairs_of_unequal_lengths() -> None:
@@ -465,7 +467,7 @@ def test_a_good_container_and_its_updates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "new", "found"),
+    ("offset", "new", "expected"),
     [
         (144, b"\7", [("error", 144)]),
         (16, b"\7", [("error", 16)]),
@@ -476,8 +478,8 @@ def test_a_good_container_and_its_updates() -> None:
         (4096 + 72, b"\1", [("error", 4168)]),
     ],
 )
-def test_slots_and_gaps_of_a_container(place: int, new: bytes, found: Places) -> None:
-    assert places(patched(R1, place, new)) == found
+def test_slots_and_gaps_of_a_container(offset: int, new: bytes, expected: Places) -> None:
+    assert places(patched(R1, offset, new)) == expected
 
 
 def test_metadata_of_the_slot_that_does_not_count() -> None:
@@ -502,11 +504,11 @@ def test_metadata_within_the_payload() -> None:
     block = pf.block(keys)
     payload = bytearray(pf.block(keys).ljust(len(block) + 100, b"\0"))
     slots = pf.slot(0, len(payload), 4096, len(block))
-    whole = pf.r1(
+    full = pf.r1(
         pf.metadata("DENSE_FLOAT", "UINT8", 1, 1) | {"matrix_type": "VECTOR", "rows": len(payload)},
         bytes(payload),
     )
-    assert ("error", 4096) in places(patched(whole, 144, slots))
+    assert ("error", 4096) in places(patched(full, 144, slots))
 
 
 def test_headers_of_older_versions() -> None:
@@ -533,12 +535,12 @@ def test_an_archive_whose_directory_was_cut_off() -> None:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
     content = pf.zipped(keys, VALUES.tobytes())
     assert validate(content[:-2] + b"\5\0hello") == []
-    (found,) = validate(content[:-1])
-    assert (found.severity, found.field) == ("error", "the directory of the zip")
+    (finding,) = validate(content[:-1])
+    assert (finding.severity, finding.field) == ("error", "the directory of the zip")
 
 
 @pytest.mark.parametrize(
-    ("content", "place"),
+    ("content", "offset"),
     [
         (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), None),
         (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(72) + b"\x80" + bytes(55)), 4168),
@@ -553,8 +555,8 @@ def test_an_archive_whose_directory_was_cut_off() -> None:
         ),
     ],
 )
-def test_padding_of_rows(content: bytes, place: int | None) -> None:
-    assert places(content) == ([] if place is None else [("warning", place)])
+def test_padding_of_rows(content: bytes, offset: int | None) -> None:
+    assert places(content) == ([] if offset is None else [("warning", offset)])
 
 
 @pytest.mark.parametrize(
@@ -574,10 +576,10 @@ def test_what_is_not_stored_takes_no_time(content: bytes) -> None:
 
 def test_an_antisymmetric_matrix_has_a_diagonal_of_zeros() -> None:
     values = np.ones((3, 3))
-    facts = pf.metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
-    assert places(pf.r1(facts, pf.triangle(values, diagonal=True))) == [("error", 4096)]
+    info = pf.metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
+    assert places(pf.r1(info, pf.triangle(values, diagonal=True))) == [("error", 4096)]
     np.fill_diagonal(values, 0)
-    assert validate(pf.r1(facts, pf.triangle(values, diagonal=True))) == []
+    assert validate(pf.r1(info, pf.triangle(values, diagonal=True))) == []
 
 
 HERMITIAN = np.array([[1, 2j], [-2j, 3]])
@@ -598,27 +600,27 @@ CLAIMS: dict[str, tuple[np.ndarray, np.ndarray, int]] = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_properties_that_are_claimed(claim: str) -> None:
-    right, wrong, place = CLAIMS[claim]
+    right, wrong, offset = CLAIMS[claim]
 
     def content(values: np.ndarray, value: bool) -> bytes:
         dtype = "COMPLEX_FLOAT64" if values.dtype.kind == "c" else "FLOAT64"
-        facts = pf.metadata("DENSE_FLOAT", dtype, *values.shape, properties={claim: value})
-        return pf.r1(facts, np.ascontiguousarray(values).tobytes())
+        info = pf.metadata("DENSE_FLOAT", dtype, *values.shape, properties={claim: value})
+        return pf.r1(info, np.ascontiguousarray(values).tobytes())
 
     assert validate(content(right, True)) == []
     assert validate(content(wrong, False)) == []
-    found = places(content(wrong, True))
-    assert found == [("error", 4096 + wrong.dtype.itemsize * place)]
+    findings = places(content(wrong, True))
+    assert findings == [("error", 4096 + wrong.dtype.itemsize * offset)]
 
 
 def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
-    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
-    assert validate(pf.r1(facts, symmetric.tobytes())) == []
+    info = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
+    assert validate(pf.r1(info, symmetric.tobytes())) == []
     symmetric[30, 2] = 7
-    assert places(pf.r1(facts, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
+    assert places(pf.r1(info, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
 
 
 def test_files_of_blocks_are_checked_as_well(tmp_path: Path) -> None:
@@ -626,9 +628,9 @@ def test_files_of_blocks_are_checked_as_well(tmp_path: Path) -> None:
     assert validate(path) == []
     child = tmp_path / "m.pycauset.blocks" / "a.pycauset"
     child.write_bytes(patched(child.read_bytes(), 4000, b"\1"))
-    (found,) = validate(path)
-    assert found.path.endswith("a.pycauset")
-    assert found.offset == 4000
+    (finding,) = validate(path)
+    assert finding.path.endswith("a.pycauset")
+    assert finding.offset == 4000
 
 
 # Vespa
@@ -646,20 +648,22 @@ def block(content: bytes, number: int, count: int) -> int:
 
 def test_labels_that_occur_twice() -> None:
     content = labelled(("a",), ("b",), ("a",), ("c",), ("b",), ("a",))
-    found = validate(content, format="vespa", all=True)
-    assert [each.offset for each in found] == [block(content, number, 6) for number in (2, 4, 5)]
-    assert validate(content, format="vespa") == found[:1]
-    assert {each.severity for each in found} == {"warning"}
-    assert found[0].field == "the labels of block 2"
-    assert found[0].message.startswith("'a', which block 0 has too; both are kept")
+    findings = validate(content, format="vespa", all=True)
+    assert [finding.offset for finding in findings] == [
+        block(content, number, 6) for number in (2, 4, 5)
+    ]
+    assert validate(content, format="vespa") == findings[:1]
+    assert {finding.severity for finding in findings} == {"warning"}
+    assert findings[0].field == "the labels of block 2"
+    assert findings[0].message.startswith("'a', which block 0 has too; both are kept")
 
 
-def test_the_reader_and_the_check_find_repeated_labels_in_the_same_place() -> None:
+def test_the_reader_and_the_check_find_repeated_labels_in_the_same_offset() -> None:
     content = labelled(("a",), ("b",), ("a",))
-    (found,) = validate(content, format="vespa")
+    (finding,) = validate(content, format="vespa")
     with pytest.warns(xr_tensorfmt.TensorFormatWarning) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
-    assert [str(each.message) for each in caught] == [found.sentence]
+    assert [str(warning.message) for warning in caught] == [finding.sentence]
 
 
 def test_labels_of_several_dimensions_count_together() -> None:
@@ -674,8 +678,10 @@ def test_labels_that_are_not_utf_8() -> None:
     found = validate(content, format="vespa", all=True)
     assert validate(content, format="vespa") == found[:1]
     labels = [block(content, number, 4) + 1 for number in (1, 3)]
-    assert [(each.severity, each.offset) for each in found] == [("error", at) for at in labels]
-    assert [each.field for each in found] == ["label 0 of block 1", "label 0 of block 3"]
+    assert [(finding.severity, finding.offset) for finding in found] == [
+        ("error", position) for position in labels
+    ]
+    assert [finding.field for finding in found] == ["label 0 of block 1", "label 0 of block 3"]
     with pytest.raises(TensorFormatError) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
     assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found[0]
@@ -689,8 +695,8 @@ def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
 
 def test_bytes_after_the_tensor() -> None:
     content = labelled(("a",), ("a",))
-    found = places(content + b"!", format="vespa")
-    assert found == [("error", len(content)), ("warning", len(content) - 10)]
+    findings = places(content + b"!", format="vespa")
+    assert findings == [("error", len(content)), ("warning", len(content) - 10)]
 
 
 # Everything
@@ -710,10 +716,10 @@ DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
 @pytest.mark.parametrize("name", DAMAGES)
 def test_no_damage_raises(name: str) -> None:
     content, family = DAMAGES[name]()
-    for place in range(0, len(content), max(1, len(content) // 150)):
+    for offset in range(0, len(content), max(1, len(content) // 150)):
         for byte in (1, 0x80, 0xFF):
-            damaged = patched(content, place, bytes([byte]))
-            assert all(isinstance(each, Finding) for each in validate(damaged, format=family))
+            damaged = patched(content, offset, bytes([byte]))
+            assert all(isinstance(finding, Finding) for finding in validate(damaged, format=family))
     for length in range(0, len(content), max(1, len(content) // 40)):
         # The reserve at the end of an archive may be of any length.
         assert validate(content[:length], format=family) or name == "mag"

@@ -52,7 +52,8 @@ def test_json_of_validate_has_every_field_of_every_finding() -> None:
     assert bad == {
         "path": "bad.mag",
         "findings": [
-            {name: getattr(each, name) for name in each.__match_args__} for each in findings
+            {name: getattr(finding, name) for name in finding.__match_args__}
+            for finding in findings
         ],
     }
     assert len(findings) == 2
@@ -72,8 +73,8 @@ def test_json_of_explain_has_every_range_and_request() -> None:
     assert explained["requests"] == 1
     assert explained["amplification"] == expected.amplification
     (piece,) = explained["pieces"]
-    assert piece["ranges"] == [list(each) for each in expected.pieces[0].ranges]
-    assert piece["requests"] == [list(each) for each in expected.pieces[0].requests]
+    assert piece["ranges"] == [list(range_) for range_ in expected.pieces[0].ranges]
+    assert piece["requests"] == [list(request) for request in expected.pieces[0].requests]
     assert (piece["variable"], piece["shape"]) == ("tensor", [2, 3])
 
 
@@ -228,13 +229,13 @@ def test_errors_about_standard_input_name_it() -> None:
 def test_a_terminal_is_no_standard_input() -> None:
     main_end, terminal = pty.openpty()
     command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
-    said = subprocess.run(
+    output = subprocess.run(
         command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
     )
     os.close(terminal)
     os.close(main_end)
-    assert said.returncode == 1
-    assert "there is no standard input; redirect a file or a pipe to it" in said.stderr
+    assert output.returncode == 1
+    assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
 
 
 def test_standard_input_without_a_magic_number_needs_its_format() -> None:
@@ -289,8 +290,8 @@ def test_urls_become_files_of_their_names() -> None:
         file.write(Path(vertex()).read_bytes())
     done("convert", "memory://in/a.bin", "vertex.bin", "memory://out/", "--to", "tens")
     for name in ("a", "vertex"):
-        found = xr.open_dataset(f"memory://out/{name}.tens", engine="tensorfmt")
-        np.testing.assert_array_equal(found.tensor, GAMMA)
+        actual = xr.open_dataset(f"memory://out/{name}.tens", engine="tensorfmt")
+        np.testing.assert_array_equal(actual.tensor, GAMMA)
 
 
 @pytest.mark.parametrize(
@@ -327,19 +328,19 @@ def in_terminal(*arguments: str) -> str:
     subprocess.run(command, stderr=terminal, check=True, timeout=300)
     os.write(terminal, b"END")
     os.close(terminal)
-    shown = b""
-    while not shown.endswith(b"END"):
-        shown += os.read(main_end, 4096)
+    output = b""
+    while not output.endswith(b"END"):
+        output += os.read(main_end, 4096)
     os.close(main_end)
-    return shown.decode().removesuffix("END")
+    return output.decode().removesuffix("END")
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
 def test_a_terminal_shows_a_bar_of_one_line(target: str) -> None:
     save()
-    shown = in_terminal("convert", "a.mag", target)
-    assert shown.count("\n") == 1
-    last = shown.rstrip().rpartition("\r")[2]
+    output = in_terminal("convert", "a.mag", target)
+    assert output.count("\n") == 1
+    last = output.rstrip().rpartition("\r")[2]
     assert last.startswith(f"{target}: 100%")
     assert len(last) <= 100
 
@@ -347,8 +348,8 @@ def test_a_terminal_shows_a_bar_of_one_line(target: str) -> None:
 def test_a_pipe_shows_nothing_nor_does_a_terminal_if_it_is_to_be_quiet() -> None:
     save()
     command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
-    said = subprocess.run(command, capture_output=True, check=True, timeout=300)
-    assert (said.stdout, said.stderr) == (b"", b"")
+    output = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    assert (output.stdout, output.stderr) == (b"", b"")
     assert in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
 
 

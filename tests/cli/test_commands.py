@@ -54,8 +54,8 @@ def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) 
 
 @pytest.mark.slow
 def test_the_module_is_the_command() -> None:
-    said = run_python("-m", "xr_tensorfmt", "--version").stdout
-    assert said.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
+    output = run_python("-m", "xr_tensorfmt", "--version").stdout
+    assert output.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_examples_of_the_page_print_what_they_say() -> None:
 def test_info_describes_every_container(name: str) -> None:
     path = name if name.endswith((".tbf", ".safetensors")) else f"{name}.bin"
     Path(path).write_bytes(FILES[name]())
-    (facts,) = json.loads(done("info", "--json", path))
+    (file_info,) = json.loads(done("info", "--json", path))
     ds = xr.open_dataset(path, engine="tensorfmt")
-    assert facts["dims"] == dict(ds.sizes)
-    assert list(facts["variables"]) == list(ds.data_vars)
-    assert list(facts["coordinates"]) == list(ds.coords)
-    assert facts["size"] == Path(path).stat().st_size
-    assert facts["attrs"] == ds.attrs
-    for key, each in facts["variables"].items():
-        assert each["dims"] == list(ds[key].dims)
-        assert each["shape"] == list(ds[key].shape)
-        assert each["dtype"] == ds[key].dtype.name
-        assert each["chunk"] == list(ds[key].encoding["preferred_chunks"].values())
-        assert each["on_page"] == (each["offset"] % 4096 == 0)
-        assert each["attrs"] == ds[key].attrs
-    shown = done("info", path)
-    assert shown.startswith(f"{facts['path']}: ")
-    assert all(key in shown for key in facts["variables"])
+    assert file_info["dims"] == dict(ds.sizes)
+    assert list(file_info["variables"]) == list(ds.data_vars)
+    assert list(file_info["coordinates"]) == list(ds.coords)
+    assert file_info["size"] == Path(path).stat().st_size
+    assert file_info["attrs"] == ds.attrs
+    for key, item in file_info["variables"].items():
+        assert item["dims"] == list(ds[key].dims)
+        assert item["shape"] == list(ds[key].shape)
+        assert item["dtype"] == ds[key].dtype.name
+        assert item["chunk"] == list(ds[key].encoding["preferred_chunks"].values())
+        assert item["on_page"] == (item["offset"] % 4096 == 0)
+        assert item["attrs"] == ds[key].attrs
+    output = done("info", path)
+    assert output.startswith(f"{file_info['path']}: ")
+    assert all(key in output for key in file_info["variables"])
 
 
 def test_info_says_what_is_stored_and_where() -> None:
@@ -133,12 +133,12 @@ def test_info_says_what_is_stored_and_where() -> None:
         "t": mf.put(np.zeros((5000, 4000), "f4")),
     }
     Path("a.mag").write_bytes(mf.document(tensors, {"long": "x" * 500, "odd": float("nan")}))
-    shown = done("info", "a.mag")
-    assert "MAG snapshot 300" in shown
-    assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", shown)
-    assert re.search(r"t +\(t_dim_0: 5000, t_dim_1: 4000\) .* on a page +3 chunks of ", shown)
-    assert "long: xxx" in shown
-    assert max(map(len, shown.splitlines())) < 200
+    output = done("info", "a.mag")
+    assert "MAG snapshot 300" in output
+    assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", output)
+    assert re.search(r"t +\(t_dim_0: 5000, t_dim_1: 4000\) .* on a page +3 chunks of ", output)
+    assert "long: xxx" in output
+    assert max(map(len, output.splitlines())) < 200
 
 
 def test_statistics_of_all_values() -> None:
@@ -205,8 +205,8 @@ def test_info_shows_embedded_metadata_and_warnings() -> None:
 
 def test_info_of_values_that_are_not_stored() -> None:
     Path("i.pycauset").write_bytes(pf.r1(pf.metadata("IDENTITY", "FLOAT64", 5, 5)))
-    (facts,) = json.loads(done("info", "--json", "i.pycauset"))
-    assert facts["variables"]["tensor"]["offset"] is None
+    (file_info,) = json.loads(done("info", "--json", "i.pycauset"))
+    assert file_info["variables"]["tensor"]["offset"] is None
     assert "at byte" not in done("info", "i.pycauset")
 
 
@@ -222,8 +222,8 @@ def test_json_of_info_is_strict_json() -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
-    (facts,) = json.loads(done("info", "--json", "a.mag"), parse_constant=refuse)
-    assert facts["attrs"] == {"nan": "nan", "map": {"a": [1, None, True]}, "big": 1 << 80}
+    (file_info,) = json.loads(done("info", "--json", "a.mag"), parse_constant=refuse)
+    assert file_info["attrs"] == {"nan": "nan", "map": {"a": [1, None, True]}, "big": 1 << 80}
 
 
 def test_a_bad_file_does_not_keep_info_from_others() -> None:
@@ -308,8 +308,8 @@ def test_a_file_that_cannot_be_read_does_not_keep_validate_from_others() -> None
 
 
 def test_explain_says_what_a_selection_would_read() -> None:
-    shown = done("explain", vertex(), "-s", "c=1", "-s", "a=0:2")
-    assert shown.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
+    output = done("explain", vertex(), "-s", "c=1", "-s", "a=0:2")
+    assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
     renamed = done("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
     assert renamed.splitlines()[-1].split()[0] == "tensor"
 
@@ -462,7 +462,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
     result = run("convert", "a.bin", "b.tens", "--name", "gamma")
     assert result.exit_code == 0
-    assert result.stderr.startswith("Warning: b.tens: the file is of version 1.0, which cc4s and")
+    assert result.stderr.startswith("Warning: b.tens: the file has version 1.0, which cc4s and")
     assert "cannot store the name 'gamma'" in failed("convert", "b.tens", "b.bin")
 
 
@@ -555,18 +555,18 @@ def test_formats_of_one_tensor_ask_for_a_variable(to: str) -> None:
     assert "'w', 'n', 'flag'" in failed("convert", "a.mag", to)
     drop = ["--drop", "name", "--drop", "coords", "--drop", "attrs"]
     done("convert", "a.mag", to, "-v", "w", *drop)
-    (kept,) = load_any(to).data_vars.values()
+    (expected,) = load_any(to).data_vars.values()
     # Vespa sorts dimensions by their names.
-    np.testing.assert_array_equal(kept.transpose("row", "col").values, dataset().w.values)
+    np.testing.assert_array_equal(expected.transpose("row", "col").values, dataset().w.values)
 
 
 def test_no_name_controls_the_terminal() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
     Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
     for command in ("info", "explain"):
-        shown = done(command, "a.mag")
-        assert "\\x1b[31mred" in shown
-        assert not {"\x1b", "\x07"} & set(shown)
+        output = done(command, "a.mag")
+        assert "\\x1b[31mred" in output
+        assert not {"\x1b", "\x07"} & set(output)
     assert "\x1b" not in failed("convert", "a.mag", "a.tbf")
 
 

@@ -17,8 +17,8 @@ from xr_tensorfmt import formats, to_file
 
 VALUES = np.arange(12.0).reshape(3, 4)
 PARTS = ("name", "dims", "coords", "attrs")
-WRITTEN = [each.name for each in formats.BUILT_IN if each.can_write]
-READ = [each.name for each in formats.BUILT_IN]
+WRITTEN = [file_format.name for file_format in formats.BUILT_IN if file_format.can_write]
+READ = [file_format.name for file_format in formats.BUILT_IN]
 DTYPES = {"mag": "float32"}
 """It has no float64."""
 
@@ -47,8 +47,8 @@ def test_values_are_kept(working_directory: Path, from_: str, to: str) -> None:
     name = next(iter(opened(put(from_)).data_vars))
     dtype = DTYPES.get(to, "float64")
     done("convert", path_of(from_, "in"), target, "--dtype", f"{name}={dtype}", *options)
-    (found,) = opened(target).data_vars.values()
-    values = found.values if found.shape == VALUES.shape else found.values.T
+    (actual,) = opened(target).data_vars.values()
+    values = actual.values if actual.shape == VALUES.shape else actual.values.T
     assert values.dtype == dtype
     np.testing.assert_array_equal(values, VALUES)
 

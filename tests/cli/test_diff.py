@@ -26,8 +26,8 @@ def different(*arguments: str) -> str:
 def test_files_of_the_same_content_are_equal() -> None:
     save("a.mag")
     save("b.mag")
-    said = done("diff", "a.mag", "b.mag")
-    assert said == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in one file alone\n"
+    output = done("diff", "a.mag", "b.mag")
+    assert output == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in one file alone\n"
 
 
 @pytest.mark.parametrize("target", ["b.zarr", "b.nc", "b.mag"])
@@ -54,40 +54,40 @@ def test_names_dtypes_shapes_and_the_largest_difference_are_said() -> None:
     other.w[3, 4] += 0.25
     other.w[7, 29] -= 2
     save("b.mag", other, encoding={"row": {"dtype": "int32"}})
-    said = different("a.mag", "b.mag").splitlines()
-    assert said[0] == "flag: only in a.mag"
-    assert said[1] == "more: only in b.mag"
-    assert "row: the dtypes are int64 and int32" in said
-    assert "n: the shapes are (20,) and (3,)" in said
-    (values,) = (line for line in said if line.startswith("w: "))
+    output = different("a.mag", "b.mag").splitlines()
+    assert output[0] == "flag: only in a.mag"
+    assert output[1] == "more: only in b.mag"
+    assert "row: the dtypes are int64 and int32" in output
+    assert "n: the shapes are (20,) and (3,)" in output
+    (values,) = (line for line in output if line.startswith("w: "))
     assert values.startswith("w: 2 of 600 values differ, by up to 2, ")
     assert values.endswith(" at [7, 29]")
-    assert said[-1].endswith("variables: 0 equal, 3 different, 2 in one file alone")
+    assert output[-1].endswith("variables: 0 equal, 3 different, 2 in one file alone")
 
 
 def test_rounding_is_a_difference_of_dtypes_and_of_values() -> None:
     done("convert", save("a.mag"), "b.mag", "--dtype", "bfloat16")
-    said = different("a.mag", "b.mag")
-    assert "w: the dtypes are float32 and bfloat16\n" in said
-    assert "of 600 values differ, by up to 0.00" in said
-    assert "3 equal, 1 different" in said
+    output = different("a.mag", "b.mag")
+    assert "w: the dtypes are float32 and bfloat16\n" in output
+    assert "of 600 values differ, by up to 0.00" in output
+    assert "3 equal, 1 different" in output
 
 
 def test_json_says_the_same() -> None:
     ds = dataset()
     save("a.mag", ds)
     save("b.mag", ds.assign(w=ds.w.where(ds.w < 0.9)).drop_vars("n"))
-    found = json.loads(different("a.mag", "b.mag", "--json"))
+    actual = json.loads(different("a.mag", "b.mag", "--json"))
     count = int((ds.w >= 0.9).sum())
-    assert found["only_first"] == ["n"]
-    assert not found["equal"]
-    assert found["first"] == "a.mag"
-    assert found["equal_variables"] == 2
-    assert list(found["variables"]) == ["w"]
-    facts = found["variables"]["w"]
-    assert facts["different_values"] == count
-    assert facts["largest"] == facts["values"][1] == "nan"
-    assert facts["values"][0] == float(ds.w.values[tuple(facts["index"])])
+    assert actual["only_first"] == ["n"]
+    assert not actual["equal"]
+    assert actual["first"] == "a.mag"
+    assert actual["equal_variables"] == 2
+    assert list(actual["variables"]) == ["w"]
+    info = actual["variables"]["w"]
+    assert info["different_values"] == count
+    assert info["largest"] == info["values"][1] == "nan"
+    assert info["values"][0] == float(ds.w.values[tuple(info["index"])])
     assert json.loads(done("diff", "a.mag", "a.mag", "--json"))["equal"]
 
 
@@ -118,14 +118,14 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 @pytest.mark.parametrize("case", PAIRS)
 def test_the_largest_difference_of_values(case: str) -> None:
     first, second, expected = PAIRS[case]
-    found = compare_values(np.array(first), np.array(second))
+    actual = compare_values(np.array(first), np.array(second))
     if expected is None:
-        assert found is None
+        assert actual is None
         return
-    assert found is not None
-    largest = "nan" if found.largest != found.largest else found.largest
-    assert (found.different_values, largest, found.index) == expected
-    assert found.values[0] == np.array(first)[found.index]
+    assert actual is not None
+    largest = "nan" if actual.largest != actual.largest else actual.largest
+    assert (actual.different_values, largest, actual.index) == expected
+    assert actual.values[0] == np.array(first)[actual.index]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
@@ -159,10 +159,10 @@ def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     assert len(parts) == 4
     values = np.zeros((3000, 5000))
     values[1, 1], values[2999, 4999] = 1.0, 2.0
-    one, other = (xr.Dataset({"a": (("x", "y"), each)}) for each in (variable.values, values))
-    found = compare(one, other)["variables"]["a"]
-    facts = found["different_values"], found["largest"], found["index"]
-    assert facts == (2, 2.0, [2999, 4999])
+    one, other = (xr.Dataset({"a": (("x", "y"), item)}) for item in (variable.values, values))
+    actual = compare(one, other)["variables"]["a"]
+    info = actual["different_values"], actual["largest"], actual["index"]
+    assert info == (2, 2.0, [2999, 4999])
 
 
 # --group, and totals
@@ -177,18 +177,18 @@ def layers() -> xr.Dataset:
 def test_info_says_totals() -> None:
     save("a.mag", layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
     assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in done("info", "a.mag")
-    (found,) = json.loads(done("info", "a.mag", "--json"))
-    assert found["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
+    (actual,) = json.loads(done("info", "a.mag", "--json"))
+    assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
     assert "Total" not in done("info", vertex())
 
 
 def test_info_of_a_group() -> None:
     save("a.mag", layers())
     for group in ("layers.0", "/layers/0"):
-        (found,) = json.loads(done("info", "a.mag", "--group", group, "--json"))
-        assert list(found["variables"]) == ["w", "b"]
-        assert found["totals"]["parameters"] == 12
-        assert found["attrs"] == {"model": "tiny"}
+        (actual,) = json.loads(done("info", "a.mag", "--group", group, "--json"))
+        assert list(actual["variables"]) == ["w", "b"]
+        assert actual["totals"]["parameters"] == 12
+        assert actual["attrs"] == {"model": "tiny"}
     assert "group='head' is not in the file" in run("info", "a.mag", "--group", "head").stderr
 
 

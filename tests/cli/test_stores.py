@@ -48,9 +48,9 @@ def test_netcdf_of_either_kind_becomes_a_tensor_file_with_its_strings(format: An
     ds = xr.Dataset({"w": (("x", "y"), values)}, {"x": strings, "t": ("x", strings)})
     ds.to_netcdf("a.nc", format=format)
     done("convert", "a.nc", "a.mag")
-    found = load_any("a.mag")
-    np.testing.assert_array_equal(found.w.values, values)
-    assert found.x.values.tolist() == found.t.values.tolist() == strings
+    actual = load_any("a.mag")
+    np.testing.assert_array_equal(actual.w.values, values)
+    assert actual.x.values.tolist() == actual.t.values.tolist() == strings
 
 
 @pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
@@ -92,9 +92,9 @@ def test_dtypes_are_those_of_encoding(store: str) -> None:
 def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
     Path("z.bin").write_bytes(tf.version_0_9(values))
     done("convert", "z.bin", "z.zarr")
-    found = load_any("z.zarr").tensor.values
-    assert np.signbit(found.real).all()
-    assert np.signbit(found.imag).all() == np.iscomplexobj(values)
+    actual = load_any("z.zarr").tensor.values
+    assert np.signbit(actual.real).all()
+    assert np.signbit(actual.imag).all() == np.iscomplexobj(values)
 
 
 # What xarray refuses
@@ -266,8 +266,8 @@ def test_dtypes_of_variables_in_groups_are_those_of_their_names_in_a_file() -> N
     written_tree("a.zarr")
     for target in ("b.zarr", "b.nc"):
         done("convert", "a.zarr", target, "--dtype", "layers.1.*=float64")
-        found = opened_tree(target)
-        assert (found["layers/0/w"].dtype, found["layers/1/w"].dtype) == ("float32", "float64")
+        actual = opened_tree(target)
+        assert (actual["layers/0/w"].dtype, actual["layers/1/w"].dtype) == ("float32", "float64")
     done("convert", "a.zarr", "b.mag", "--dtype", "layers.1.*=float16")
     assert load_any("b.mag")["layers.1.w"].encoding["dtype"] == "float16"
 

@@ -48,7 +48,7 @@ arrays = stnp.arrays(
 values = st.recursive(
     json_values
     | arrays
-    | arrays.filter(lambda each: each.size).map(lambda each: each.flat[0])
+    | arrays.filter(lambda item: item.size).map(lambda item: item.flat[0])
     | st.complex_numbers(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=6,
@@ -59,30 +59,30 @@ def through_json(value: Any) -> Any:
     return json.loads(json.dumps(value, ensure_ascii=False).encode())
 
 
-def assert_alike(found: Any, expected: Any) -> None:
+def assert_alike(actual: Any, expected: Any) -> None:
     if isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert list(actual) == list(expected)
         for key, value in expected.items():
-            assert_alike(found[key], value)
+            assert_alike(actual[key], value)
     elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for each, value in zip(found, expected, strict=True):
-            assert_alike(each, value)
+        assert len(actual) == len(expected)
+        for item, value in zip(actual, expected, strict=True):
+            assert_alike(item, value)
     else:
-        found, expected = np.asarray(found), np.asarray(expected)
+        actual, expected = np.asarray(actual), np.asarray(expected)
         # numpy gives a single string the length that it has.
         if expected.ndim or expected.dtype.kind not in "SU":
-            assert found.dtype == expected.dtype.newbyteorder("=")
-        np.testing.assert_array_equal(found, expected)
+            assert actual.dtype == expected.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(actual, expected)
 
 
 def has_half_a_pair(value: Any) -> bool:
     """Whether there is half of a surrogate pair in any string, which UTF-8 cannot encode."""
     if isinstance(value, dict | list):
         within = [*value, *value.values()] if isinstance(value, dict) else value
-        return any(has_half_a_pair(each) for each in within)
-    strings = [each for each in np.ravel(value).tolist() if isinstance(each, str)]
-    return any("\ud800" <= character <= "\udfff" for each in strings for character in each)
+        return any(has_half_a_pair(value) for value in within)
+    strings = [item for item in np.ravel(value).tolist() if isinstance(item, str)]
+    return any("\ud800" <= character <= "\udfff" for string in strings for character in string)
 
 
 @given(value=values)
@@ -105,31 +105,31 @@ def test_half_a_surrogate_pair_is_refused_wherever_it_stands(before: str, half: 
 def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
     labels = index_labels(np.random.default_rng(0), kind, 4)
     array = np.resize(labels, shape) if 0 not in shape else labels[:0].reshape(shape)
-    found = array_from_json(through_json(array_to_json(array, "it")))
-    assert found.dtype == array.dtype
-    np.testing.assert_array_equal(found, array)
-    found[...] = found.copy()  # memory of its own
+    actual = array_from_json(through_json(array_to_json(array, "it")))
+    assert actual.dtype == array.dtype
+    np.testing.assert_array_equal(actual, array)
+    actual[...] = actual.copy()  # memory of its own
 
 
 def test_strings_of_any_length_come_back() -> None:
     array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
-    found = array_from_json(through_json(array_to_json(array, "it")))
-    assert found.dtype == array.dtype
-    np.testing.assert_array_equal(found, array)
+    actual = array_from_json(through_json(array_to_json(array, "it")))
+    assert actual.dtype == array.dtype
+    np.testing.assert_array_equal(actual, array)
 
 
 def test_strings_take_the_memory_that_they_need() -> None:
     wide = np.array(["a", "bc"] * 100, dtype="U5000")
-    found = array_from_json(array_to_json(wide, "it"))
-    assert found.dtype == "U2"
-    np.testing.assert_array_equal(found, wide)
+    actual = array_from_json(array_to_json(wide, "it"))
+    assert actual.dtype == "U2"
+    np.testing.assert_array_equal(actual, wide)
     uneven = np.array(["a" * 1000, *"b" * 1000])
     with pytest.raises(
         TypeError, match="strings of very different lengths; convert it to dtype object"
     ):
         array_to_json(uneven, "it")
-    found = array_from_json(array_to_json(uneven.astype(object), "it"))
-    np.testing.assert_array_equal(found, uneven)
+    actual = array_from_json(array_to_json(uneven.astype(object), "it"))
+    np.testing.assert_array_equal(actual, uneven)
 
 
 def nested(levels: int) -> Any:
@@ -194,16 +194,16 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("facts", HOSTILE, ids=range(len(HOSTILE)))
-def test_arrays_that_are_none_are_refused(facts: Any) -> None:
+@pytest.mark.parametrize("info", HOSTILE, ids=range(len(HOSTILE)))
+def test_arrays_that_are_none_are_refused(info: Any) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):
-        array_from_json(facts)
+        array_from_json(info)
 
 
-@given(facts=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
-def test_any_facts_give_an_array_or_an_error(facts: Any) -> None:
+@given(info=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
+def test_any_facts_give_an_array_or_an_error(info: Any) -> None:
     with contextlib.suppress(TypeError, ValueError, KeyError):
-        assert array_from_json(facts).nbytes < 10_000
+        assert array_from_json(info).nbytes < 10_000
 
 
 def container(**embedded: Any) -> Container:
@@ -255,35 +255,38 @@ def test_empty_embedded_metadata_have_no_members() -> None:
 
 
 def test_names_dims_attributes_and_labels_are_applied() -> None:
-    found = applied(**GOOD)
-    assert found.findings == ()
-    assert [(each.name, each.dims, each.attrs) for each in found.tensors] == [
+    actual = applied(**GOOD)
+    assert actual.findings == ()
+    assert [(tensor.name, tensor.dims, tensor.attrs) for tensor in actual.tensors] == [
         ("b", ("x", "y"), {"unit": "m"})
     ]
-    assert found.tensors[0].encoding["tensorfmt"] == {"fact": 1}
-    assert [(each.name, each.dims) for each in found.coordinates] == [("x", ("x",)), ("y", ("y",))]
-    assert found.attrs == {"title": "it", "epoch": np.int8(1)}
+    assert actual.tensors[0].encoding["tensorfmt"] == {"fact": 1}
+    assert [(coordinate.name, coordinate.dims) for coordinate in actual.coordinates] == [
+        ("x", ("x",)),
+        ("y", ("y",)),
+    ]
+    assert actual.attrs == {"title": "it", "epoch": np.int8(1)}
 
 
 def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
-    found = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
-    assert [each.name for each in found.tensors] == ["a"]
+    actual = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    assert [tensor.name for tensor in actual.tensors] == ["a"]
 
 
 @pytest.mark.parametrize(
     "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
 )
 def test_dims_of_the_users_come_before_the_embedded_ones(dims: Any) -> None:
-    found = applied(dims, **GOOD)
-    assert found.tensors[0].dims == ("lon", "lat")
-    named = [(each.name, each.dims) for each in found.coordinates]
+    actual = applied(dims, **GOOD)
+    assert actual.tensors[0].dims == ("lon", "lat")
+    named = [(coordinate.name, coordinate.dims) for coordinate in actual.coordinates]
     assert named == [("lon", ("lon",)), ("lat", ("lat",))]
 
 
 def test_what_shares_a_dimension_is_renamed_with_it() -> None:
     shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
-    found = applied({"a": ("lon", "y")}, **shared)
-    assert [each.dims for each in found.tensors] == [("lon", "y"), ("lon",)]
+    actual = applied({"a": ("lon", "y")}, **shared)
+    assert [tensor.dims for tensor in actual.tensors] == [("lon", "y"), ("lon",)]
 
 
 def test_dims_of_the_users_that_do_not_fit_are_their_error() -> None:
@@ -300,9 +303,9 @@ def labels_of(length: int, dim: str = "x") -> dict[str, Any]:
 
 
 def test_half_of_a_surrogate_pair_is_no_name() -> None:
-    found = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
-    assert found.embedded is None
-    (finding,) = found.findings
+    actual = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
+    assert actual.embedded is None
+    (finding,) = actual.findings
     assert (finding.field, finding.severity) == ("the embedded metadata", "warning")
     assert "are ignored" in finding.message
 
@@ -348,11 +351,11 @@ def test_embedded_metadata_that_do_not_fit_are_not_used(case: str) -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Ways to all values within a value."""
-    found = [path]
+    paths = [path]
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        found += [each for key, inner in pairs for each in places(inner, (*path, key))]
-    return found
+        paths += [inner_path for key, inner in pairs for inner_path in places(inner, (*path, key))]
+    return paths
 
 
 PLACES = places(GOOD)
@@ -392,22 +395,22 @@ SCALARS = {kind: value.astype(kind) for kind, value in SCALARS.items()}
 SCALARS |= {"nan": np.float32("nan"), "-0.0": np.float16(-0.0), "date": np.datetime64("2020-01-02")}
 
 
-def assert_same_attrs(found: Any, expected: Any) -> None:
-    added = [] if "matrix_type" not in found else ["seed", *pf.STORAGE_ATTRS]
-    assert [name for name in found if name not in added] == list(expected)
+def assert_same_attrs(actual: Any, expected: Any) -> None:
+    added = [] if "matrix_type" not in actual else ["seed", *pf.STORAGE_ATTRS]
+    assert [name for name in actual if name not in added] == list(expected)
     for name, value in expected.items():
-        assert type(found[name]) is type(value), name
+        assert type(actual[name]) is type(value), name
         if isinstance(value, np.ndarray | np.generic):
-            assert found[name].dtype == value.dtype, name
+            assert actual[name].dtype == value.dtype, name
             if value.dtype.char in "gG":  # of which some bytes are undefined
-                np.testing.assert_array_equal(found[name], value)
+                np.testing.assert_array_equal(actual[name], value)
             else:
-                assert found[name].tobytes() == value.tobytes(), name
+                assert actual[name].tobytes() == value.tobytes(), name
 
 
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset"])
 def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
-    attrs = SCALARS | {kind + "s": np.stack([each] * 2) for kind, each in SCALARS.items()}
+    attrs = SCALARS | {kind + "s": np.stack([item] * 2) for kind, item in SCALARS.items()}
     attrs |= {"plain": 3, "fraction": 0.5, "flag": True, "text": "a"}
     array = xr.DataArray(
         np.arange(6, dtype="i4").reshape(2, 3),
@@ -419,8 +422,8 @@ def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
     dataset = array.to_dataset().assign_attrs(attrs)
     path = tmp_path / f"a.{suffix}"
     to_file(dataset, path)
-    found = xr.open_dataset(path, engine="tensorfmt")
-    for attributes in (found.attrs, found.w.attrs, found.level.attrs):
+    actual = xr.open_dataset(path, engine="tensorfmt")
+    for attributes in (actual.attrs, actual.w.attrs, actual.level.attrs):
         assert_same_attrs(attributes, attrs)
 
 
@@ -438,11 +441,11 @@ def test_attributes_of_cf_decode_values_as_in_other_engines(tmp_path, suffix: st
     to_file(encoded(), path, drop=["attrs"] if suffix == "pycauset" else [])
     encoded().to_netcdf(tmp_path / "a.nc", engine="scipy")
     with xr.open_dataset(tmp_path / "a.nc", engine="scipy") as expected:
-        found = xr.open_dataset(path, engine="tensorfmt")
+        actual = xr.open_dataset(path, engine="tensorfmt")
         for name in encoded().variables:
-            assert found[name].dtype == expected[name].dtype
-            np.testing.assert_array_equal(found[name], expected[name])
-    assert found.w.encoding["scale_factor"] == 0.5
+            assert actual[name].dtype == expected[name].dtype
+            np.testing.assert_array_equal(actual[name], expected[name])
+    assert actual.w.encoding["scale_factor"] == 0.5
     raw = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
     xr.testing.assert_equal(raw, encoded())
     assert raw.w.attrs.items() >= encoded().w.attrs.items()
@@ -474,15 +477,15 @@ def test_other_programs_find_plain_numbers_in_the_metadata(tmp_path) -> None:
     plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
     embedded = metadata.pop("xr_tensorfmt")
     assert metadata == plain
-    found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
-    assert_same_attrs(found, attrs)
-    assert type(found["best"][0]) is np.float64
+    actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
+    assert_same_attrs(actual, attrs)
+    assert type(actual["best"][0]) is np.float64
     # Another program has changed one of them, taken one away, and added one.
     changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": embedded}
     raw = mf.document({"w": mf.put(np.ones(2, "f4"))}, changed)
-    found = xr.open_dataset(raw, engine="tensorfmt").attrs
-    assert found == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
-    assert [type(each) for each in (found["epoch"], found["best"][0])] == [int, np.float64]
+    actual = xr.open_dataset(raw, engine="tensorfmt").attrs
+    assert actual == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
+    assert [type(item) for item in (actual["epoch"], actual["best"][0])] == [int, np.float64]
 
 
 def test_plain_numbers_need_no_embedded_metadata(tmp_path) -> None:
@@ -528,14 +531,14 @@ def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["in", "out", "l.0.w"])
 def test_variables_and_coordinates_can_be_left_out(tmp_path, name: str) -> None:
     path = written(layers(), tmp_path)
-    found = xr.open_dataset(path, engine="tensorfmt", drop_variables=name)
-    xr.testing.assert_identical(found.load(), layers().drop_vars(name))
+    actual = xr.open_dataset(path, engine="tensorfmt", drop_variables=name)
+    xr.testing.assert_identical(actual.load(), layers().drop_vars(name))
 
 
 def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
     path = written(layers(), tmp_path)
-    found = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
-    xr.testing.assert_identical(found.load(), layers().rename(out="row"))
+    actual = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
+    xr.testing.assert_identical(actual.load(), layers().rename(out="row"))
 
 
 def test_large_coordinates_are_not_embedded(tmp_path) -> None:

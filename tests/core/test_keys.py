@@ -96,7 +96,7 @@ def far_entries(draw: st.DrawFn, length: int, step: int):
     slices = st.builds(slice, ends, ends, st.sampled_from([None, 1, 2, 5, -1, -2, -5]))
     indices = st.integers(-length, length - 1) if length else st.nothing()
     points = st.lists(indices, min_size=2, max_size=2)
-    points = points.map(lambda each: xr.DataArray(each, dims=f"p{step}"))
+    points = points.map(lambda item: xr.DataArray(item, dims=f"p{step}"))
     lists = st.lists(indices, max_size=4) if length else st.just([])
     return draw(slices | slices | lists | points | indices if length else slices | lists)
 

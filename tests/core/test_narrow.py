@@ -38,10 +38,10 @@ def test_any_float32_is_rounded_as_by_ml_dtypes(element) -> None:
     values = (upper | lower).view(np.float32)
     with np.errstate(all="ignore"):
         expected = values.astype(getattr(ml_dtypes, element.name))
-    found = element.encode(values).view(expected.dtype)
-    np.testing.assert_array_equal(found.astype("f4"), expected.astype("f4"))
+    actual = element.encode(values).view(expected.dtype)
+    np.testing.assert_array_equal(actual.astype("f4"), expected.astype("f4"))
     number = ~np.isnan(values)
-    np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))
+    np.testing.assert_array_equal(np.signbit(actual[number]), np.signbit(expected[number]))
     np.testing.assert_array_equal(
         element.encode(values[::-3, 1::2]), element.encode(values)[::-3, 1::2]
     )

@@ -25,10 +25,10 @@ def selections(draw: st.DrawFn) -> Selection:
 
 
 def flat_indices(selection: Selection) -> np.ndarray:
-    whole = np.arange(int(np.prod(selection.tensor_shape))).reshape(selection.tensor_shape)
+    full = np.arange(int(np.prod(selection.tensor_shape))).reshape(selection.tensor_shape)
     if not selection.tensor_shape:
-        return whole.ravel()
-    return whole[np.ix_(*selection.index_arrays)].ravel()
+        return full.ravel()
+    return full[np.ix_(*selection.index_arrays)].ravel()
 
 
 @given(selections())
@@ -62,8 +62,8 @@ def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObjec
 @given(selections())
 def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
     everything = np.arange(-1, int(np.prod(selection.tensor_shape)) + 2)
-    wanted = {int(index): position for position, index in enumerate(flat_indices(selection))}
-    expected = [wanted.get(int(index), -1) for index in everything]
+    requested = {int(index): position for position, index in enumerate(flat_indices(selection))}
+    expected = [requested.get(int(index), -1) for index in everything]
     assert selection.runs().locate(everything).tolist() == expected
 
 

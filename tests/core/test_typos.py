@@ -102,8 +102,8 @@ def test_capitals_do_not_matter_and_long_names_are_cut() -> None:
 @pytest.mark.parametrize("group", ["layers.0", "layers/0", "/layers/0", "layers/0/", "/layers.0"])
 def test_a_group_is_a_prefix_or_a_path(model: str, group: str) -> None:
     assert list(opened(model, group=group)) == ["norm", "query"]
-    found = opened(model, group=group, dims={"norm": ["x"]})
-    assert found.norm.dims == ("x",)
+    actual = opened(model, group=group, dims={"norm": ["x"]})
+    assert actual.norm.dims == ("x",)
     assert list(xr.open_datatree(model, engine="tensorfmt", group=group)) == ["norm", "query"]
 
 

@@ -397,7 +397,7 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
         "import rlcompleter, xr_tensorfmt\n"
         "complete = rlcompleter.Completer({'x': xr_tensorfmt}).complete\n"
         "found = [complete('x.to_', number) for number in range(9)]\n"
-        "print([each.rstrip('(') for each in found])"
+        "print([name.rstrip('(') for name in found])"
     )
     done = run_python("-c", code)
     names = [name for name in sorted(xr_tensorfmt.__all__) if name.startswith("to_")]
@@ -422,8 +422,8 @@ def test_the_accessor_takes_the_keywords_of_to_file_with_their_defaults() -> Non
     del function["separator"]
     method = inspect.signature(TensorFormatAccessor.to_file).parameters
     assert list(method)[1:] == list(function)[1:]
-    assert [(each.kind, each.default) for each in method.values()][1:] == [
-        (each.kind, each.default) for each in function.values()
+    assert [(parameter.kind, parameter.default) for parameter in method.values()][1:] == [
+        (parameter.kind, parameter.default) for parameter in function.values()
     ][1:]
 
 

@@ -191,8 +191,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("options", [{}, {"io": "read"}])
 def test_worker_processes_compute_the_same(path: Path, tmp_path: Path, options: dict) -> None:
-    said = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
-    total, chunks = said.split()
+    output = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
+    total, chunks = output.split()
     assert float(total) == numbers().sum()
     assert chunks == "16"
 
@@ -231,7 +231,7 @@ def test_a_vertex_of_49_gigabytes_needs_little_memory(tmp_path: Path) -> None:
     with file.open("wb") as stream:
         stream.write(tf.header(lengths, size=16, numbers=2))
         stream.truncate(56 + 2000 * 1237 * 1237 * 16)
-    said = run_python("-c", LARGE, file).stdout
-    (selected, _), (reduced,) = (line.split() for line in said.splitlines())
+    output = run_python("-c", LARGE, file).stdout
+    (selected, _), (reduced,) = (line.split() for line in output.splitlines())
     assert int(selected) < 100 * MIB
     assert int(reduced) < 400 * 10**6

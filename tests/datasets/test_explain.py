@@ -122,9 +122,9 @@ def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(tf.version_0_9(VALUES))
     dataset = xr.open_dataset(path, engine="tensorfmt")
-    whole = dataset.tensorfmt.explain()
-    assert whole.requests == 1
-    assert whole.fetched == 32 * MIB + 4096
+    full = dataset.tensorfmt.explain()
+    assert full.requests == 1
+    assert full.fetched == 32 * MIB + 4096
     row = dataset.tensorfmt.explain(a=3)
     assert (row.requests, row.needed, row.fetched) == (1, 32768, 4096 * 4096)
     by_reading = xr.open_dataset(path, engine="tensorfmt", io="read").tensorfmt.explain(b=[0, 9])

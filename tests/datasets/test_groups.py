@@ -65,8 +65,8 @@ class TestTrees:
 
     def test_same_named_variables_of_different_lengths_share_no_dim(self) -> None:
         tree = open_tree(["w", "a.w", "a.b.w"])
-        assert [tree[place].size for place in ("w", "a/w", "a/b/w")] == [1, 2, 3]
-        assert [tree[place].dims for place in ("w", "a/w", "a/b/w")] == [
+        assert [tree[path].size for path in ("w", "a/w", "a/b/w")] == [1, 2, 3]
+        assert [tree[path].dims for path in ("w", "a/w", "a/b/w")] == [
             ("w_dim_0",), ("w_dim_0_",), ("w_dim_0__",),
         ]  # fmt: skip
 
@@ -90,8 +90,8 @@ class TestTrees:
 
     def test_empty_parts_are_percent_signs(self) -> None:
         tree = open_tree(["", "a..b", ".c", "d."])
-        found = {place: tree[place].size for place in ("%", "a/%/b", "%/c", "d/%") if place != "%"}
-        assert found == {"a/%/b": 2, "%/c": 3, "d/%": 4}
+        actual = {path: tree[path].size for path in ("%", "a/%/b", "%/c", "d/%") if path != "%"}
+        assert actual == {"a/%/b": 2, "%/c": 3, "d/%": 4}
         assert tree["%%"].size == 1  # both a key and the beginning of .c
 
     def test_slashes_and_percent_signs_are_quoted(self) -> None:
@@ -121,12 +121,12 @@ class TestTrees:
     )
     def test_no_key_is_lost(self, keys: list[str], separator: str) -> None:
         tree = open_tree(keys, separator=separator)
-        found = {
+        actual = {
             variable.encoding["tensorfmt"]["key"]: variable.size
             for node in tree.subtree
             for variable in node.data_vars.values()
         }
-        assert found == {key: position + 1 for position, key in enumerate(keys)}
+        assert actual == {key: position + 1 for position, key in enumerate(keys)}
 
     @given(st.text(max_size=6) | st.text(st.sampled_from(".%/2EF5"), max_size=6))
     def test_parts_can_be_told_from_their_quotation(self, part: str) -> None:

@@ -27,9 +27,9 @@ def test_it_opens_with_the_same_variables_dims_dtypes_attributes_and_values(gold
     expected = golden.expected
     assert messages == expected.get("warnings", [])
     # As text, in which NaN is equal to NaN.
-    found = json.dumps(as_json(described(dataset)), sort_keys=True)
-    kept = {"attrs": expected["attrs"], "variables": expected["variables"]}
-    assert found == json.dumps(kept, sort_keys=True)
+    actual = json.dumps(as_json(described(dataset)), sort_keys=True)
+    retained = {"attrs": expected["attrs"], "variables": expected["variables"]}
+    assert actual == json.dumps(retained, sort_keys=True)
     for name, values in golden.values.items():
         np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
         assert bits(dataset[name].values) == bits(values)
@@ -49,11 +49,13 @@ def test_its_chunks_have_the_same_values(golden: Golden) -> None:
 
 
 def test_nothing_is_wrong_with_it(golden: Golden) -> None:
-    assert [each for each in validate(golden.path) if each.severity == "error"] == []
+    assert [finding for finding in validate(golden.path) if finding.severity == "error"] == []
 
 
 def test_there_is_one_of_every_format() -> None:
-    assert {golden.name.partition("/")[0] for golden in FILES} == {each.name for each in BUILT_IN}
+    assert {golden.name.partition("/")[0] for golden in FILES} == {
+        file_format.name for file_format in BUILT_IN
+    }
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -61,6 +63,6 @@ def test_it_is_made_by_the_code_that_it_names(name: str) -> None:
     # What other libraries write may become another header; numpy and safetensors make no promise.
     with TemporaryDirectory() as scratch:
         path = GENERATED[name](Path(scratch))
-        made, _ = opened(path)
-    kept, _ = opened(Golden(ROOT / name).path)
-    assert made.identical(kept)
+        created, _ = opened(path)
+    expected, _ = opened(Golden(ROOT / name).path)
+    assert created.identical(expected)

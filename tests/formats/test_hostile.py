@@ -67,10 +67,10 @@ class TestImpliedElements:
 
     def test_have_larger_chunks_than_others(self, name: str) -> None:
         with memory_below(64 * MIB):
-            whole = tensor_of(HUGE[name], sparse="dense", chunks=-1)
-            assert whole.data.npartitions == 1
-            chunks = whole.encoding["preferred_chunks"]
-        count = prod(-(-size // chunks[dim]) for dim, size in whole.sizes.items())
+            full = tensor_of(HUGE[name], sparse="dense", chunks=-1)
+            assert full.data.npartitions == 1
+            chunks = full.encoding["preferred_chunks"]
+        count = prod(-(-size // chunks[dim]) for dim, size in full.sizes.items())
         assert MAX_CHUNKS // 4 <= count <= MAX_CHUNKS
         tensor = tensor_of(HUGE[name], sparse="dense")
         part = tensor[(slice(3),) * tensor.ndim].chunk()
@@ -194,8 +194,8 @@ class TestNesting:
     @pytest.mark.parametrize("name", UNUSED_NESTING)
     def test_in_embedded_metadata_is_not_used(self, name: str) -> None:
         with pytest.warns(TensorFormatWarning, match="are ignored .*nested deeper than 40 levels"):
-            found = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
-        assert "deep" not in found.attrs
+            actual = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
+        assert "deep" not in actual.attrs
 
     @pytest.mark.parametrize(
         ("levels", "message"), [(50, "at most 40 within each other"), (900, "recursion limit")]
@@ -227,17 +227,17 @@ class TestNesting:
             return xr.Dataset({"w": values}, attrs={} if suffix == "yaml" else deep)
 
         to_file(dataset(MAX_LEVELS - 1), path)
-        found = opened(path, chunks={})
-        assert found.w.attrs["deep"] == dataset(MAX_LEVELS - 1).w.attrs["deep"]
-        pickle.loads(pickle.dumps(found))
-        assert tokenize(found) == tokenize(opened(path, chunks={}))
+        actual = opened(path, chunks={})
+        assert actual.w.attrs["deep"] == dataset(MAX_LEVELS - 1).w.attrs["deep"]
+        pickle.loads(pickle.dumps(actual))
+        assert tokenize(actual) == tokenize(opened(path, chunks={}))
         with pytest.raises((TypeError, ValueError), match="nested deeper than 32 levels"):
             to_file(dataset(MAX_LEVELS), path)
 
     def test_of_what_is_read_is_as_deep_as_programs_can_follow(self) -> None:
-        found = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
-        pickle.loads(pickle.dumps(found))
-        tokenize(found)
+        actual = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
+        pickle.loads(pickle.dumps(actual))
+        tokenize(actual)
 
 
 REFUSED_VALUES = {
@@ -297,9 +297,9 @@ def test_pairs_all_alike_are_found_without_reading_all(
     head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
     path = hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
     sizes = bytes_read(monkeypatch)
-    found = validate(path, all=every)
-    assert len(found) == count
-    assert "0, as in another pair, expected an index that occurs once" in found[0].message
+    findings = validate(path, all=every)
+    assert len(findings) == count
+    assert "0, as in another pair, expected an index that occurs once" in findings[0].message
     assert sum(sizes) < 64 * MIB
 
 
@@ -332,11 +332,11 @@ class TestManyLabels:
         message = "500000 labels, more than the 400000 of an index"
         with memory_below(32 * count):
             with pytest.warns(TensorFormatWarning, match=message):
-                found = opened(path, chunks={})
-            assert found.tensor.dims == ("block",)
-            assert not found.indexes
-            assert found.x[10**5 : 10**5 + 3].values.tolist() == ["", "", ""]
-            assert found.tensor[-3:].values.tolist() == [0, 0, 0]
+                actual = opened(path, chunks={})
+            assert actual.tensor.dims == ("block",)
+            assert not actual.indexes
+            assert actual.x[10**5 : 10**5 + 3].values.tolist() == ["", "", ""]
+            assert actual.tensor[-3:].values.tolist() == [0, 0, 0]
 
     def test_are_refused_before_they_take_memory(self, tmp_path: Path) -> None:
         path = labels_in(tmp_path / "a.tbf", 1 << 27)
@@ -382,13 +382,13 @@ def test_a_directory_of_a_zip_that_is_too_long_is_not_read(tmp_path: Path) -> No
     content = BytesIO()
     np.savez(content, a=np.ones(3))
     size, directory = 1 << 40, 1 << 39
-    at = size - 98
-    end = b"PK\x06\x06" + pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, directory, at - directory)
-    end += b"PK\x06\x07" + pack("<IQI", 0, at, 1)
+    offset = size - 98
+    end = b"PK\x06\x06" + pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, directory, offset - directory)
+    end += b"PK\x06\x07" + pack("<IQI", 0, offset, 1)
     end += b"PK\x05\x06" + pack("<4H2IH", 0, 0, 65535, 65535, 2**32 - 1, 2**32 - 1, 0)
     path = hollow(tmp_path / "a.npz", content.getvalue()[:60], size)
     with path.open("r+b") as file:
-        file.seek(at)
+        file.seek(offset)
         file.write(end)
     with pytest.raises(TensorFormatError, match="549755813888 bytes, expected at most 8388608"):
         opened(path)

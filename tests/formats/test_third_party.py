@@ -199,7 +199,7 @@ with warnings.catch_warnings(record=True) as caught:
     assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
     assert xr_tensorfmt.validate('a.mag') == []
     assert xr_tensorfmt.formats.find_format('mag').title == 'MAG'
-print(*(f'{each.category.__name__}: {each.message}' for each in caught), sep='\\n')
+print(*(f'{warning.category.__name__}: {warning.message}' for warning in caught), sep='\\n')
 """
 
 BROKEN = {
@@ -231,10 +231,10 @@ def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) ->
     module, reason = BROKEN[case]
     (tmp_path / "site").mkdir()
     installed(tmp_path / "site", module + "\n", ENTRY_POINT)
-    said = run(tmp_path, "-c", OPEN)
-    assert "TensorFormatWarning: the format 'grid'" in said
-    assert reason in said
-    assert "update or remove its package" in said
+    output = run(tmp_path, "-c", OPEN)
+    assert "TensorFormatWarning: the format 'grid'" in output
+    assert reason in output
+    assert "update or remove its package" in output
 
 
 def test_methods_on_the_page_exist() -> None:

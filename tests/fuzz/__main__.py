@@ -30,7 +30,7 @@ def main() -> int:
         "--most-finds", type=int, default=20, help="end after so many different ones"
     )
     parser.add_argument("--finds", type=Path, default=FINDS, help="where finds are kept")
-    faults = {each.name: each for each in (*FAULTS, *BREAKS)}
+    faults = {item.name: item for item in (*FAULTS, *BREAKS)}
     parser.add_argument("--fault", choices=faults, help="put this fault into the package first")
     arguments = parser.parse_args()
     campaign = Campaign(

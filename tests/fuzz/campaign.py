@@ -71,7 +71,7 @@ class Campaign:
 
         There are many of some formats; those of generators have each generation once.
         """
-        chosen = [each for each in originals() if self.family in ("", each.family)]
+        chosen = [original for original in originals() if self.family in ("", original.family)]
         by_family = groupby(chosen, key=attrgetter("family"))
         return [_by_origin(list(group)) for _, group in by_family]
 
@@ -84,22 +84,24 @@ class Campaign:
     def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
         """Run all cases and keep finds; `finds`, `done` and `taken` have the outcome."""
         start = told = time.monotonic()
-        workers = [_Worker(self, self.first + each) for each in range(self.workers)]
+        workers = [_Worker(self, self.first + item) for item in range(self.workers)]
         try:
-            while any(each.is_running for each in workers) and len(self.finds) < self.most_finds:
-                wait([each.connection for each in workers if each.is_running], timeout=1)
-                for find in (find for each in workers for find in each.news()):
+            while (
+                any(worker.is_running for worker in workers) and len(self.finds) < self.most_finds
+            ):
+                wait([worker.connection for worker in workers if worker.is_running], timeout=1)
+                for find in (find for worker in workers for find in worker.news()):
                     if self.finds.setdefault(find.place, find) is find:
                         report(f"case {find.number} ({find.name}): {find.problem}")
                         report(f"kept in {self.keep(find, kept_in)}")
                 self.taken = time.monotonic() - start
-                self.done = sum(each.done for each in workers)
+                self.done = sum(worker.done for worker in workers)
                 if time.monotonic() - told > PROGRESS_EVERY:
                     told = time.monotonic()
                     report(self.summary)
         finally:
-            for each in workers:
-                each.end()
+            for worker in workers:
+                worker.end()
 
     @property
     def summary(self) -> str:
@@ -117,19 +119,19 @@ class Campaign:
         directory = finds / words[:100]
         shutil.rmtree(directory, ignore_errors=True)
         write_files(directory, files)
-        facts = {
+        info = {
             "file": original.main, "original": original.name, "seed": self.seed,
             "case": find.number, "problem": find.problem,
         }  # fmt: skip
-        text = json.dumps(facts, indent=1)
+        text = json.dumps(info, indent=1)
         (directory / "find.json").write_text(text + "\n", encoding="utf-8")
         return directory
 
 
 def _by_origin(files: list[Original]) -> list[list[Original]]:
-    generated = [each for each in files if each.is_generated]
-    others = [each for each in files if not each.is_generated]
-    return [each for each in (generated, others) if each]
+    generated = [file for file in files if file.is_generated]
+    others = [file for file in files if not file.is_generated]
+    return [item for item in (generated, others) if item]
 
 
 class _Worker:

@@ -43,7 +43,7 @@ class TooLongError(BaseException):
 
 def originals() -> list[Original]:
     """The golden files that are mutated."""
-    found = []
+    result = []
     for golden in golden_files():
         expected = golden.expected
         files = {
@@ -55,8 +55,8 @@ def originals() -> list[Original]:
         if is_small and len(expected["variables"]) <= MAX_VARIABLES:
             family = golden.directory.relative_to(ROOT).parts[0]
             is_generated = expected["written_by"] == OWN
-            found.append(Original(golden.name, family, expected["file"], files, is_generated))
-    return found
+            result.append(Original(golden.name, family, expected["file"], files, is_generated))
+    return result
 
 
 def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -91,8 +91,8 @@ def described(error: BaseException) -> str:
     """An error in a line, with the last place within the package."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "xr_tensorfmt/" in frame.filename] or frames[-1:]
-    place = own[-1]
-    where = f"{'/'.join(place.filename.split('/')[-3:])}:{place.lineno}"
+    frame = own[-1]
+    where = f"{'/'.join(frame.filename.split('/')[-3:])}:{frame.lineno}"
     return f"{type(error).__name__} at {where}: {' '.join(str(error).split())[:200]}"
 
 
@@ -114,7 +114,7 @@ def use(path: Path) -> None:
     if chunked is not None:
         copy = pickle.loads(pickle.dumps(chunked))
         # Of the others, which label a dimension, dask reads all values.
-        tokenize(copy.attrs, [each for each in copy.variables.values() if each.chunks])
+        tokenize(copy.attrs, [variable for variable in copy.variables.values() if variable.chunks])
 
 
 def _use_in_the_other_way(path: Path, dataset: xr.Dataset) -> None:

@@ -118,8 +118,8 @@ def _fields_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
     if way == 2:  # a run of fields gets the same value
         start = walk.fields.index(one)
         value = _interesting(content, one, walk, choices)
-        for each in walk.fields[start : start + 1 + choices.below(4)]:
-            content = _with(content, each, value)
+        for field in walk.fields[start : start + 1 + choices.below(4)]:
+            content = _with(content, field, value)
         return content
     return _with(content, one, _interesting(content, one, walk, choices))
 
@@ -129,9 +129,9 @@ def _records_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
     number = choices.below(len(walk.marks) - 1)
     start, stop = walk.marks[number : number + 2]
     copies = pick(choices, [0, 2, 3, 33, 65])
-    counts = [each for each in walk.fields if each.start < start and each.size < 8]
+    counts = [field for field in walk.fields if field.start < start and field.size < 8]
     if counts and start < stop and often(choices, 3, 4):
-        likely = [each for each in counts if each.value(content) == len(walk.marks) - 1]
+        likely = [count for count in counts if count.value(content) == len(walk.marks) - 1]
         count = pick(choices, likely if likely and often(choices, 3, 4) else counts)
         content = _with(content, count, count.value(content) + copies - 1)
     return content[:start] + content[start:stop] * copies + content[max(start, stop) :]
@@ -215,8 +215,8 @@ def _depth(tree: Any) -> int:
     depth, level = -1, [[tree]]
     while level:
         depth += 1
-        inner = [list(each.values()) if isinstance(each, dict) else each for each in level]
-        level = [each for some in inner for each in some if isinstance(each, list | dict)]
+        inner = [list(value.values()) if isinstance(value, dict) else value for value in level]
+        level = [value for some in inner for value in some if isinstance(value, list | dict)]
     return depth
 
 
@@ -264,7 +264,7 @@ def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
     way = 1 if isinstance(value, str) and often(choices, 1, 2) else choices.below(8)
     if way < 2:
         elsewhere = [container[key] for container, key in nodes]
-        alike = [each for each in elsewhere if type(each) is type(value)]
+        alike = [item for item in elsewhere if type(item) is type(value)]
         return pick(choices, alike if way else elsewhere)
     if way == 2:
         return pick(choices, VALUES)
@@ -330,14 +330,14 @@ def _mutated_text(text: bytes, choices: Choices) -> bytes:
     """Text of which a number, a word or a line is another, or a token is put in somewhere."""
     way = choices.below(8)
     if way < 4:
-        found = list((_NUMBER if way < 2 else _WORD).finditer(text))
-        if found:
-            match = pick(choices, found)
+        matches = list((_NUMBER if way < 2 else _WORD).finditer(text))
+        if matches:
+            match = pick(choices, matches)
             if way == 0:
                 number = 1 << choices.below(66)
                 new = str(pick(choices, [number, number - 1, -number, number / 3])).encode()
             else:
-                new = pick(choices, [*TOKENS, pick(choices, found)[0], match[0] + match[0]])
+                new = pick(choices, [*TOKENS, pick(choices, matches)[0], match[0] + match[0]])
             return text[: match.start()] + new + text[match.end() :]
     if way == 4:
         lines = text.splitlines(keepends=True) or [b""]

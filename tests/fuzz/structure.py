@@ -56,9 +56,9 @@ class Walk:
     marks: list[int] = field(default_factory=list)
 
     def number(self, size: int, order: Order = "little") -> int:
-        found = Field(self.skip(size), size, order)
-        self.fields.append(found)
-        return found.value(self.content)
+        field = Field(self.skip(size), size, order)
+        self.fields.append(field)
+        return field.value(self.content)
 
     def numbers(self, *sizes: int) -> list[int]:
         return [self.number(size) for size in sizes]
@@ -74,7 +74,7 @@ class Walk:
         start = self.skip(size)
         return self.content[start : self.at]
 
-    def each(self, count: int) -> Iterator[int]:
+    def repeat(self, count: int) -> Iterator[int]:
         """The numbers of so many records, with a mark before each."""
         for number in range(min(count, MAX_ITEMS)):
             self.marks.append(self.at)
@@ -113,7 +113,7 @@ def walk_tens(walk: Walk) -> None:
     walk.take(4)
     *_, order, flags, _ = walk.numbers(4, 4, 4, 4, 4, 4, 4)
     version = int.from_bytes(walk.content[4:8], "little")
-    for _ in walk.each(order):
+    for _ in walk.repeat(order):
         walk.numbers(4, 1, 1, 2)
     if version < V1_0:
         return
@@ -128,7 +128,7 @@ def walk_tens(walk: Walk) -> None:
         walk.at = start
         walk.skip(size - 8)
     if flags & 1:
-        for _ in walk.each(walk.number(8)):
+        for _ in walk.repeat(walk.number(8)):
             walk.number(8)
             walk.skip(8)
 
@@ -168,14 +168,14 @@ def walk_vespa(walk: Walk) -> None:
         cells = number()
     if tag & 1:
         mapped = number()
-        for _ in walk.each(mapped):
+        for _ in walk.repeat(mapped):
             string()
     if tag & 2:
-        for _ in walk.each(number()):
+        for _ in walk.repeat(number()):
             string()
             indexed *= number()
     blocks = number() if mapped or not tag & 2 else 1
-    for _ in walk.each(blocks):
+    for _ in walk.repeat(blocks):
         for _ in range(mapped):
             string()
         walk.skip(indexed * {0: 8, 1: 4, 2: 2, 3: 1}.get(cells, 1))
@@ -196,7 +196,7 @@ def walk_mag(walk: Walk) -> None:
 def _walk_stream(walk: Walk) -> None:
     _, count, _, _ = walk.numbers(4, 4, 4, 4)
     walk.skip(8)
-    for _ in walk.each(count):
+    for _ in walk.repeat(count):
         key, *_ = walk.numbers(4, 8, 8, 8, 8, 8, 8, 4)
         walk.skip(64)
         walk.skip(key)
@@ -205,10 +205,10 @@ def _walk_stream(walk: Walk) -> None:
 
 def _walk_archive(walk: Walk) -> None:
     _, tensors, metadata, _ = walk.numbers(4, 4, 4, 4)
-    for _ in walk.each(metadata):
+    for _ in walk.repeat(metadata):
         walk.numbers(4, 8)
         walk.skip(walk.number(4))
-    for _ in walk.each(tensors):
+    for _ in walk.repeat(tensors):
         first = walk.number(4)
         if first < 1 << 8:  # the length of a key, with which the published record begins
             walk.skip(first)
@@ -223,10 +223,10 @@ def _walk_archive(walk: Walk) -> None:
 def _walk_snapshot(walk: Walk) -> None:
     *_, tensors = walk.numbers(8, 4, 4, 4, 4)
     walk.marks.append(walk.skip(4))
-    ends = [walk.number(4) for _ in walk.each(walk.number(4) + 1)]
+    ends = [walk.number(4) for _ in walk.repeat(walk.number(4) + 1)]
     walk.skip(ends[-1] if ends else 0)
     walk.skip(8)
-    for _ in walk.each(tensors):
+    for _ in walk.repeat(tensors):
         rank, *_ = walk.numbers(1, 1, 2, 4, 8, 8)
         for _ in range(min(rank, 32)):
             walk.number(8)
@@ -243,8 +243,10 @@ def repaired_mag(content: bytes) -> bytes:
     walk = Walk(content)
     with suppress(CutOffError):
         walk_mag(walk)
-    at, start = (16, 20) if is_snapshot else (8, 12)
-    return patched(content, at, struct.pack("<I", google_crc32c.value(content[start : walk.at])))
+    offset, start = (16, 20) if is_snapshot else (8, 12)
+    return patched(
+        content, offset, struct.pack("<I", google_crc32c.value(content[start : walk.at]))
+    )
 
 
 def mag_document(content: bytes) -> bytes:
@@ -302,7 +304,7 @@ def _walk_typed(walk: Walk, depth: int = 0) -> None:
     elif tag in (5, 6):
         walk.skip(walk.number(4))
     elif tag in (7, 8) and depth < 40:
-        for _ in walk.each(walk.number(4)):
+        for _ in walk.repeat(walk.number(4)):
             if tag == 8:
                 walk.skip(walk.number(2))
             _walk_typed(walk, depth + 1)
@@ -317,28 +319,28 @@ def repaired_pycauset(content: bytes) -> bytes:
     for start in (16, 144):
         slot = content[start : start + 56]
         content = patched(content, start + 56, struct.pack("<I", zlib.crc32(slot)))
-        (at,) = struct.unpack_from("<Q", slot, 24)
-        if at + 32 <= len(content):
-            (length,) = struct.unpack_from("<Q", content, at + 16)
-            checksum = zlib.crc32(content[at + 32 : at + 32 + min(length, len(content))])
-            content = patched(content, at + 24, struct.pack("<I", checksum))
+        (offset,) = struct.unpack_from("<Q", slot, 24)
+        if offset + 32 <= len(content):
+            (length,) = struct.unpack_from("<Q", content, offset + 16)
+            checksum = zlib.crc32(content[offset + 32 : offset + 32 + min(length, len(content))])
+            content = patched(content, offset + 24, struct.pack("<I", checksum))
     return content
 
 
 def pycauset_document(content: bytes) -> bytes:
     if content[:2] == b"PK" or content[12:15] != b"\1\0\x10":
         return b""
-    at, length = struct.unpack_from("<QQ", content, _current_slot(content) + 24)
-    return content[at + 32 : at + length]
+    offset, length = struct.unpack_from("<QQ", content, _current_slot(content) + 24)
+    return content[offset + 32 : offset + length]
 
 
 def with_pycauset_document(content: bytes, document: bytes) -> bytes:
     if not pycauset_document(content):
         return content
     slot = _current_slot(content)
-    at = struct.unpack_from("<Q", content, slot + 24)[0]
+    offset = struct.unpack_from("<Q", content, slot + 24)[0]
     block = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(document), zlib.crc32(document), 0)
-    content = content[:at] + block + document
+    content = content[:offset] + block + document
     return repaired_pycauset(patched(content, slot + 32, struct.pack("<Q", 32 + len(document))))
 
 
@@ -380,9 +382,9 @@ def encoded(tree: Any) -> bytes:
 
 def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_encodable(str(key)[:999]): _encodable(each) for key, each in value.items()}
+        return {_encodable(str(key)[:999]): _encodable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_encodable(each) for each in value]
+        return [_encodable(item) for item in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return max(-(2**63), min(value, 2**64 - 1))
     if isinstance(value, str):
@@ -397,8 +399,8 @@ def walk_zip(walk: Walk) -> None:
         walk.skip(name + extra + size)
     while walk.content[walk.at : walk.at + 4] == b"PK\1\2":
         walk.marks.append(walk.skip(4))
-        found = walk.numbers(2, 2, 2, 2, 2, 2, 4, 4, 4, 2, 2, 2, 2, 2, 4, 4)
-        walk.skip(sum(found[9:12]))
+        numbers = walk.numbers(2, 2, 2, 2, 2, 2, 4, 4, 4, 2, 2, 2, 2, 2, 4, 4)
+        walk.skip(sum(numbers[9:12]))
     if walk.content[walk.at : walk.at + 4] == b"PK\5\6":
         walk.marks.append(walk.skip(4))
         walk.numbers(2, 2, 2, 2, 4, 4, 2)
@@ -406,14 +408,14 @@ def walk_zip(walk: Walk) -> None:
 
 def zip_members(content: bytes) -> list[tuple[str, bytes]]:
     """The members of a zip whose members are stored, as far as they are whole."""
-    found, at = [], 0
-    while content[at : at + 4] == b"PK\3\4" and at + 30 <= len(content):
-        size, _, name, extra = struct.unpack_from("<IIHH", content, at + 18)
-        start = at + 30 + name + extra
+    members, offset = [], 0
+    while content[offset : offset + 4] == b"PK\3\4" and offset + 30 <= len(content):
+        size, _, name, extra = struct.unpack_from("<IIHH", content, offset + 18)
+        start = offset + 30 + name + extra
         raw = content[start : start + size]
-        found.append((content[at + 30 : at + 30 + name].decode("utf-8", "replace"), raw))
-        at = start + size
-    return found
+        members.append((content[offset + 30 : offset + 30 + name].decode("utf-8", "replace"), raw))
+        offset = start + size
+    return members
 
 
 def zip_of(members: list[tuple[str, bytes]]) -> bytes:
@@ -422,19 +424,19 @@ def zip_of(members: list[tuple[str, bytes]]) -> bytes:
 
 def repaired_zip(content: bytes) -> bytes:
     """The CRC-32 of each member, before it and in the directory."""
-    at, sums = 0, []
-    while content[at : at + 4] == b"PK\3\4" and at + 30 <= len(content):
-        size, _, name, extra = struct.unpack_from("<IIHH", content, at + 18)
-        start = at + 30 + name + extra
+    offset, sums = 0, []
+    while content[offset : offset + 4] == b"PK\3\4" and offset + 30 <= len(content):
+        size, _, name, extra = struct.unpack_from("<IIHH", content, offset + 18)
+        start = offset + 30 + name + extra
         checksum = struct.pack("<I", zlib.crc32(content[start : start + min(size, len(content))]))
         sums.append(checksum)
-        content = patched(content, at + 14, checksum)
-        at = start + size
+        content = patched(content, offset + 14, checksum)
+        offset = start + size
     for checksum in sums:
-        if content[at : at + 4] != b"PK\1\2" or at + 46 > len(content):
+        if content[offset : offset + 4] != b"PK\1\2" or offset + 46 > len(content):
             break
-        content = patched(content, at + 16, checksum)
-        at += 46 + sum(struct.unpack_from("<HHH", content, at + 28))
+        content = patched(content, offset + 16, checksum)
+        offset += 46 + sum(struct.unpack_from("<HHH", content, offset + 28))
     return content
 
 

@@ -19,7 +19,7 @@ from tests.fuzz.mutation import Original
 from tests.fuzz.structure import Field, patched, structure_of
 from tests.golden import ROOT, opened
 
-ORIGINALS = {each.name: each for each in originals()}
+ORIGINALS = {original.name: original for original in originals()}
 
 
 def found_by(*arguments: object, finds: Path) -> list[str]:
@@ -29,7 +29,7 @@ def found_by(*arguments: object, finds: Path) -> list[str]:
         list(map(str, command)), capture_output=True, text=True, timeout=600, check=False,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
-    problems = [json.loads(each.read_text())["problem"] for each in finds.glob("*/find.json")]
+    problems = [json.loads(path.read_text())["problem"] for path in finds.glob("*/find.json")]
     assert run.returncode == bool(problems), run.stdout + run.stderr
     return problems
 
@@ -39,16 +39,18 @@ def main_files() -> Iterator[tuple[Original, bytes]]:
         yield original, original.files[original.main]
 
 
-@pytest.mark.parametrize("directory", sorted(FINDS.glob("*")), ids=lambda each: each.name)
+@pytest.mark.parametrize("directory", sorted(FINDS.glob("*")), ids=lambda item: item.name)
 def test_what_was_found_is_mended(directory: Path) -> None:
     file = json.loads((directory / "find.json").read_text())["file"]
     assert check_case(directory / file) is None
 
 
-GENERATED = [ROOT / each.name / each.main for each in ORIGINALS.values() if each.is_generated]
+GENERATED = [
+    ROOT / original.name / original.main for original in ORIGINALS.values() if original.is_generated
+]
 
 
-@pytest.mark.parametrize("path", GENERATED, ids=lambda each: each.parent.name)
+@pytest.mark.parametrize("path", GENERATED, ids=lambda item: item.parent.name)
 def test_golden_files_are_no_finds(path: Path) -> None:
     assert check_case(path) is None
 
@@ -128,8 +130,8 @@ def test_a_file_with_its_own_document_put_back_is_the_same_tensors(tmp_path: Pat
 )
 def test_what_breaks_a_limit_or_is_another_error_is_a_find(fault, problem, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 300, "--most-finds", 1)
-    (found,) = found_by(*options, "--fault", fault.name, finds=tmp_path)
-    assert problem in found
+    (find,) = found_by(*options, "--fault", fault.name, finds=tmp_path)
+    assert problem in find
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -142,7 +144,7 @@ def test_a_campaign_goes_on_after_a_process_has_died(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("fault", [*FAULTS, BREAKS[3]], ids=lambda each: each.name)
+@pytest.mark.parametrize("fault", [*FAULTS, BREAKS[3]], ids=lambda item: item.name)
 def test_faults_are_found(fault, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 100_000, "--most-finds", 1)
     assert len(found_by(*options, "--fault", fault.name, finds=tmp_path)) == 1

@@ -176,7 +176,7 @@ def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
     dims = ("dim_0", "dim_1") if target == "NumPy" else ("a", "b")
     plain = xr.DataArray(np.full((2, 2), 0.5, dtype), dims=dims, name="tensor")
     first = dims[0]
-    whole = plain.astype(bool)
+    complete = plain.astype(bool)
     return {
         "a name of its own": plain.rename("energy"),
         "names of dimensions": plain.rename({first: "occupied"}),
@@ -189,7 +189,7 @@ def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
         "three dimensions": plain.expand_dims("dim_2" if target == "NumPy" else "c", axis=2),
         **{f"`{name}`": plain.astype(name) for name in ("float64", "float32", "float16")},
         "`complex128`": plain.astype("complex128"),
-        **{f"`{name}`": whole.astype(name) for name in ("int64", "uint8", "bool")},
+        **{f"`{name}`": complete.astype(name) for name in ("int64", "uint8", "bool")},
     }
 
 
@@ -225,20 +225,21 @@ def formats_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
     """The lines of the table of formats: what each can do, tried on a file of it."""
     yield "| format | suffixes | recognised by | read lazily | from URLs | written | checked |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for each in BUILT_IN:
-        page, path = PAGES[each.name], sample_of(each.name, directory)
+    for file_format in BUILT_IN:
+        page, path = PAGES[file_format.name], sample_of(file_format.name, directory)
         expected = xr.load_dataset(path, engine="tensorfmt")
         for part in path.parent.iterdir():
             memory.pipe_file(f"/bucket/{part.name}", part.read_bytes())
         remote = xr.open_dataset(f"memory://bucket/{path.name}", engine="tensorfmt")
         xr.testing.assert_identical(remote.load(), expected)
         lazy = needs_its_file(path)
-        suffixes = ", ".join(f"`{suffix}`" for suffix in each.suffixes)
-        checked = type(each).check is not Format.check
+        suffixes = ", ".join(f"`{suffix}`" for suffix in file_format.suffixes)
+        checked = type(file_format).check is not Format.check
         yield (
-            f"| [{each.title}]({page}) | {suffixes} | "
-            f"{'content' if each.magics else 'suffix and content'} | "
-            f"{'yes' if lazy else 'no: as a whole'} | yes | {'yes' if each.can_write else 'no'} | "
+            f"| [{file_format.title}]({page}) | {suffixes} | "
+            f"{'content' if file_format.magics else 'suffix and content'} | "
+            f"{'yes' if lazy else 'no: as a whole'} | yes | "
+            f"{'yes' if file_format.can_write else 'no'} | "
             f"{'header, values and more' if checked else 'header and values'} |"
         )
 
@@ -272,7 +273,7 @@ def sample_of(name: str, directory: Path) -> Path:
     """A small file of a format, alone in a directory."""
     (directory / name).mkdir()
     data = xr.DataArray(np.ones((2, 3)), dims=("a", "b"), name="tensor")
-    suffix = next(each.suffixes[0] for each in BUILT_IN if each.name == name)
+    suffix = next(file_format.suffixes[0] for file_format in BUILT_IN if file_format.name == name)
     path = directory / name / f"sample{suffix}"
     if name == "npz":
         np.savez(path, tensor=data.values)

@@ -39,13 +39,13 @@ def is_private(module: str) -> bool:
 
 
 def test_modules_without_a_stable_interface_are_imported_in_one_place_each() -> None:
-    found = {
+    actual = {
         (name, node.module)
         for name, tree in modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and is_private(node.module)
     }
-    assert found == {(name, module) for name, used in USES.items() for module in used}
+    assert actual == {(name, module) for name, used in USES.items() for module in used}
 
 
 @pytest.mark.parametrize("name", USES)
@@ -54,11 +54,11 @@ def test_the_names_that_are_imported_from_them_exist(name: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in USES[name]:
             module = importlib.import_module(node.module)
-            assert [each.name for each in node.names if not hasattr(module, each.name)] == []
+            assert [item.name for item in node.names if not hasattr(module, item.name)] == []
 
 
 def test_private_attributes_are_used_where_they_are_listed_here() -> None:
-    found = {
+    actual = {
         (name, node.attr)
         for name, tree in modules()
         if not name.startswith("formats/")  # which use other packages for numbers alone
@@ -70,7 +70,7 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
         and not isinstance(node.value, ast.Call)
         and node.attr != "_exit"  # of os, which documents it
     }
-    assert found == {
+    assert actual == {
         ("datasets/lazy_array.py", "_data"),
         ("sources/locations.py", "_strip_protocol"),
     }

@@ -16,10 +16,12 @@ NAMES = {"dask": "dask-core"}
 
 def test_the_recipe_has_the_lower_bounds_of_the_project() -> None:
     run = RECIPE.partition("  run:\n")[2].partition("\n\n")[0]
-    asked = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
-    bounds = (re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", each) for each in PROJECT["dependencies"])
-    assert asked == {NAMES.get(each[1], each[1]): each[2] for each in bounds if each is not None}
-    assert len(asked) == len(PROJECT["dependencies"])
+    bounds = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
+    bounds = (re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", item) for item in PROJECT["dependencies"])
+    assert bounds == {
+        NAMES.get(bound[1], bound[1]): bound[2] for bound in bounds if bound is not None
+    }
+    assert len(bounds) == len(PROJECT["dependencies"])
 
 
 def test_the_recipe_has_the_version_the_python_and_the_command_of_the_project() -> None:

@@ -40,16 +40,16 @@ QUESTIONS = {
 def links(page: Path) -> Iterator[Path]:
     """The pages to which one leads, by links and cards."""
     text = page.read_text(encoding="utf-8")
-    found = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
-    found += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
-    return (Path(os.path.normpath(page.parent / name)) for name in found)
+    matches = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
+    matches += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
+    return (Path(os.path.normpath(page.parent / name)) for name in matches)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered_within_two_clicks_from_home(question: str) -> None:
     name, words = QUESTIONS[question]
     once = set(links(DOCS / "index.md"))
-    twice = {page for each in once for page in links(each)}
+    twice = {page for item in once for page in links(item)}
     assert DOCS / name in once | twice
     assert words in (DOCS / name).read_text(encoding="utf-8")
 
@@ -57,7 +57,9 @@ def test_a_question_is_answered_within_two_clicks_from_home(question: str) -> No
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
 def test_links_of_pages_outside_of_the_site_lead_to_files(name: str) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
-    assert [each for each in targets if "://" not in each and not (ROOT / each).exists()] == []
+    assert [
+        target for target in targets if "://" not in target and not (ROOT / target).exists()
+    ] == []
 
 
 def test_every_page_is_in_the_sidebar() -> None:

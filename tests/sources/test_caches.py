@@ -34,9 +34,9 @@ whole_caches = pytest.mark.parametrize("cache", CACHES[:2])
 
 @pytest.fixture(params=["http", "s3"])
 def store(request: pytest.FixtureRequest) -> Iterator[HttpStore | S3Store]:
-    each = request.getfixturevalue(request.param)
-    each.log.clear()
-    yield each
+    fixture = request.getfixturevalue(request.param)
+    fixture.log.clear()
+    yield fixture
     CachingFileSystem.clear_instance_cache()
 
 
@@ -56,8 +56,8 @@ def through(
     url = store.put("cached.bin", content)
 
     def opened(**options: Any) -> Any:
-        for each in (CachingFileSystem, *CachingFileSystem.__subclasses__()):
-            each.clear_instance_cache()
+        for item in (CachingFileSystem, *CachingFileSystem.__subclasses__()):
+            item.clear_instance_cache()
         given = options_for(store, cache, folder)
         given[cache] |= settings
         return tensor_of(f"{cache}::{url}", storage_options=given, **options)
@@ -82,10 +82,10 @@ def test_values_are_right_and_the_second_opening_fetches_none(
 
 
 def test_a_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> None:
-    wanted = values(side=2000)
-    tensor = through("blockcache", http, tf.version_0_9(wanted), tmp_path)()
+    requested = values(side=2000)
+    tensor = through("blockcache", http, tf.version_0_9(requested), tmp_path)()
     assert 0 < http.log.fetched <= 5 * MIB
-    np.testing.assert_array_equal(tensor[:, 1990:], wanted[:, 1990:])
+    np.testing.assert_array_equal(tensor[:, 1990:], requested[:, 1990:])
     assert http.log.fetched <= 15 * MIB < tensor.nbytes
     assert http.log.heads < 10
 

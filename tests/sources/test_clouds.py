@@ -85,9 +85,9 @@ def test_a_deleted_object_is_missing(cloud: clouds.Cloud) -> None:
         tensor.load()
 
 
-@pytest.mark.parametrize("place", ["bucket/nowhere.tens", "nowhere/a.tens"])
-def test_a_missing_object_is_no_file(cloud: clouds.Cloud, place: str) -> None:
-    url = f"{cloud.scheme}://{place}"
+@pytest.mark.parametrize("path", ["bucket/nowhere.tens", "nowhere/a.tens"])
+def test_a_missing_object_is_no_file(cloud: clouds.Cloud, path: str) -> None:
+    url = f"{cloud.scheme}://{path}"
     with pytest.raises(FileNotFoundError) as caught:
         opened(url, **at(cloud))
     assert caught.value.filename == url

@@ -137,7 +137,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> Non
 
 
 def total_of(dataset: xr.Dataset) -> float:
-    return float(sum(float(each.sum()) for each in dataset.data_vars.values()))
+    return float(sum(float(variable.sum()) for variable in dataset.data_vars.values()))
 
 
 @pytest.mark.parametrize("family", ["tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"])
@@ -184,9 +184,9 @@ def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Sto
     s3.put("first", b"")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    said = run_script(WRITER, str(scratch), json.dumps(s3.options), directory=tmp_path)
-    assert "s3://bucket/never.mag was not written; the target is unchanged" in said
-    assert "set dask's 'temporary-directory' to a directory that all workers share" in said
+    output = run_script(WRITER, str(scratch), json.dumps(s3.options), directory=tmp_path)
+    assert "s3://bucket/never.mag was not written; the target is unchanged" in output
+    assert "set dask's 'temporary-directory' to a directory that all workers share" in output
     values = np.arange(3_000_000, dtype="f4").reshape(3000, 1000)
     for name in ("now", "later"):
         url = f"s3://bucket/{name}.mag"

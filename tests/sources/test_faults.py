@@ -141,7 +141,7 @@ def test_what_fails_again_and_again_is_one_error(
 
 @ways
 @pytest.mark.parametrize(
-    "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda each: each.__name__
+    "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda item: item.__name__
 )
 def test_what_makes_no_progress_is_a_timeout(server: FaultServer, way: Way, fault: Fault) -> None:
     # A limit this short could also end the requests of the opening.
@@ -193,7 +193,7 @@ OF_OBSTORE = {
 
 @chunked
 @pytest.mark.parametrize("way", [*DIRECT, *OBSTORE], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("fault", FINAL, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fault", FINAL, ids=lambda item: item.__name__)
 def test_what_another_request_would_meet_again_is_not_repeated(
     server: FaultServer, way: Way, chunks: dict | None, fault: Fault
 ) -> None:
@@ -230,7 +230,7 @@ def test_a_fault_at_opening_is_a_clear_error(server: FaultServer, way: Way, faul
 
 @pytest.mark.parametrize("way", HIDDEN, ids=lambda way: way.__name__)
 @pytest.mark.parametrize(
-    "fault", [faults.no_ranges, faults.truncated], ids=lambda each: each.__name__
+    "fault", [faults.no_ranges, faults.truncated], ids=lambda item: item.__name__
 )
 def test_another_number_of_bytes_is_refused_over_any_file_system(
     server: FaultServer, way: Way, fault: Fault
@@ -364,7 +364,7 @@ def interrupt():
     main, names = threading.main_thread().ident, ["start"]
     while "start" in names or names[-1] not in ("wait", "select"):
         time.sleep(0.01)
-        names = [each.name for each in traceback.extract_stack(sys._current_frames()[main])]
+        names = [frame.name for frame in traceback.extract_stack(sys._current_frames()[main])]
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt, daemon=True).start()
@@ -468,12 +468,12 @@ def test_a_worker_repeats_and_raises_the_same_error(
     server: FaultServer, another: FaultServer, tmp_path: Path
 ) -> None:
     places = [over_http(server, NAME), over_s3(another, NAME)]
-    for each in (server, another):
+    for item in (server, another):
         # The opening takes two; then one is repeated, and the next computation fails.
-        each.faults += [lambda _: True] * 2 + [faults.status(503), lambda _: True]
-        each.always = faults.status(503)
-    said = run_script(CLUSTER, json.dumps(places), directory=tmp_path)
-    answers = list(map(json.loads, said.splitlines()))
+        item.faults += [lambda _: True] * 2 + [faults.status(503), lambda _: True]
+        item.always = faults.status(503)
+    output = run_script(CLUSTER, json.dumps(places), directory=tmp_path)
+    answers = list(map(json.loads, output.splitlines()))
     assert answers[::2] == [VALUES.sum()] * 2
     for (url, _), error in zip(places, answers[1::2], strict=True):
         kind, filename, span, attempts, took_time, words = error

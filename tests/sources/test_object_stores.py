@@ -66,8 +66,8 @@ def test_a_store_has_the_url_that_fsspec_gives(tmp_path: Path) -> None:
 
 def test_another_object_in_the_same_directory_is_found() -> None:
     for name, other in (("t", "u"), ("d/t", "d/u")):
-        place = locate_for_reading(name, None, MemoryStore(), 1).sibling("u")
-        assert (place.url, place.path) == (f"memory://{other}", other)
+        location = locate_for_reading(name, None, MemoryStore(), 1).sibling("u")
+        assert (location.url, location.path) == (f"memory://{other}", other)
 
 
 def test_a_range_is_one_request_with_a_condition(s3: Moto) -> None:
@@ -164,9 +164,9 @@ def test_a_store_does_not_hang_in_a_forked_process() -> None:
 
 
 def test_urls_are_read_by_fsspec(s3: Moto) -> None:
-    place = locate_for_reading(s3.put("t.bin", CONTENT), s3.options, None, 7)
-    assert isinstance(place.fs, S3FileSystem)
-    assert place.fs.config_kwargs["read_timeout"] == 7
+    location = locate_for_reading(s3.put("t.bin", CONTENT), s3.options, None, 7)
+    assert isinstance(location.fs, S3FileSystem)
+    assert location.fs.config_kwargs["read_timeout"] == 7
 
 
 def test_nothing_is_written_by_obstore() -> None:

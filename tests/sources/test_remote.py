@@ -316,7 +316,7 @@ def test_many_objects_become_one_dataset(store: Store) -> None:
     if isinstance(store, HttpStore):
         urls = [f"{url.removesuffix('2.bin')}{number}.bin" for number in range(3)]
     else:
-        urls = [fs.unstrip_protocol(each) for each in fs.glob(path.replace("2.bin", "*.bin"))]
+        urls = [fs.unstrip_protocol(item) for item in fs.glob(path.replace("2.bin", "*.bin"))]
     many = xr.open_mfdataset(
         urls,
         engine="tensorfmt",

@@ -36,30 +36,30 @@ def given_up(last: TransientFailure, attempts: int, seconds: float) -> Exception
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that are made, none of which is waited for."""
-    made: list[float] = []
+    created: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        made.append(seconds)
+        created.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.5)
-    return made
+    return created
 
 
 def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) -> int:
     """How often a request is made that fails with these errors, and then succeeds."""
-    remaining, made = list(errors), 0
+    remaining, created = list(errors), 0
 
     async def attempt() -> None:
-        nonlocal made
-        made += 1
+        nonlocal created
+        created += 1
         if remaining:
             raise remaining.pop(0)
 
     class Slot(nullcontext[None]): ...
 
     asyncio.run(retry(attempt, limit, Slot(), given_up, **options))
-    return made
+    return created
 
 
 def test_pauses_grow_and_differ(pauses: list[float]) -> None:
@@ -115,9 +115,9 @@ def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
     for cause in (RefusedError(503), TimeoutError(), ConnectionResetError(104, "reset")):
         error = FileNotFoundError("http://host/x")
         error.__cause__ = cause
-        found = find_transient_failure(error)
-        assert found is not None
-        assert found.error is cause
+        actual = find_transient_failure(error)
+        assert actual is not None
+        assert actual.error is cause
     missing = FileNotFoundError("http://host/x")
     missing.__cause__ = RefusedError(404)
     assert find_transient_failure(missing) is None

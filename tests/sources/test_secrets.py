@@ -87,8 +87,8 @@ def assert_silent(*things: object) -> None:
         texts = [repr(thing), str(thing)]
         if isinstance(thing, BaseException):
             texts += traceback.format_exception(thing)
-            texts += [repr(pickle.dumps(each)) for each in chain(thing)]
-            texts += [repr((each, vars(each))) for each in chain(thing)]
+            texts += [repr(pickle.dumps(error)) for error in chain(thing)]
+            texts += [repr((error, vars(error))) for error in chain(thing)]
         for form in FORMS:
             assert not [text for text in texts if form in text]
 

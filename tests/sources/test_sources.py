@@ -127,12 +127,12 @@ def written_over(path: Path) -> None:
 
 def test_a_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
     source = LocalFile.from_path(path)
-    whole = source.read(Extents.single(0, 1 << 20))
+    full = source.read(Extents.single(0, 1 << 20))
     part = source.read(Extents.single(10_000, 900_000))
     part[0] = 7
     windows.detach(path.stat())
     written_over(path)
-    assert whole.tobytes() == CONTENT
+    assert full.tobytes() == CONTENT
     assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
     assert not LocalFile.from_path(path).mapped
 

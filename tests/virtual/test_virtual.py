@@ -88,11 +88,11 @@ def by_icechunk(directory: Path, virtuals: Mapping[str, xr.Dataset]) -> dict[str
     return {group: xr.open_zarr(store, group=group, **keywords) for group in virtuals}
 
 
-def assert_same_bits(found: np.ndarray, expected: np.ndarray) -> None:
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
     native = expected.astype(expected.dtype.newbyteorder("="))
-    assert found.dtype.newbyteorder("=") == native.dtype
-    assert found.shape == native.shape
-    assert found.astype(native.dtype).tobytes() == native.tobytes()
+    assert actual.dtype.newbyteorder("=") == native.dtype
+    assert actual.shape == native.shape
+    assert actual.astype(native.dtype).tobytes() == native.tobytes()
 
 
 Maker = Callable[[Path, str, dict[str, np.ndarray]], Path]
@@ -144,8 +144,8 @@ def _cc4s(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
 def _pycauset(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
     values = arrays["tensor"]
     kinds = {np.dtype(code): kind for kind, code in pycausetfiles.NUMPY_DTYPES.items()}
-    facts = pycausetfiles.metadata("DENSE_FLOAT", kinds[values.dtype], *values.shape)
-    return _put(directory / f"{name}.pycauset", pycausetfiles.r1(facts, values.tobytes()))
+    info = pycausetfiles.metadata("DENSE_FLOAT", kinds[values.dtype], *values.shape)
+    return _put(directory / f"{name}.pycauset", pycausetfiles.r1(info, values.tobytes()))
 
 
 def _vespa(cells: str) -> Maker:
@@ -213,16 +213,18 @@ def virtuals(files: dict[str, Path]) -> dict[str, xr.Dataset]:
 def test_no_value_is_read_and_names_and_attributes_are_those_of_the_engine(
     files: dict[str, Path], virtuals: dict[str, xr.Dataset]
 ) -> None:
-    for name, found in virtuals.items():
+    for name, actual in virtuals.items():
         expected = opened(files[name])
-        assert all(isinstance(each.data, ManifestArray) for each in found.data_vars.values()), name
-        assert found.sizes == expected.sizes, name
-        assert {key: each.dims for key, each in found.items()} == {
-            key: each.dims for key, each in expected.items()
+        assert all(
+            isinstance(variable.data, ManifestArray) for variable in actual.data_vars.values()
+        ), name
+        assert actual.sizes == expected.sizes, name
+        assert {key: item.dims for key, item in actual.items()} == {
+            key: item.dims for key, item in expected.items()
         }
-        assert found.attrs == expected.attrs
+        assert actual.attrs == expected.attrs
         for key, variable in expected.items():
-            attrs = dict(found[key].attrs)
+            attrs = dict(actual[key].attrs)
             if variable.dtype == bool:
                 assert attrs.pop("dtype") == "bool"
             assert attrs == variable.attrs, (name, key)
@@ -246,9 +248,9 @@ def test_the_values_of_the_store_of_the_parser_are_those_of_the_file(
     files: dict[str, Path],
 ) -> None:
     for name, (_, arrays) in KINDS.items():
-        found = by_manifest(files[name])
+        actual = by_manifest(files[name])
         for key, values in arrays.items():
-            assert_same_bits(found[key].values, values)
+            assert_same_bits(actual[key].values, values)
 
 
 WITHOUT_THIS_PACKAGE = """
@@ -319,15 +321,17 @@ def labelled(path: Path) -> xr.Dataset:
 
 def test_coordinates_of_the_header_are_loaded_and_kept(tmp_path: Path) -> None:
     dataset = labelled(tmp_path / "a.tens")
-    found = virtual(tmp_path / "a.tens")
-    assert isinstance(found.tensor.data, ManifestArray)
-    assert not any(isinstance(each.data, ManifestArray) for each in found.coords.values())
-    assert found.indexes["x"].tolist() == dataset.x.values.tolist()
-    references = to_kerchunk(found)
+    actual = virtual(tmp_path / "a.tens")
+    assert isinstance(actual.tensor.data, ManifestArray)
+    assert not any(
+        isinstance(coordinate.data, ManifestArray) for coordinate in actual.coords.values()
+    )
+    assert actual.indexes["x"].tolist() == dataset.x.values.tolist()
+    references = to_kerchunk(actual)
     for back in (
         by_references(references),
         by_manifest(tmp_path / "a.tens"),
-        by_icechunk(tmp_path, {"g": found})["g"],
+        by_icechunk(tmp_path, {"g": actual})["g"],
     ):
         xr.testing.assert_equal(back.load(), dataset)
         assert set(back.coords) == {"x", "y", "spin", "run"}
@@ -341,10 +345,10 @@ def test_coordinates_among_the_tensors_refer_to_the_file(tmp_path: Path) -> None
         {"x": [3.0, 2.0, 0.0, 1.0], "weight": ("y", np.array([0, 1, 2], "i8"))},
     )
     dataset.tensorfmt.to_file(tmp_path / "a.mag")
-    found = virtual(tmp_path / "a.mag")
-    assert isinstance(found.weight.data, ManifestArray)
-    assert found.indexes["x"].tolist() == [3, 2, 0, 1]
-    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+    actual = virtual(tmp_path / "a.mag")
+    assert isinstance(actual.weight.data, ManifestArray)
+    assert actual.indexes["x"].tolist() == [3, 2, 0, 1]
+    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
         xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
@@ -365,16 +369,16 @@ def test_any_byte_but_zero_is_true(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(4, bool))
     content = bytearray((tmp_path / "a.npy").read_bytes())
     content[-3:] = b"\x02\x01\xff"
-    found = virtual(_put(tmp_path / "a.npy", bytes(content)))
-    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+    actual = virtual(_put(tmp_path / "a.npy", bytes(content)))
+    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
         assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
 
 
 def test_a_length_without_divisors_makes_a_single_chunk_or_is_refused(tmp_path: Path) -> None:
     prime = 1_000_003
     np.save(tmp_path / "a.npy", np.arange(prime, dtype="<f8"))
-    found = virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
-    assert found.tensor.data.metadata.chunks == (prime,)
+    actual = virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
+    assert actual.tensor.data.metadata.chunks == (prime,)
     assert by_manifest(tmp_path / "a.npy", chunk_bytes="1MiB").tensor[-1] == prime - 1
     with pytest.raises(ValueError, match=r"have no divisors .* chunk_bytes=8000024 makes"):
         virtual(tmp_path / "a.npy", chunk_bytes="100kB")
@@ -389,35 +393,33 @@ def test_chunks_follow_the_order_of_the_file(tmp_path: Path) -> None:
 
 def test_an_empty_tensor_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", empty=np.zeros((0, 3), ">f4"), full=np.arange(3))
-    found = virtual(tmp_path / "a.npz")
-    assert found.empty.shape == (0, 3)
-    for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+    actual = virtual(tmp_path / "a.npz")
+    assert actual.empty.shape == (0, 3)
+    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
         assert back.empty.shape == (0, 3)
         assert back.full.values.tolist() == [0, 1, 2]
 
 
 def _bits(directory: Path) -> Path:
-    facts = pycausetfiles.metadata("DENSE_FLOAT", "BIT", 3, 70)
+    info = pycausetfiles.metadata("DENSE_FLOAT", "BIT", 3, 70)
     payload = pycausetfiles.dense_bits(np.ones((3, 70), bool), 64)
-    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, payload))
+    return _put(directory / "a.pycauset", pycausetfiles.r1(info, payload))
 
 
 def _triangle(directory: Path) -> Path:
-    facts = pycausetfiles.metadata("TRIANGULAR_FLOAT", "FLOAT64", 20, 20)
+    info = pycausetfiles.metadata("TRIANGULAR_FLOAT", "FLOAT64", 20, 20)
     payload = pycausetfiles.triangle(np.ones((20, 20)))
-    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, payload))
+    return _put(directory / "a.pycauset", pycausetfiles.r1(info, payload))
 
 
 def _identity(directory: Path) -> Path:
-    facts = pycausetfiles.metadata("IDENTITY", "FLOAT64", 3, 3)
-    return _put(directory / "a.pycauset", pycausetfiles.r1(facts))
+    info = pycausetfiles.metadata("IDENTITY", "FLOAT64", 3, 3)
+    return _put(directory / "a.pycauset", pycausetfiles.r1(info))
 
 
 def _scaled(directory: Path) -> Path:
-    facts = pycausetfiles.metadata(
-        "DENSE_FLOAT", "FLOAT64", 3, 3, scalar={"real": 2.0, "imag": 0.0}
-    )
-    return _put(directory / "a.pycauset", pycausetfiles.r1(facts, bytes(72)))
+    info = pycausetfiles.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, scalar={"real": 2.0, "imag": 0.0})
+    return _put(directory / "a.pycauset", pycausetfiles.r1(info, bytes(72)))
 
 
 def _blocks(directory: Path) -> Path:
@@ -547,9 +549,9 @@ def many(path: Path) -> Path:
 def test_a_group_is_that_of_the_engine(tmp_path: Path) -> None:
     path = many(tmp_path / "a.mag")
     for group in ("a", "/a"):
-        found, expected = virtual(path, group=group), opened(path, group=group)
-        assert found.sizes == expected.sizes
-        assert set(found) == {"weight", "mask"}
+        actual, expected = virtual(path, group=group), opened(path, group=group)
+        assert actual.sizes == expected.sizes
+        assert set(actual) == {"weight", "mask"}
         xr.testing.assert_equal(by_manifest(path, group=group).load(), expected.load())
     with pytest.raises(ValueError, match="did you mean 'a'"):
         virtual(path, group="A")
@@ -599,18 +601,18 @@ def test_references_of_another_order_of_axes_are_refused(tmp_path: Path) -> None
     path = tmp_path / "a.tens"
     # Four numbers an element make a fastest axis, which the others are not reversed with.
     header = tensfiles.header((2, 3), numbers=4)
-    found = virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
+    actual = virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
     with pytest.raises(ValueError, match=r"in the order \(1, 0, 2\).* write it to Icechunk"):
-        to_kerchunk(found)
-    back = by_icechunk(tmp_path, {"g": found})["g"]
+        to_kerchunk(actual)
+    back = by_icechunk(tmp_path, {"g": actual})["g"]
     xr.testing.assert_equal(back.load(), opened(path).load())
 
 
 def test_icechunk_notices_a_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5.0))
-    found = virtual(tmp_path / "a.npy")
-    references = to_kerchunk(found)
-    back = by_icechunk(tmp_path, {"g": found})["g"]
+    actual = virtual(tmp_path / "a.npy")
+    references = to_kerchunk(actual)
+    back = by_icechunk(tmp_path, {"g": actual})["g"]
     np.save(tmp_path / "a.npy", np.arange(5.0) + 1)
     later = time.time() + 10
     os.utime(tmp_path / "a.npy", (later, later))
@@ -626,9 +628,9 @@ def test_files_beside_the_one_that_was_opened_are_found_in_its_store() -> None:
     store.put("a/x.yaml", cc4sfiles.yaml(values.shape, ["State", None]).encode())
     store.put("a/x.elements", cc4sfiles.binary(values))
     store.put("a/State.yaml", cc4sfiles.properties("State", {"Spin": [0, 1, 0, 1, 1]}).encode())
-    found = virtual("memory://bucket/a/x.yaml", registry)
-    assert set(found.x.data.manifest.iter_nonempty_paths()) == {"memory://bucket/a/x.elements"}
-    assert found.State_Spin.values.tolist() == [0, 1, 0, 1, 1]
+    actual = virtual("memory://bucket/a/x.yaml", registry)
+    assert set(actual.x.data.manifest.iter_nonempty_paths()) == {"memory://bucket/a/x.elements"}
+    assert actual.State_Spin.values.tolist() == [0, 1, 0, 1, 1]
     store.delete("a/x.elements")
     with pytest.raises(FileNotFoundError, match="is missing; fetch it too"):
         virtual("memory://bucket/a/x.yaml", registry)
@@ -647,7 +649,7 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
     }
     registry = ObjectStoreRegistry({"s3://bucket": stores.S3Store("bucket", **options)})
     s3.log.clear()
-    found = virtual(url, registry)
+    actual = virtual(url, registry)
     assert s3.log.fetched < 2 * 1048576
     config = icechunk.RepositoryConfig.default()
     bucket = icechunk.s3_store(
@@ -665,7 +667,7 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
         icechunk.containers_credentials({"s3://bucket/": keys}),
     )
     session = repo.writable_session("main")
-    found.vz.to_icechunk(session.store)
+    actual.vz.to_icechunk(session.store)
     back = xr.open_zarr(session.store, consolidated=False, zarr_format=3, chunks=None)
     assert_same_bits(back.tensor.values, values)
 
@@ -707,7 +709,7 @@ def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda item: item.__name__)
 def test_the_examples_of_the_docstrings_run(thing: Any, working_directory: Path) -> None:
     (test,) = doctest.DocTestFinder(recurse=False).find(
         thing, thing.__name__, globs={thing.__name__: thing}

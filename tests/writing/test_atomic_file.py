@@ -176,7 +176,7 @@ def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
     seen = set()
 
     def look(values):
-        seen.update(each.stat().st_mode & 0o077 for each in tmp_path.glob(".*"))
+        seen.update(path.stat().st_mode & 0o077 for path in tmp_path.glob(".*"))
         return values
 
     array = da.zeros((4, 256), chunks=(1, 256), dtype="f4").map_blocks(look, dtype="f4")
@@ -315,8 +315,8 @@ def test_systems_without_pwrite_take_bytes_from_many_threads(
 def test_writes_that_take_a_part_only_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: whole(file, data[:1000], offset))
+    full = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, offset: full(file, data[:1000], offset))
     to_mag(dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
 
@@ -422,10 +422,10 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
         to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
 
     threads = [threading.Thread(target=write, args=(value,)) for value in (1, 2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(np.unique(opened(path).a)) == 1
     assert os.listdir(tmp_path) == ["a.mag"]
 
@@ -438,7 +438,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     log = []
     write, sync = os.pwrite, os.fsync
     monkeypatch.setattr(
-        os, "pwrite", lambda file, data, at: (log.append(at), write(file, data, at))[1]
+        os, "pwrite", lambda file, data, offset: (log.append(offset), write(file, data, offset))[1]
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
     atomic_file.complete([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
@@ -504,13 +504,13 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
                 problems.append(error)
 
     threads = [threading.Thread(target=compute) for _ in range(4)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     for _ in range(50):
         assert (np.fromfile(path, "f4")[-64 * 256 :] == 7).all()
     stop.set()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.join()
     assert not problems
     assert len(computed) >= 4
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -555,7 +555,7 @@ def test_no_file_appears_before_all_are_on_the_disk(
     path = tmp_path / "s.yaml"
     both = xr.Dataset({"a": ("x", np.ones(3)), "b": ("x", np.ones(3) * 2)})
     to_cc4s(both, path)
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     calls = 0
     fsync = os.fsync
 
@@ -569,4 +569,4 @@ def test_no_file_appears_before_all_are_on_the_disk(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device.*unchanged"):
         to_cc4s(both * 3, path)
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -48,7 +48,7 @@ chunks_of_axes = st.lists(
 def test_chunks_are_merged_and_never_cut(chunks, data, item: float) -> None:
     units = [data.draw(st.sampled_from([1, 8, 64, WHOLE])) for _ in chunks]
     merged = merge_chunks(chunks, units, item, 8)
-    assert [sum(each) for each in merged] == [sum(each) for each in chunks]
+    assert [sum(item) for item in merged] == [sum(chunk) for chunk in chunks]
     for before, after, unit in zip(chunks, merged, units, strict=True):
         stops = list(accumulate(after))
         assert set(stops) <= set(accumulate(before))
@@ -70,7 +70,7 @@ def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
     row = 1
     for lengths in reversed(merged):
         if len(lengths) > 1:
-            assert all(max(1, int(item * row)) * each >= MIN_RUN_BYTES for each in lengths[:-1])
+            assert all(max(1, int(item * row)) * length >= MIN_RUN_BYTES for length in lengths[:-1])
             break
         row *= sum(lengths)
 
@@ -96,7 +96,7 @@ def test_tiles_are_long_along_both_axes_and_no_larger_than_wanted(shape, data, m
     fast = data.draw(st.integers(0, len(shape) - 2))
     block = choose_tile(shape, fast, most)
     assert np.prod(block) <= most
-    assert all(1 <= part <= whole for part, whole in zip(block, shape, strict=True))
+    assert all(1 <= part <= full for part, full in zip(block, shape, strict=True))
     for axis in (fast, -1):
         enough = min(shape[axis], max(1, isqrt(most) // 2))
         assert block[axis] >= enough or block[axis] >= isqrt(most) - 64
@@ -133,7 +133,7 @@ def selections(draw) -> Selection:
 
 
 ELEMENTS = (
-    *(Plain(np.dtype(each)) for each in ("<f4", ">f4", "<i2", ">u8", ">c16", "u1")),
+    *(Plain(np.dtype(item)) for item in ("<f4", ">f4", "<i2", ">u8", ">c16", "u1")),
     BFloat16(),
     BFloat16(big_endian=True),
     Float8E4M3FN(),
@@ -141,7 +141,7 @@ ELEMENTS = (
 )
 
 
-@pytest.mark.parametrize("element", ELEMENTS, ids=lambda each: f"{each.name}-{each.stored}")
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda item: f"{item.name}-{item.stored}")
 @given(
     selection=selections(), order=st.sampled_from("CFR"), batch=st.sampled_from([1, 40, 1 << 20])
 )
@@ -165,8 +165,8 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
             touched += extents.nbytes
     assert touched == selection.size * element.stored.itemsize
     if selection.size:
-        found = layout.read(Memory(bytes(content)), selection)
-        np.testing.assert_array_equal(found, values)
+        actual = layout.read(Memory(bytes(content)), selection)
+        np.testing.assert_array_equal(actual, values)
     others = np.ones(selection.tensor_shape, bool)
     others[np.ix_(*selection.index_arrays)] = False
     raw = np.frombuffer(content, element.stored, offset=7).reshape(selection.tensor_shape)
@@ -215,12 +215,12 @@ KEPT = {
 def test_values_that_survive_are_converted(case: str) -> None:
     values, dtype, element, exact = KEPT[case]
     array = np.array(values, dtype)
-    found = Conversion("v", element, exact).apply(array)
-    assert found.dtype == element.dtype
+    actual = Conversion("v", element, exact).apply(array)
+    assert actual.dtype == element.dtype
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(found, array.astype(element.dtype))
+        np.testing.assert_array_equal(actual, array.astype(element.dtype))
     if element.dtype.kind == array.dtype.kind == "f":
-        np.testing.assert_array_equal(np.signbit(found), np.signbit(array))
+        np.testing.assert_array_equal(np.signbit(actual), np.signbit(array))
 
 
 LOST = {
@@ -255,9 +255,9 @@ LOST = {
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", LOST)
 def test_values_that_do_not_survive_are_named(case: str) -> None:
-    values, dtype, element, exact, found = LOST[case]
+    values, dtype, element, exact, first = LOST[case]
     array = np.array(values, dtype)
-    with pytest.raises(ValueError, match=re.escape(found)) as caught:
+    with pytest.raises(ValueError, match=re.escape(first)) as caught:
         Conversion("v", element, exact).apply(array)
     message = str(caught.value)
     assert message.startswith("'v' contains ")
@@ -304,8 +304,8 @@ def test_dtypes_are_called_by_their_usual_names(dtype, name: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "numeric"),
     [
-        *((each, True) for each in ("?", "f2", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)),
-        *((each, False) for each in ("O", "S3", "U3", "M8[ns]", "m8[s]", "V4", "i4,i4")),
+        *((item, True) for item in ("?", "f2", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)),
+        *((item, False) for item in ("O", "S3", "U3", "M8[ns]", "m8[s]", "V4", "i4,i4")),
     ],
 )
 def test_what_counts_as_a_number(dtype, numeric: bool) -> None:

@@ -54,8 +54,8 @@ NOT_WRITTEN = {
     "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, but MAG supports only"),
     "texts": (of(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it with ds\['a'\]"),
     "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, but MAG supports only float32"),
-    "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., and MAG holds"),
-    "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., and MAG"),
+    "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., but MAG"),
+    "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., but MAG"),
     "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
     "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose a dtype with enc"),
     "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, but MAG supports only"),
@@ -164,8 +164,8 @@ def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
     unknown = of(array[array > 3], "x")
     with pytest.raises(ValueError, match=r"'a' has chunks of unknown size; call compute_chunk_siz"):
         to_mag(unknown, tmp_path / "a.mag")
-    known = of(array[array > 3].compute_chunk_sizes(), "x")
-    to_mag(known, tmp_path / "a.mag")
+    expected = of(array[array > 3].compute_chunk_sizes(), "x")
+    to_mag(expected, tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.arange(4, 10))
 
 
@@ -181,12 +181,12 @@ def test_arrays_keep_their_name_attributes_and_coordinates(tmp_path: Path) -> No
 
 
 def test_coordinates_themselves_are_written(tmp_path: Path) -> None:
-    whole = dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
-    to_mag(whole.level, tmp_path / "a.mag")
+    full = dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
+    to_mag(full.level, tmp_path / "a.mag")
     expected = xr.Dataset({"level": ("x", np.arange(2, dtype="i4"))}, {"x": [10, 20]})
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
-    to_mag(whole[["x"]], tmp_path / "a.mag")
-    xr.testing.assert_identical(load(tmp_path / "a.mag"), whole[["x"]])
+    to_mag(full[["x"]], tmp_path / "a.mag")
+    xr.testing.assert_identical(load(tmp_path / "a.mag"), full[["x"]])
 
 
 WRONG = {
@@ -200,9 +200,9 @@ WRONG = {
     ),
     "no mapping of mappings": ({"encoding": {"a": "f4"}}, TypeError, "must have the form {name"),
     "None for one": ({"encoding": {"a": None}}, TypeError, "must have the form {name"),
-    "unknown dtype": ({"encoding": {"a": {"dtype": "f4000"}}}, ValueError, "'a' is f4000, and MAG"),
+    "unknown dtype": ({"encoding": {"a": {"dtype": "f4000"}}}, ValueError, "'a' is f4000, but MAG"),
     "no dtype": ({"encoding": {"a": {"dtype": 3}}}, ValueError, "'a' is 3, but MAG supports only"),
-    "float64": ({"encoding": {"a": {"dtype": "f8"}}}, ValueError, "'a' is float64, and MAG holds"),
+    "float64": ({"encoding": {"a": {"dtype": "f8"}}}, ValueError, "'a' is float64, but MAG"),
     "a text to drop": ({"drop": "attributes"}, ValueError, "must be a list with any of"),
     "unknown to drop": ({"drop": ["attributes"]}, ValueError, "'name', 'dims', 'coords', 'attrs'"),
     "no text to drop": ({"drop": [[]]}, ValueError, "must be a list with any of"),
@@ -335,9 +335,9 @@ def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) 
     dtype = np.dtype(getattr(ml_dtypes, name))
     values = np.array([1, -0.5, np.nan], "f4").astype(dtype)
     to_mag(of(values, "x"), tmp_path / "a.mag")
-    found = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").a
-    assert found.encoding["dtype"] == name
-    np.testing.assert_array_equal(found, values.astype("f4"))
+    actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").a
+    assert actual.encoding["dtype"] == name
+    np.testing.assert_array_equal(actual, values.astype("f4"))
     to_mag(dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
     assert load(tmp_path / "a.mag").a.encoding["dtype"] == name
 
@@ -345,9 +345,9 @@ def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) 
 def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
     data = dataset().assign_coords(x=[0.5, 1.5])
     to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
-    found = load(tmp_path / "a.mag")
-    assert found.x.dtype == np.float32
-    xr.testing.assert_equal(found, data)
+    actual = load(tmp_path / "a.mag")
+    assert actual.x.dtype == np.float32
+    xr.testing.assert_equal(actual, data)
 
 
 @pytest.mark.parametrize("chunks", [(), (1,), -1])
@@ -401,7 +401,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
     )
     run = run_python("-c", code)
     assert run.stdout.strip() == "xr_tensorfmt.writers"
-    assert {each for each in xr_tensorfmt.__all__ if each.startswith("to_")} == {
+    assert {name for name in xr_tensorfmt.__all__ if name.startswith("to_")} == {
         "to_cc4s", "to_cc4s_calculation", "to_file", "to_mag", "to_npy", "to_pycauset",
         "to_safetensors", "to_tens", "to_vespa",
     }  # fmt: skip

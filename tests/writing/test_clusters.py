@@ -96,17 +96,17 @@ if __name__ == "__main__":
 def test_worker_processes_write(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
-    said = run_script(CLUSTER, folder, directory=tmp_path)
-    found = json.loads(said.splitlines()[-1])
-    assert found["writers"] == 2
-    assert not found["client"]
-    assert not found["early"]
-    assert found["died"]
-    assert found["kept"]
-    assert found["turned"] == [True, True]
-    assert found["turned back"]
+    output = run_script(CLUSTER, folder, directory=tmp_path)
+    actual = json.loads(output.splitlines()[-1])
+    assert actual["writers"] == 2
+    assert not actual["client"]
+    assert not actual["early"]
+    assert actual["died"]
+    assert actual["kept"]
+    assert actual["turned"] == [True, True]
+    assert actual["turned back"]
     note = f"{folder / 'now.mag'} was not written; the target is unchanged."
-    assert found["error"] == ["the sixth", note]
+    assert actual["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
         np.testing.assert_array_equal(opened(folder / f"{name}.mag").a, expected)
@@ -162,6 +162,6 @@ with dask.config.set(num_workers=2):
 
 @pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
 def test_hundreds_of_megabytes_take_a_few_chunks_of_memory(tmp_path: Path, kind: str) -> None:
-    said = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
+    output = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
     # Two threads have a chunk of 16 MiB each, and what it is turned into.
-    assert int(said) < 12 * 16 * MIB
+    assert int(output) < 12 * 16 * MIB

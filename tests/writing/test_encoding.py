@@ -25,7 +25,7 @@ def model() -> xr.Dataset:
 def stored(path: str | Path) -> dict[str, str]:
     """What the variables of a file are stored as."""
     ds = xr.open_dataset(path, engine="tensorfmt")
-    return {str(name): str(each.encoding["dtype"]) for name, each in ds.variables.items()}
+    return {str(name): str(item.encoding["dtype"]) for name, item in ds.variables.items()}
 
 
 OWN = {**dict.fromkeys((*KEYS, "n"), "float32"), "position": "int64", "mask": "bool"}
@@ -75,8 +75,8 @@ def test_all_and_patterns_change_what_they_say(tmp_path: Path, case: str) -> Non
 
 def test_a_sole_variable_may_be_of_any_kind(tmp_path: Path) -> None:
     numbers = xr.Dataset({"a": ("x", np.arange(3))})
-    for wanted in ({"dtype": "f4"}, {"a*": {"dtype": "f4"}}):
-        to_file(numbers, tmp_path / "a.mag", encoding=wanted)
+    for requested in ({"dtype": "f4"}, {"a*": {"dtype": "f4"}}):
+        to_file(numbers, tmp_path / "a.mag", encoding=requested)
         assert stored(tmp_path / "a.mag") == {"a": "float32"}
 
 

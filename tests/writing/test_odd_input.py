@@ -44,17 +44,17 @@ def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
     odd = np.array([[0, 1, 2], [255, 128, 0]], dtype="u1").view(bool)
     to_mag(matrix(odd), tmp_path / "a.mag")
     assert not validate(tmp_path / "a.mag")
-    found = load(tmp_path / "a.mag").v.values
-    assert found.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
+    actual = load(tmp_path / "a.mag").v.values
+    assert actual.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
 
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
 def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str) -> None:
     before = matrix(np.ones((2, 3), "f4"), deep=np.ones((1,) * 64))
     WRITERS[name](before, tmp_path / f"a.{name}")
-    found = load(tmp_path / f"a.{name}")
-    assert found.v.dims == ("p", "q")
-    assert found.v.attrs["deep"].shape == (1,) * 64
+    actual = load(tmp_path / f"a.{name}")
+    assert actual.v.dims == ("p", "q")
+    assert actual.v.attrs["deep"].shape == (1,) * 64
 
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
@@ -88,11 +88,11 @@ OWN_KEYWORDS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
-    wanted = (
+    requested = (
         f"'colour' is not a keyword for {find_format(name).title} files; "
         f"they accept the keywords of to_file{OWN_KEYWORDS[name]}$"
     )
-    with pytest.raises(TypeError, match=wanted):
+    with pytest.raises(TypeError, match=requested):
         to_file(matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
 
 
@@ -139,21 +139,21 @@ def test_notes_that_do_not_fit_are_not_used(tmp_path: Path, problem: str) -> Non
     path = tmp_path / "a.tens"
     tens_with_note(path, {"version": 1, **NOTES[problem]})
     with pytest.warns(UserWarning, match=problem):
-        found = load(path)
-    values = found["tensor"].values
+        actual = load(path)
+    values = actual["tensor"].values
     np.testing.assert_array_equal(values, np.arange(6.0).reshape(2, 3))
-    assert any(problem in str(each) for each in validate(path))
+    assert any(problem in str(finding) for finding in validate(path))
 
 
 def test_a_damaged_magic_of_a_chunk_is_found(tmp_path: Path) -> None:
     path = tmp_path / "a.tens"
     values = xr.Dataset({"v": (("a", "b"), np.array([[0.0, 2.0], [2.0, 0.0]]))})
     to_tens(values, path, sparse=True, symmetries="x ba")
-    whole = path.read_bytes()
+    full = path.read_bytes()
     for magic in (b"SYMMETRY", b"XRTENSOR"):
         assert not validate(path)
-        path.write_bytes(whole.replace(magic, b"Z" + magic[1:]))
-        (found,) = validate(path)
-        assert found.severity == "warning"
-        assert f"'Z{magic[1:].decode()}', which the format does not define" in str(found)
-        path.write_bytes(whole)
+        path.write_bytes(full.replace(magic, b"Z" + magic[1:]))
+        (finding,) = validate(path)
+        assert finding.severity == "warning"
+        assert f"'Z{magic[1:].decode()}', which the format does not define" in str(finding)
+        path.write_bytes(full)

@@ -71,8 +71,8 @@ class InMemory:
     def write(self, batches) -> None:
         for extents, raw in batches:
             position = 0
-            for at, count in zip(extents.starts, extents.lengths, strict=True):
-                CONTENT[at : at + count] = raw[position : position + count].tobytes()
+            for offset, count in zip(extents.starts, extents.lengths, strict=True):
+                CONTENT[offset : offset + count] = raw[position : position + count].tobytes()
                 position += count
 
 
@@ -98,12 +98,12 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
 
     dims = [f"d{axis}" for axis in range(len(lengths))]
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
-    origin = tuple(each.start for each in cut)
+    origin = tuple(part.start for part in cut)
     placed = PlannedVariable(variable, layout, Conversion("a", inner.element, exact=True), origin)
     files = [(InMemory, build_block_grids([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
-    found = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
-    np.testing.assert_array_equal(found, expected)
+    actual = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
+    np.testing.assert_array_equal(actual, expected)
     assert CONTENT[:4] == b"head"
 
 
@@ -157,14 +157,14 @@ def refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None
 SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a", "b")]
 
 
-@pytest.mark.parametrize("wanted", SLICES, ids=map(str, SLICES))
-def test_a_region_is_made_of_slices_of_step_1(path: Path, wanted) -> None:
-    refused(patch(4, 6), path, {"x": wanted}, "pass a slice of step 1")
+@pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
+def test_a_region_is_made_of_slices_of_step_1(path: Path, requested) -> None:
+    refused(patch(4, 6), path, {"x": requested}, "pass a slice of step 1")
 
 
-@pytest.mark.parametrize("wanted", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
-def test_a_region_is_as_long_as_what_is_written(path: Path, wanted: slice) -> None:
-    refused(patch(2, 6), path, {"x": wanted}, "of 4 elements along 'x', but the data")
+@pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
+def test_a_region_is_as_long_as_what_is_written(path: Path, requested: slice) -> None:
+    refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
 
 
 def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
@@ -209,8 +209,8 @@ def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
     refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
     refused(text, path, {}, "'b' is str32, but MAG supports only int16")
-    wanted = {"encoding": {"a": {"dtype": "float16"}}}
-    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **wanted)
+    requested = {"encoding": {"a": {"dtype": "float16"}}}
+    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **requested)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
@@ -320,11 +320,11 @@ def test_a_store_has_no_regions() -> None:
 def test_others_may_write_while_the_header_is_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = MutableFile.read
+    full = MutableFile.read
 
     def touched(source, extents):
         os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 10**9))
-        return whole(source, extents)
+        return full(source, extents)
 
     monkeypatch.setattr(MutableFile, "read", touched)
     to_mag(patch(1, 6), path, region={"x": slice(1)})
@@ -343,11 +343,11 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((24, 1000), "f4"))}), path)
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=write_rows, args=(str(path), first)) for first in (0, 1)]
-    for each in both:
-        each.start()
-    for each in both:
-        each.join(60)
-        assert each.exitcode == 0
+    for file in both:
+        file.start()
+    for file in both:
+        file.join(60)
+        assert file.exitcode == 0
     expected = np.broadcast_to(np.arange(24)[:, np.newaxis], (24, 1000))
     np.testing.assert_array_equal(load(path).a, expected)
 

@@ -456,8 +456,8 @@ def test_a_worker_that_does_not_see_the_directory_says_so(
 def test_parts_are_as_many_as_s3_takes() -> None:
     size = upload.PART_SIZE
     assert upload.get_part_size(1) == upload.get_part_size(10_000 * size) == size
-    for whole in (10_000 * size + 1, 10**12, 5 << 40):
-        assert -(-whole // upload.get_part_size(whole)) <= 10_000
+    for full in (10_000 * size + 1, 10**12, 5 << 40):
+        assert -(-full // upload.get_part_size(full)) <= 10_000
 
 
 def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,7 +548,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
         task = to_mag(dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
     with ThreadPoolExecutor(4) as threads:
         computed = [threads.submit(task.compute, scheduler="synchronous") for _ in range(8)]
-    assert [each.result() for each in computed] == [None] * 8
+    assert [part.result() for part in computed] == [None] * 8
     xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset())
     assert memory.find("bucket") == ["/bucket/x.mag"]
     assert list(tmp_path.iterdir()) == []

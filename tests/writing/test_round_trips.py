@@ -23,14 +23,14 @@ def native(dtype: np.dtype) -> np.dtype:
     return dtype.newbyteorder("=")
 
 
-def assert_same(found: xr.Dataset, expected: xr.Dataset) -> None:
+def assert_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
     expected = expected.compute()
-    xr.testing.assert_identical(found.load(), expected)
-    assert list(found) == list(expected)
+    xr.testing.assert_identical(actual.load(), expected)
+    assert list(actual) == list(expected)
     for name, variable in expected.variables.items():
-        assert found[name].dtype == native(variable.dtype)
+        assert actual[name].dtype == native(variable.dtype)
         stored = variable.encoding.get("dtype", native(variable.dtype))
-        assert found[name].encoding["dtype"] == stored
+        assert actual[name].encoding["dtype"] == stored
 
 
 @settings(max_examples=100)
@@ -55,11 +55,11 @@ def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: st
     to_mag(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})
     to_mag(opened(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
     for number in (1, 2):
-        found = opened(tmp_path / f"{number}.mag").w
-        assert found.encoding["dtype"] == name
-        np.testing.assert_array_equal(found, values)
+        actual = opened(tmp_path / f"{number}.mag").w
+        assert actual.encoding["dtype"] == name
+        np.testing.assert_array_equal(actual, values)
         # Bits are the same too, but for those of NaN.
-        start = found.encoding["tensorfmt"]["offset"]
+        start = actual.encoding["tensorfmt"]["offset"]
         content = (tmp_path / f"{number}.mag").read_bytes()[start:]
         stored = np.frombuffer(content, kind.stored)[: raw.size].reshape(raw.shape)
         number_at = ~np.isnan(values.values)
@@ -99,11 +99,11 @@ def test_every_real_file_comes_back(conformance: Path, tmp_path: Path) -> None:
             before = opened(path)
         except ValueError:
             continue  # what is damaged is refused, as other tests prove
-        if not any(each.size for each in before.values()):
+        if not any(variable.size for variable in before.values()):
             with pytest.raises(ValueError, match="without elements"):
                 to_mag(before, tmp_path / path.name)
             continue
-        if any(each.ndim > 16 for each in before.values()):
+        if any(variable.ndim > 16 for variable in before.values()):
             with pytest.raises(ValueError, match="loads at most 16"):
                 to_mag(before, tmp_path / path.name)
             continue
@@ -113,16 +113,16 @@ def test_every_real_file_comes_back(conformance: Path, tmp_path: Path) -> None:
     assert count > 25
 
 
-def assert_files_same(found: xr.Dataset, expected: xr.Dataset) -> None:
-    xr.testing.assert_identical(found, expected)
-    assert list(found) == list(expected)
+def assert_files_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
+    xr.testing.assert_identical(actual, expected)
+    assert list(actual) == list(expected)
     for name in expected:
-        assert found[name].dtype == expected[name].dtype
-        narrow = isinstance(found[name].encoding["dtype"], np.dtype)
+        assert actual[name].dtype == expected[name].dtype
+        narrow = isinstance(actual[name].encoding["dtype"], np.dtype)
         if narrow:
-            assert found[name].encoding["dtype"] == native(expected[name].encoding["dtype"])
+            assert actual[name].encoding["dtype"] == native(expected[name].encoding["dtype"])
         else:
-            assert found[name].encoding["dtype"] == expected[name].encoding["dtype"]
+            assert actual[name].encoding["dtype"] == expected[name].encoding["dtype"]
 
 
 def test_lazy_variables_of_other_engines_are_written(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ LAZY = {
 @pytest.mark.parametrize("key", LAZY)
 def test_lazy_selections_are_written(tmp_path: Path, key: str) -> None:
     values = np.arange(5 * 3 * 4, dtype="i4").reshape(5, 3, 4)
-    whole = xr.DataArray(values, dims=("x", "y", "z"), name="a")
-    to_mag(whole, tmp_path / "whole.mag")
+    full = xr.DataArray(values, dims=("x", "y", "z"), name="a")
+    to_mag(full, tmp_path / "whole.mag")
     lazy = LAZY[key](opened(tmp_path / "whole.mag").a)
     to_mag(xr.Dataset({"a": lazy, "b": np.int8(1)}), tmp_path / "part.mag")
-    xr.testing.assert_identical(opened(tmp_path / "part.mag").a.load(), LAZY[key](whole))
+    xr.testing.assert_identical(opened(tmp_path / "part.mag").a.load(), LAZY[key](full))
 
 
 def test_chunks_of_any_size_give_the_same_file(tmp_path: Path) -> None:

@@ -139,22 +139,22 @@ def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone = ended_process()
-    kept = [make("a.mag", host="0123456789ab", process=gone)]
+    expected = [make("a.mag", host="0123456789ab", process=gone)]
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=lambda: None))
-        kept.append(make("a.mag"))
+        expected.append(make("a.mag"))
     with monkeypatch.context() as patch:
         patch.setattr(unfinished.sys, "platform", "win32")
         own = [make("a.mag", process=gone)]
         to_mag(dataset(), "a.mag")
         assert "is running" in done("clean", ".")
     to_mag(dataset(), "a.mag")
-    assert leftovers() == sorted([*kept, *own])
-    shown = done("clean", ".")
-    assert "kept ./" + kept[0] + ", 1000 B: process" in shown
-    assert "of another host or container" in shown
-    assert "processes of a cluster write it" in shown
-    assert leftovers() == sorted([*kept, *own])
+    assert leftovers() == sorted([*expected, *own])
+    output = done("clean", ".")
+    assert "kept ./" + expected[0] + ", 1000 B: process" in output
+    assert "of another host or container" in output
+    assert "processes of a cluster write it" in output
+    assert leftovers() == sorted([*expected, *own])
 
 
 def test_where_the_host_cannot_be_told_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,18 +164,18 @@ def test_where_the_host_cannot_be_told_nothing_is_removed(monkeypatch: pytest.Mo
     monkeypatch.setattr(unfinished.sys, "platform", "linux")
     monkeypatch.setattr(unfinished.os, "stat", missing)
     name = make("a.mag", process=ended_process())
-    (each,) = unfinished.unfinished_in(".")
-    assert each.path == f"./{name}"
-    assert "of another host" in each.reason_to_keep
+    (file,) = unfinished.unfinished_in(".")
+    assert file.path == f"./{name}"
+    assert "of another host" in file.reason_to_keep
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its namespaces are Linux's")
 def test_a_container_of_the_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     make("a.mag", process=ended_process())
-    (each,) = unfinished.unfinished_in(".")
-    assert not each.reason_to_keep
+    (file,) = unfinished.unfinished_in(".")
+    assert not file.reason_to_keep
     monkeypatch.setattr(unfinished.os, "stat", lambda _: SimpleNamespace(st_ino=1))
-    assert each.reason_to_keep
+    assert file.reason_to_keep
 
 
 @pytest.mark.parametrize("name", ["a" * 251 + ".mag", "\N{SNOWMAN}" * 83 + ".mag", ".a.mag"])
@@ -213,8 +213,8 @@ def test_clean_removes_what_killed_processes_left_and_nothing_else() -> None:
     Path(link).unlink()
     Path(link).symlink_to("a.mag")
     before = sorted(os.listdir())
-    shown = done("clean", ".", "--dry-run")
-    assert shown.splitlines() == [
+    output = done("clean", ".", "--dry-run")
+    assert output.splitlines() == [
         *(f"would remove ./{name}, 1000 B" for name in sorted(left)),
         "2 files would be removed, 2.0 KiB",
     ]
@@ -273,19 +273,19 @@ def test_old_files_of_other_hosts_are_removed_if_asked_for() -> None:
         path.write_bytes(bytes(10))
     for path in (old, mine):
         os.utime(path, (0, 10**9))
-    shown = done("clean", ".")
-    assert "of another host or container" in shown
-    assert "(last written to 2001-09-09 01:46:40 UTC; remove it with --older-than)" in shown
+    output = done("clean", ".")
+    assert "of another host or container" in output
+    assert "(last written to 2001-09-09 01:46:40 UTC; remove it with --older-than)" in output
     done("clean", ".", "--older-than", "7d")
     assert leftovers() == sorted([str(young), str(mine)])
     assert "not a duration such as 36h or 7d" in failed("clean", ".", "--older-than", "x", code=2)
 
 
 def test_clean_takes_no_url() -> None:
-    shown = run("clean", "s3://user:hunter2@bucket")
-    assert shown.exit_code == 1
-    assert "lifecycle rule" in shown.stderr
-    assert "hunter2" not in shown.output
+    printed = run("clean", "s3://user:hunter2@bucket")
+    assert printed.exit_code == 1
+    assert "lifecycle rule" in printed.stderr
+    assert "hunter2" not in printed.output
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])

@@ -24,7 +24,7 @@ CHANGES: dict[str, Any] = {
     "rename the variable": lambda ds: ds.rename(tensor="embedding"),
     "astype": lambda ds: ds.astype("f8", keep_attrs=True),
     "mean": lambda ds: ds.mean(ds.tensor.dims[0], keep_attrs=True),
-    "arithmetic": lambda ds: ds.map(lambda each: each * 2, keep_attrs=True),
+    "arithmetic": lambda ds: ds.map(lambda item: item * 2, keep_attrs=True),
     "chunk": lambda ds: ds.chunk(),
 }
 
@@ -81,7 +81,7 @@ def test_attributes_that_a_reader_has_set_are_not_refused(
     ds = CHANGES[change](ds if target != "v2.pycauset" else ds.isel({ds.tensor.dims[-1]: [0, 1]}))
     array = the_only(ds)
     if target == "t.tens" and array.dtype == bool:
-        ds = ds.map(lambda each: each.astype("f4", keep_attrs=True))
+        ds = ds.map(lambda item: item.astype("f4", keep_attrs=True))
     if target == "v2.pycauset" and array.ndim == 2:
         ds = ds.isel({dim: [0, 1] for dim in array.dims})  # the only matrices it has are square
     dtype, options = TARGETS[target]

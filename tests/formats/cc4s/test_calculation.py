@@ -237,7 +237,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="State"):
         select_cc4s_states(ds.rename(State="p"), slice(1, None))
     write_calculation(tmp_path / "all", is_complex=False, prefix="other_")
-    with pytest.raises(ValueError, match="CoulombVertex too"):
+    with pytest.raises(ValueError, match="CoulombVertex is also in another"):
         open_cc4s_calculation(tmp_path / "all")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "State.yaml").write_text(cf.properties("State", {"Spin": SPIN}))

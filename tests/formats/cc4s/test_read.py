@@ -155,7 +155,7 @@ class TestNames:
         (tmp_path / "State.yaml").write_text(cf.properties("State", {"Spin": [0, 1]}))
         path = cf.save(tmp_path, "a", cf.numbers((2, 2)), ["State", "State"])
         spin = opened(path, dims=("i", "j")).a.coords
-        assert {name: each.dims for name, each in spin.items()} == {
+        assert {name: item.dims for name, item in spin.items()} == {
             "State_Spin": ("i",),
             "State_2_Spin": ("j",),
         }
@@ -203,8 +203,8 @@ class TestYaml:
     def test_units_are_floats_in_every_notation(
         self, tmp_path: Path, written: str, unit: float
     ) -> None:
-        found = opened(cf.save(tmp_path, "a", cf.numbers((2,)), unit=written)).a.attrs["unit"]
-        assert (type(found), found) == (float, unit)
+        actual = opened(cf.save(tmp_path, "a", cf.numbers((2,)), unit=written)).a.attrs["unit"]
+        assert (type(actual), actual) == (float, unit)
 
     def test_the_tag_of_cc4s_marks_a_str(self, tmp_path: Path) -> None:
         path = cf.save(
@@ -275,8 +275,8 @@ class TestRecognition:
 
     def test_keys_at_the_end_of_a_long_file_are_found(self, tmp_path: Path) -> None:
         lines = cf.sorted_yaml((2,)).splitlines(keepends=True)
-        at = lines.index("metaData:\n") + 1
-        lines.insert(at, "  weights: [" + "0.25, " * 100_000 + "1]\n")
+        offset = lines.index("metaData:\n") + 1
+        lines.insert(offset, "  weights: [" + "0.25, " * 100_000 + "1]\n")
         (tmp_path / "a.yaml").write_text("".join(lines))
         (tmp_path / "a.elements").write_bytes(bytes(16))
         assert len(xr.open_dataset(tmp_path / "a.yaml").a.attrs["weights"]) == 100_001
@@ -357,12 +357,12 @@ class TestMetadata:
         return cf.save(directory, "EigenEnergies", values, ["State"], unit=0.5, more=more)
 
     def test_energies_of_cc4s_are_a_list(self, tmp_path: Path) -> None:
-        found = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
-        assert found.attrs["energies"] == found.values.tolist()
+        actual = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
+        assert actual.attrs["energies"] == actual.values.tolist()
 
     def test_other_mappings_stay_mappings(self, tmp_path: Path) -> None:
-        found = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
-        assert found.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
+        actual = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
+        assert actual.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
 
     def test_energies_of_another_length_are_a_finding(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 11)
@@ -373,24 +373,24 @@ class TestMetadata:
 
     def test_metadata_in_the_unit_of_the_tensor_are_converted_too(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 12)
-        plain, found = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
-        assert found.attrs["unit"] == 1
-        assert found.attrs["energies"] == found.values.tolist() == (plain.values / 2).tolist()
-        assert (found < found.fermiEnergy).sum() == (plain < plain.fermiEnergy).sum() == 4
+        plain, actual = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
+        assert actual.attrs["unit"] == 1
+        assert actual.attrs["energies"] == actual.values.tolist() == (plain.values / 2).tolist()
+        assert (actual < actual.fermiEnergy).sum() == (plain < plain.fermiEnergy).sum() == 4
         more = "metaData: {Gi: [1, 0, 2], Gj: [0, 3, 0], Gk: [0, 0, 4], kMesh: [2, 2, 2]}\n"
         path = cf.save(tmp_path, "GridVectors", np.eye(3), unit=0.25, more=more)
-        found = load(path, apply_unit=True).GridVectors
-        assert [found.attrs[name] for name in ("Gi", "Gj", "Gk")] == [
+        actual = load(path, apply_unit=True).GridVectors
+        assert [actual.attrs[name] for name in ("Gi", "Gj", "Gk")] == [
             [0.25, 0, 0.5], [0, 0.75, 0], [0, 0, 1]
         ]  # fmt: skip
-        assert found.attrs["kMesh"] == [2, 2, 2]
+        assert actual.attrs["kMesh"] == [2, 2, 2]
 
     def test_metadata_of_a_vertex_are_not_converted(self, tmp_path: Path) -> None:
         more = "metaData: {fermiEnergy: 3.0, energies: [1.0, 4.0], Gi: [1, 0, 0]}\n"
         types = ["AuxiliaryField", "State", "State"]
         path = cf.save(tmp_path, "CoulombVertex", np.ones((3, 2, 2)), types, unit=0.5, more=more)
-        found = load(path, apply_unit=True).CoulombVertex
-        assert found.attrs == {
+        actual = load(path, apply_unit=True).CoulombVertex
+        assert actual.attrs == {
             "fermiEnergy": 3.0, "energies": [1.0, 4.0], "Gi": [1, 0, 0], "unit": 1.0
         }  # fmt: skip
         more = "metaData: {fermiEnergy: 3.0}\n"
@@ -420,11 +420,11 @@ class TestMetadata:
         }
         dataset = xr.Dataset({"EigenEnergies": ("State", [1.0, 3.0], attrs)})
         dataset.tensorfmt.to_file(tmp_path / "EigenEnergies.yaml")
-        found = load(tmp_path / "EigenEnergies.yaml", apply_unit=True).EigenEnergies
-        assert found.attrs["unit"] == 1
-        assert found.attrs["fermiEnergy"] == 1
-        np.testing.assert_array_equal(found.attrs["energies"], [0.5, 1.5], strict=True)
-        np.testing.assert_array_equal(found, [0.5, 1.5])
+        actual = load(tmp_path / "EigenEnergies.yaml", apply_unit=True).EigenEnergies
+        assert actual.attrs["unit"] == 1
+        assert actual.attrs["fermiEnergy"] == 1
+        np.testing.assert_array_equal(actual.attrs["energies"], [0.5, 1.5], strict=True)
+        np.testing.assert_array_equal(actual, [0.5, 1.5])
 
 
 class TestProperties:
@@ -434,9 +434,9 @@ class TestProperties:
 
     def test_they_label_the_dimensions_of_their_length(self, tmp_path: Path) -> None:
         path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0]}))
-        found = load(path)
-        assert set(found.coords) == {"State_Spin"}
-        np.testing.assert_array_equal(found.State_Spin, [0, 1, 0])
+        actual = load(path)
+        assert set(actual.coords) == {"State_Spin"}
+        np.testing.assert_array_equal(actual.State_Spin, [0, 1, 0])
 
     def test_slices_with_fewer_states_than_the_calculation_are_no_fault(
         self, tmp_path: Path
@@ -483,7 +483,7 @@ class TestProperties:
         assert "State.yaml" in str(caught[0].message)
         assert not dataset.coords
         np.testing.assert_array_equal(dataset.a.values, cf.numbers((3, 2)))
-        assert [each.severity for each in validate(path)] == ["warning"]
+        assert [finding.severity for finding in validate(path)] == ["warning"]
 
     def test_a_directory_of_their_name_is_as_no_file(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((3,)), ["State"])
@@ -509,7 +509,7 @@ def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Cond
     kinds = ["A", "B", "C"]
     lengths = {kind: draw(st.integers(0, 5)) for kind in kinds}
     types = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
-    known = {
+    labels = {
         kind: {
             name: draw(st.lists(st.integers(0, 2), min_size=length, max_size=length))
             for name in ("P", "Q")
@@ -524,7 +524,7 @@ def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Cond
         tuples = st.tuples(*[st.integers(0, 3)] * len(part))
         conditions.append((part, draw(st.lists(tuples, max_size=5, unique=True))))
     shape = [lengths[kind] for kind in types]
-    return cf.numbers(shape, is_complex=draw(st.booleans())), types, known, conditions
+    return cf.numbers(shape, is_complex=draw(st.booleans())), types, labels, conditions
 
 
 class TestBlocks:
@@ -535,11 +535,11 @@ class TestBlocks:
         self, tmp_path: Path, elements: str, tensor: Any
     ) -> None:
         path, filled = cf.save_blocks(tmp_path, *tensor, elements=elements)
-        found = load(path)
-        np.testing.assert_array_equal(found.Blocks.values, filled, strict=True)
+        actual = load(path)
+        np.testing.assert_array_equal(actual.Blocks.values, filled, strict=True)
         stored = load(path, sparse="stored")
         again = np.zeros_like(filled)
-        again[tuple(stored[dim].values for dim in found.Blocks.dims)] = stored.Blocks.values
+        again[tuple(stored[dim].values for dim in actual.Blocks.dims)] = stored.Blocks.values
         np.testing.assert_array_equal(again, filled)
 
     @pytest.mark.parametrize("indexers", INDEXERS)
@@ -577,28 +577,28 @@ class TestBlocks:
             for r in range(points)
         ]
         shape = (states, 8, 16, 8)
-        known = {f"S{length}": {"k": momentum[:length]} for length in sorted(set(shape))}
+        labels = {f"S{length}": {"k": momentum[:length]} for length in sorted(set(shape))}
         types = [f"S{length}" for length in shape]
         pairs = [("k", dimension) for dimension in range(4)]
         full = cf.numbers(shape)
         k = np.array(momentum)
-        kept = (
+        expected = (
             k[:, None, None, None] + k[None, :8, None, None] - k[None, None, :16, None] - k[:8]
         ) % points == 0
         stored = [
-            full[np.ix_(*(np.flatnonzero(k[:n] == i) for n, i in zip(shape, each, strict=True)))]
-            for each in tuples
+            full[np.ix_(*(np.flatnonzero(k[:n] == i) for n, i in zip(shape, values, strict=True)))]
+            for values in tuples
         ]
-        for kind, indices in known.items():
+        for kind, indices in labels.items():
             (tmp_path / f"{kind}.yaml").write_text(cf.properties(kind, indices))
         content = b"".join(map(cf.binary, stored))
         (tmp_path / "V.elements").write_bytes(content)
         more = cf.condition([(pairs, tuples)])
         (tmp_path / "V.yaml").write_text(cf.yaml(shape, types, more=more))
         lazy = opened(tmp_path / "V.yaml", chunks={}, chunk_bytes=32768).V
-        np.testing.assert_array_equal(lazy.values, np.where(kept, full, 0))
+        np.testing.assert_array_equal(lazy.values, np.where(expected, full, 0))
         part = lazy.isel(S8=3, S40=slice(30, 3, -4))
-        np.testing.assert_array_equal(part, np.where(kept, full, 0)[30:3:-4, 3])
+        np.testing.assert_array_equal(part, np.where(expected, full, 0)[30:3:-4, 3])
 
     def test_names_in_dask_tell_blocks_apart(self, tmp_path: Path) -> None:
         names = set()
@@ -671,8 +671,8 @@ class TestText:
         source = RecordingSource(content)
         layout.read(source, Selection((5000,), (range(1),)))
         source.requests.clear()
-        found = layout.read(source, Selection((5000,), (range(2500, 2510),)))
-        np.testing.assert_array_equal(found, values[2500:2510])
+        actual = layout.read(source, Selection((5000,), (range(2500, 2510),)))
+        np.testing.assert_array_equal(actual, values[2500:2510])
         assert source.fetched < 2000
 
 
@@ -712,7 +712,7 @@ class TestUnits:
 
     def test_names_in_dask_differ(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((3,)), unit=3)
-        plain, multiplied = (opened(path, apply_unit=each, chunks={}).a for each in (False, True))
+        plain, multiplied = (opened(path, apply_unit=item, chunks={}).a for item in (False, True))
         assert plain.data.name != multiplied.data.name
 
 
@@ -769,7 +769,7 @@ if __name__ == "__main__":
 
 def put_all(store: HttpStore | S3Store | MemoryStore, folder: Path, prefix: str) -> dict[str, str]:
     return {
-        each.name: store.put(f"{prefix}{each.name}", each.read_bytes()) for each in folder.iterdir()
+        path.name: store.put(f"{prefix}{path.name}", path.read_bytes()) for path in folder.iterdir()
     }
 
 

@@ -43,8 +43,8 @@ def line(key: str, value: str) -> Callable[[str], str]:
 
     def change(content: str) -> str:
         lines = content.splitlines(keepends=True)
-        (at,) = [number for number, each in enumerate(lines) if each.startswith(f"{key}:")]
-        lines[at : at + 1] = [f"{key}: {value}\n"] if value else []
+        (offset,) = [number for number, item in enumerate(lines) if item.startswith(f"{key}:")]
+        lines[offset : offset + 1] = [f"{key}: {value}\n"] if value else []
         return "".join(lines)
 
     return change
@@ -69,7 +69,7 @@ def dims(value: str) -> Callable[[str], str]:
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
-    "no version": (line("version", ""), "version: None, expected 100; the file is of another"),
+    "no version": (line("version", ""), "version: None, expected 100; another program or"),
     "another version": (line("version", "101"), "version: 101, expected 100"),
     "the version as a str": (line("version", "'100'"), "version: '100', expected 100"),
     "the older form": (line("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "metadata as a list": (more("metaData: [1]\n"), r"metaData: \[1\], expected a mapping"),
     "no mapping": (lambda _: "[1, 2]\n", r"the file: \[1, 2\], expected a mapping"),
     "nothing": (lambda _: "", "the file: None, expected a mapping"),
-    "no YAML": (more("]\n"), r"a\.yaml: the YAML at byte 0: YAML parse error.*damaged"),
+    "no YAML": (more("]\n"), r"a\.yaml: the YAML at byte 0: YAML parse error.*corrupt"),
     "tabs": (text("  type:", "\ttype:"), "the YAML at byte 0"),
     "NUL": (more("# \0\n"), "the YAML at byte 162: a NUL, expected printable"),
     "an alias": (more("a: &x [1]\nb: *x\n"), r"the YAML at byte 163: an anchor"),
@@ -161,7 +161,7 @@ def test_bad_yaml(tmp_path: Path, change: Callable[[str], str], message: str) ->
     with pytest.raises(TensorFormatError, match=message) as caught:
         load(path)
     assert str(tmp_path) in str(caught.value)
-    assert [each.severity for each in validate(path, format="cc4s")] == ["error"]
+    assert [finding.severity for finding in validate(path, format="cc4s")] == ["error"]
 
 
 def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_bad_texts(tmp_path: Path, content: bytes, message: str) -> None:
         load(path)
     assert "a.elements" in str(caught.value)
     assert "YAML file" in caught.value.hint
-    assert [each.severity for each in validate(path)] == ["error"]
+    assert [finding.severity for finding in validate(path)] == ["error"]
 
 
 COMPLEX_TEXTS = {
@@ -326,8 +326,8 @@ def test_a_value_of_any_length_is_not_cut(
         number = b"1." + b"0" * digits + b"5"
         short, word = (b"(1,2)", b"(1," + number + b")") if is_complex else (b"1", number)
         (tmp_path / "a.elements").write_bytes(b"\n".join([short] * 5 + [word] + [short] * 3))
-        found = opened(path, format="cc4s").a[5].values
-        assert (found.imag if is_complex else found) == float(number)
+        actual = opened(path, format="cc4s").a[5].values
+        assert (actual.imag if is_complex else actual) == float(number)
 
 
 def test_one_enormous_word_takes_no_enormous_memory(tmp_path: Path) -> None:
@@ -527,18 +527,18 @@ BITS = [
 def mutated(content: bytes, dice: random.Random) -> bytes:
     """A file with some bytes, words or lines changed, removed or repeated."""
     for _ in range(dice.choice([1, 1, 2, 4])):
-        at = dice.randrange(len(content) + 1)
-        stop = at + dice.choice([1, 2, 5, 20])
+        offset = dice.randrange(len(content) + 1)
+        stop = offset + dice.choice([1, 2, 5, 20])
         bit = dice.choice(BITS).encode()
         lines = content.split(b"\n")
         number = dice.randrange(len(lines))
         match dice.randrange(7):
             case 0:
-                content = content[:at] + bytes([dice.randrange(256)]) + content[at + 1 :]
+                content = content[:offset] + bytes([dice.randrange(256)]) + content[offset + 1 :]
             case 1:
-                content = content[:at] + content[stop:]
+                content = content[:offset] + content[stop:]
             case 2:
-                content = content[:at] + bit + content[at:]
+                content = content[:offset] + bit + content[offset:]
             case 3:
                 lines[number] = lines[number].partition(b":")[0] + b": " + bit
                 content = b"\n".join(lines)
@@ -549,7 +549,9 @@ def mutated(content: bytes, dice: random.Random) -> bytes:
                 content = b"\n".join(lines)
             case 6:
                 content = (
-                    content[:at] + content[at:stop] * dice.choice([2, 50, 2000]) + content[stop:]
+                    content[:offset]
+                    + content[offset:stop] * dice.choice([2, 50, 2000])
+                    + content[stop:]
                 )
     return content
 
@@ -562,10 +564,10 @@ MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/Cou
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, name: str) -> None:
     folder, outcomes = DATA / Path(name).parent, set()
-    files = sorted(each for each in folder.iterdir() if each.suffix == ".yaml")
+    files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
     files.append(min(folder.glob(f"{Path(name).name}*.elements")))
-    for each in folder.iterdir():
-        (tmp_path / each.name).write_bytes(each.read_bytes())
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     for seed in range(150):
         dice = random.Random(f"{name} {seed}")
         changed = dice.choice(files)

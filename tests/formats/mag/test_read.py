@@ -33,18 +33,18 @@ WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
 
 
-def expected_values(each: Put) -> np.ndarray:
-    if each.dtype in ("bfloat16", "float8_e4m3fn"):
-        stored = np.frombuffer(each.raw, getattr(ml_dtypes, each.dtype))
-        return stored.reshape(each.shape).astype(np.float32)
-    return np.frombuffer(each.raw, np.dtype(each.dtype).newbyteorder("<")).reshape(each.shape)
+def expected_values(item: Put) -> np.ndarray:
+    if item.dtype in ("bfloat16", "float8_e4m3fn"):
+        stored = np.frombuffer(item.raw, getattr(ml_dtypes, item.dtype))
+        return stored.reshape(item.shape).astype(np.float32)
+    return np.frombuffer(item.raw, np.dtype(item.dtype).newbyteorder("<")).reshape(item.shape)
 
 
 def assert_holds(dataset: xr.Dataset, tensors: dict[str, Put]) -> None:
     assert list(dataset.data_vars) == list(tensors)
     assert not dataset.coords
-    for key, each in tensors.items():
-        values = expected_values(each)
+    for key, item in tensors.items():
+        values = expected_values(item)
         assert dataset[key].dtype == values.dtype.newbyteorder("=")
         np.testing.assert_array_equal(dataset[key].values, values)
 
@@ -104,9 +104,9 @@ class TestRoundTrips:
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["literal", "ones", "zeros"]))
     def test_the_record_of_the_published_text(self, tensors, records) -> None:
         if records == "ones":  # without a rank, trailing ones cannot be told from none
-            tensors = {key: each for key, each in tensors.items() if each.shape[-1] != 1}
+            tensors = {key: item for key, item in tensors.items() if item.shape[-1] != 1}
         if records == "zeros":
-            tensors = {key: each for key, each in tensors.items() if len(each.shape) < 6}
+            tensors = {key: item for key, item in tensors.items() if len(item.shape) < 6}
         assert_holds(load(mf.archive(tensors, lengths="bytes", records=records)), tensors)
 
     @given(stored(mf.TWELVE, 0, 16), st.randoms())
@@ -149,15 +149,15 @@ GOLDEN = json.loads((DATA / "mag.json").read_text())
 def test_golden_files_open_the_same_for_ever(name: str) -> None:
     dataset = xr.open_dataset(DATA / name).load()
     # Archives keep the order of the writer's hash table.
-    assert set(dataset.data_vars) == {each["key"] for each in GOLDEN[name]}
-    for each in GOLDEN[name]:
-        array = dataset[each["key"]]
-        assert array.encoding["dtype"] == each["dtype"]
+    assert set(dataset.data_vars) == {item["key"] for item in GOLDEN[name]}
+    for item in GOLDEN[name]:
+        array = dataset[item["key"]]
+        assert array.encoding["dtype"] == item["dtype"]
         stored = array.values
         if array.encoding["dtype"] == "bfloat16":
             stored = stored.astype(ml_dtypes.bfloat16)
-        assert list(array.shape) == each["shape"]
-        assert hashlib.sha256(stored.tobytes()).hexdigest() == each["sha256"]
+        assert list(array.shape) == item["shape"]
+        assert hashlib.sha256(stored.tobytes()).hexdigest() == item["sha256"]
 
 
 def test_a_golden_model_brings_its_metadata() -> None:
@@ -274,8 +274,8 @@ class TestMetadata:
 
     def test_facts_of_the_container_are_in_the_encoding(self) -> None:
         dataset = load(mf.document({"w": put(WEIGHTS)}, big_endian=False))
-        facts = dataset.encoding["tensorfmt"]
-        assert (facts["container"], facts["version"], facts["magnetron_ver"]) == (
+        file_info = dataset.encoding["tensorfmt"]
+        assert (file_info["container"], file_info["version"], file_info["magnetron_ver"]) == (
             "snapshot",
             300,
             "0.2.2",
@@ -372,9 +372,9 @@ class TestChecksums:
         ids=["archive-1", "archive-100", "snapshot-100", "snapshot-200"],
     )
     def test_wrong_is_an_error_unless_that_is_wanted(self, content: bytes) -> None:
-        at = 8 if content[32:36] != b"SRP!" else 16
-        damaged = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-        with pytest.raises(ValueError, match=rf"the checksum at byte {at}: 0x.*verify=False"):
+        offset = 8 if content[32:36] != b"SRP!" else 16
+        damaged = content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
+        with pytest.raises(ValueError, match=rf"the checksum at byte {offset}: 0x.*verify=False"):
             load(damaged)
         with pytest.warns(TensorFormatWarning, match="the checksum at byte") as caught:
             dataset = xr.open_dataset(damaged, engine="tensorfmt", verify=False)

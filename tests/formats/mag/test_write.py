@@ -58,9 +58,9 @@ def test_an_archive_opens_as_what_was_written(tmp_path: Path) -> None:
 def test_numpy_numbers_in_the_metadata_of_an_archive_become_those_of_python(tmp_path: Path) -> None:
     attrs = {"epoch": np.int8(3), "loss": np.float32(0.5)}
     to_mag(xr.Dataset({"w": WEIGHTS}, attrs=attrs), tmp_path / "a.mag", version=1)
-    found = opened(tmp_path / "a.mag").attrs
-    assert {name: type(value) for name, value in found.items()} == {"epoch": int, "loss": float}
-    assert found == {"epoch": 3, "loss": 0.5}
+    actual = opened(tmp_path / "a.mag").attrs
+    assert {name: type(value) for name, value in actual.items()} == {"epoch": int, "loss": float}
+    assert actual == {"epoch": 3, "loss": 0.5}
 
 
 REFUSED = {
@@ -146,5 +146,5 @@ def test_tensor_records_are_read_as_they_are_packed() -> None:
 @pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])
 def test_a_version_may_be_a_number_or_its_str(version, tmp_path) -> None:
     to_mag(xr.Dataset({"w": WEIGHTS}), tmp_path / "a.mag", version=version)
-    facts = opened(tmp_path / "a.mag").encoding["tensorfmt"]
-    assert facts["version"] == int(float(version))
+    file_info = opened(tmp_path / "a.mag").encoding["tensorfmt"]
+    assert file_info["version"] == int(float(version))

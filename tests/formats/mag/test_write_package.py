@@ -55,8 +55,8 @@ def test_every_rank_loads_equal(tmp_path: Path) -> None:
     arrays = {f"r{rank}": np.arange(2**rank, dtype="f4").reshape((2,) * rank) for rank in range(17)}
     dataset = xr.Dataset(
         {
-            name: ([f"{name}_dim_{axis}" for axis in range(each.ndim)], each)
-            for name, each in arrays.items()
+            name: ([f"{name}_dim_{axis}" for axis in range(item.ndim)], item)
+            for name, item in arrays.items()
         }
     )
     to_mag(dataset, tmp_path / "r.mag")

@@ -44,8 +44,8 @@ arrays = dtypes.flatmap(
 
 def saved(*values: Any, **options: Any) -> bytes:
     file = io.BytesIO()
-    for each in values:
-        np.save(file, each, **options)
+    for value in values:
+        np.save(file, value, **options)
     return file.getvalue()
 
 
@@ -78,11 +78,11 @@ def test_what_is_written_is_what_numpy_saves(tmp_path_factory: Any, values: Any)
 @given(st.dictionaries(st.text("abc./", min_size=1, max_size=4), arrays, max_size=4))
 def test_what_numpy_saves_in_a_zip_is_read(values: dict[str, Any]) -> None:
     values.pop("file", None)
-    found = opened(zipped(**values), format="npz")
-    assert list(found) == list(values)
-    for key, each in values.items():
-        assert found[key].dims == tuple(f"{key}_dim_{axis}" for axis in range(each.ndim))
-        np.testing.assert_array_equal(found[key].values, each)
+    actual = opened(zipped(**values), format="npz")
+    assert list(actual) == list(values)
+    for key, item in values.items():
+        assert actual[key].dims == tuple(f"{key}_dim_{axis}" for axis in range(item.ndim))
+        np.testing.assert_array_equal(actual[key].values, item)
 
 
 def test_files_are_known_by_their_content(tmp_path: Path) -> None:
@@ -101,24 +101,24 @@ def test_all_versions_of_the_header_are_read(version: Any) -> None:
 
 def test_headers_of_python_2_are_read_with_the_warning_of_numpy() -> None:
     with pytest.warns(UserWarning, match="created on Python 2"):
-        found = opened(headed(fields("(2L,)"), data=np.arange(2.0).tobytes()))
-    np.testing.assert_array_equal(found.tensor, [0, 1])
+        actual = opened(headed(fields("(2L,)"), data=np.arange(2.0).tobytes()))
+    np.testing.assert_array_equal(actual.tensor, [0, 1])
 
 
 def test_a_column_of_fortran_order_is_one_range() -> None:
     content = saved(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
-    found = get_lazy_read(opened(content).tensor.variable)
-    assert found is not None
+    actual = get_lazy_read(opened(content).tensor.variable)
+    assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
-    assert found.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
+    assert actual.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
 
 
 def test_a_part_of_a_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     values = np.arange(1 << 18).reshape(512, 512)
     memory.pipe_file("/bucket/a.npz", zipped(a=values, b=values + 1, c=np.ones(3)))
-    found = opened("memory://bucket/a.npz")
-    assert found.tensorfmt.explain().needed == 2 * values.nbytes + 24
-    rows = found.b[[3, 400]]
+    actual = opened("memory://bucket/a.npz")
+    assert actual.tensorfmt.explain().needed == 2 * values.nbytes + 24
+    rows = actual.b[[3, 400]]
     assert rows.tensorfmt.explain().needed == 2 * 512 * 8
     np.testing.assert_array_equal(rows, values[[3, 400]] + 1)
 
@@ -128,9 +128,9 @@ def test_a_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     path.write_bytes(zipped(**{f"name{number:05}": np.full(3, number) for number in range(2000)}))
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"x" * 60_000
-    found = opened(path)
-    assert len(found) == 2000
-    assert found.name01999.values.tolist() == [1999] * 3
+    actual = opened(path)
+    assert len(actual) == 2000
+    assert actual.name01999.values.tolist() == [1999] * 3
     with zipfile.ZipFile(path, "w") as archive, archive.open("b.npy", "w", force_zip64=True) as one:
         one.write(saved(np.arange(5)))
     np.testing.assert_array_equal(opened(path).b, range(5))

@@ -136,9 +136,9 @@ def test_a_triangle_with_a_diagonal_is_written_in_part_and_as_a_whole(
     with pytest.raises(ValueError, match=r"at \(1, 0\) is 1.0, but an upper triangle has 0"):
         to_pycauset(before * 0 + 1, path, region={})
     to_pycauset(after, tmp_path / "whole.pycauset")
-    whole = xr.open_dataset(tmp_path / "whole.pycauset", engine="tensorfmt").tensor
-    assert whole.encoding["tensorfmt"]["matrix_type"] == "DENSE_FLOAT"
-    np.testing.assert_array_equal(whole, after)
+    full = xr.open_dataset(tmp_path / "whole.pycauset", engine="tensorfmt").tensor
+    assert full.encoding["tensorfmt"]["matrix_type"] == "DENSE_FLOAT"
+    np.testing.assert_array_equal(full, after)
 
 
 LOAD = """
@@ -212,11 +212,11 @@ def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None
             add(f"{matrix_type} {order}", values, kind, matrix_type=matrix_type)
     add("wide bits", rng.random((4, 513)) < 0.5, "DenseBitMatrix")
     add("IDENTITY that is not square", np.eye(3, 5), "IdentityMatrix", matrix_type="IDENTITY")
-    found = loaded(tmp_path)
-    assert found.keys() == written.keys()
+    actual = loaded(tmp_path)
+    assert actual.keys() == written.keys()
     for name, (expected, kind) in written.items():
-        assert found[name][0] == kind, name
-        np.testing.assert_array_equal(found[name][1], expected, err_msg=name, strict=True)
+        assert actual[name][0] == kind, name
+        np.testing.assert_array_equal(actual[name][1], expected, err_msg=name, strict=True)
 
 
 @pytest.mark.slow
@@ -247,9 +247,9 @@ def test_the_package_leaves_the_embedded_metadata_where_they_are(tmp_path: Path)
     data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
     to_pycauset(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
-    found = xr.open_dataarray(tmp_path / "t.pycauset").load()
-    pf.assert_comes_back(found.to_dataset(), data.to_dataset())
-    assert found.encoding["tensorfmt"]["generation"] == 2
+    actual = xr.open_dataarray(tmp_path / "t.pycauset").load()
+    pf.assert_comes_back(actual.to_dataset(), data.to_dataset())
+    assert actual.encoding["tensorfmt"]["generation"] == 2
 
 
 TRACE = """

@@ -77,7 +77,7 @@ def blocks() -> Case:
         for row, places in zip(parts, corners, strict=True)
         for (raw, layout, _), corner in zip(row, places, strict=True)
     )
-    values = np.block([[each[2] for each in row] for row in parts])
+    values = np.block([[value[2] for value in row] for row in parts])
     return b"", BlockMatrix((5, 7), blocks), values
 
 
@@ -170,7 +170,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._SPARSE_BYTES", 0)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 3)
     content, layout, values = CASES[name]
-    columns = [each for each in columns if each < values.shape[1]]
+    columns = [column for column in columns if column < values.shape[1]]
     lazy, eager = pair(Memory(content), layout, values)
     assert_same(lazy.isel(b=columns), eager.isel(b=columns))
 
@@ -196,12 +196,12 @@ def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
     bits: int, diagonal: bool, order: int
 ) -> None:
     rows = triangle_rows(order, bits, 4096, diagonal=diagonal)
-    place, expected = 4096, []
+    offset, expected = 4096, []
     for row in range(order):
-        expected.append(place)
-        place += -(-(order - row - (not diagonal)) * bits // 64) * 8
+        expected.append(offset)
+        offset += -(-(order - row - (not diagonal)) * bits // 64) * 8
     assert rows.compute_starts(np.arange(order)).tolist() == expected
-    assert rows.nbytes == place - 4096
+    assert rows.nbytes == offset - 4096
 
 
 def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:

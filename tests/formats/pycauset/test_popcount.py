@@ -109,7 +109,7 @@ def test_selections_are_counted_packed(
 ) -> None:
     content, values = FILES[name]
     if name == "transposed":
-        key = {{"row": "col", "col": "row"}[dim]: each for dim, each in key.items()}
+        key = {{"row": "col", "col": "row"}[dim]: item for dim, item in key.items()}
     (tmp_path / "file").write_bytes(content)
     expected = xr.DataArray(values, dims=("row", "col")).isel(key)
     for dims in (*expected.dims, None):

@@ -83,8 +83,8 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
         )
         packed = pf.dense_bits(flags, 8, dirty=True)
         check(pf.v2("VECTOR", "BIT", length, 1, packed, **fields), flags.reshape(shape))
-        facts = pf.metadata("VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
-        check(pf.r1(facts, numbers.tobytes()), numbers.reshape(shape))
+        info = pf.metadata("VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
+        check(pf.r1(info, numbers.tobytes()), numbers.reshape(shape))
         unit = pf.metadata("UNIT_VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
         if length:
             check(pf.r1(unit | {"seed": length - 1}), np.eye(length)[-1].reshape(shape))
@@ -128,11 +128,11 @@ def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
         ("i4", "TRIANGULAR_INTEGER", "INT32"),
     ):
         values = counted(order, dtype, diagonal=diagonal)
-        facts = pf.metadata(kind, name, order, order)
+        fields = pf.metadata(kind, name, order, order)
         payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
-        content = pf.r1(facts, payload, length=len(payload) + excess)
+        content = pf.r1(fields, payload, length=len(payload) + excess)
         for slot, generation in (("B", 2), ("A", 3))[:updates]:
-            content = pf.updated(content, facts, slot, generation)
+            content = pf.updated(content, fields, slot, generation)
         array = check(content, values)
         stored = array.encoding["tensorfmt"]["has_diagonal"]
         assert stored == int(diagonal and order > 0)
@@ -142,11 +142,11 @@ def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_the_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
     # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
-    facts = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
+    fields = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
     payload = np.array([[value]])
-    array = check(pf.r1(facts, payload.tobytes(), length=8 + excess), payload)
+    array = check(pf.r1(fields, payload.tobytes(), length=8 + excess), payload)
     assert array.encoding["tensorfmt"]["has_diagonal"] == int(value != 0)
-    check(pf.r1(facts), np.zeros((1, 1)))
+    check(pf.r1(fields), np.zeros((1, 1)))
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
@@ -185,8 +185,8 @@ def test_zeros_are_positive_whatever_the_scalar(
     data_type, payload, values = WITH_ZEROS[kind]
     parts = {"real": scalar.real, "imag": float(scalar.imag)}
     columns = 9 if values.ndim == 2 else 1
-    facts = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
-    content, zero = pf.r1(facts, payload), values == 0
+    fields = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
+    content, zero = pf.r1(fields, payload), values == 0
     points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
     array = tensor_of(content)
     picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
@@ -202,9 +202,9 @@ def test_zeros_are_positive_whatever_the_scalar(
 
 def test_a_zip_is_read_where_it_lies() -> None:
     dense = bits(3, 3)
-    facts = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
-    facts |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
-    content = pf.zipped(facts, pf.dense_bits(dense, 8), ("cache.json", b"{}"))
+    fields = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
+    fields |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
+    content = pf.zipped(fields, pf.dense_bits(dense, 8), ("cache.json", b"{}"))
     array = check(content, dense.T)
     assert array.encoding["tensorfmt"]["version"] == "zip"
     # Such a zip is of no program that is known, so that the format must be named.
@@ -215,7 +215,7 @@ def test_a_zip_is_read_where_it_lies() -> None:
     long[18:26] = b"\xff" * 8
     long[28:30] = (20).to_bytes(2, "little")
     extra = b"\1\0\x10\0" + len(payload).to_bytes(8, "little") * 2
-    first = pf.entry("metadata.json", json.dumps(facts).encode())
+    first = pf.entry("metadata.json", json.dumps(fields).encode())
     check(pf.archive(first, bytes(long) + extra + payload), dense.T)
 
 
@@ -227,8 +227,8 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     kind = "INTEGER" if "INT" in name else "DENSE_FLOAT"
 
     def file(**view: Any) -> bytes:
-        facts = pf.metadata(kind, name, *logical.shape, transposed=transposed, **view)
-        return pf.r1(facts, values.tobytes())
+        fields = pf.metadata(kind, name, *logical.shape, transposed=transposed, **view)
+        return pf.r1(fields, values.tobytes())
 
     array = check(file(), logical)
     assert array.encoding["dtype"] == np.dtype(pf.NUMPY_DTYPES[name]).newbyteorder("<")
@@ -244,9 +244,9 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
 @pytest.mark.parametrize("shape", [(3, 5), (4, 513), (2, 512)])
 def test_r1_pads_dense_rows_of_bits_to_64_bytes_or_to_8(shape: tuple[int, int]) -> None:
     values = bits(*shape)
-    facts = pf.metadata("DENSE_FLOAT", "BIT", *shape)
-    check(pf.r1(facts, pf.dense_bits(values, 64, dirty=True)), values)
-    check(pf.r1(facts, pf.dense_bits(values, 8, dirty=True)), values)
+    fields = pf.metadata("DENSE_FLOAT", "BIT", *shape)
+    check(pf.r1(fields, pf.dense_bits(values, 64, dirty=True)), values)
+    check(pf.r1(fields, pf.dense_bits(values, 8, dirty=True)), values)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 9])
@@ -259,20 +259,20 @@ def test_r1_triangles_diagonals_and_mirror_images(order: int) -> None:
     line = np.ascontiguousarray(values.diagonal())
     check(pf.r1(pf.metadata("DIAGONAL", "FLOAT64", order, order), line.tobytes()), np.diag(line))
     strict = np.triu(values, 1)
-    facts = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", order, order, transposed=True)
-    check(pf.r1(facts, pf.triangle(strict)), strict.T)
+    fields = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", order, order, transposed=True)
+    check(pf.r1(fields, pf.triangle(strict)), strict.T)
 
 
 def test_r1_identity_that_is_not_square_and_transposed() -> None:
-    facts = pf.metadata("IDENTITY", "FLOAT64", 3, 5, transposed=True, scalar=2.0)
-    check(pf.r1(facts), 2 * np.eye(3, 5))
+    fields = pf.metadata("IDENTITY", "FLOAT64", 3, 5, transposed=True, scalar=2.0)
+    check(pf.r1(fields), 2 * np.eye(3, 5))
 
 
 def test_r1_half_precision_complex_lies_in_two_planes() -> None:
     halves = RNG.random((2, 2, 3)).astype("<f2")
-    facts = pf.metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
+    fields = pf.metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
     values = (halves[0] + 1j * halves[1]).astype("c8")
-    assert check(pf.r1(facts, halves.tobytes()), values).encoding["dtype"] == "complex_float16"
+    assert check(pf.r1(fields, halves.tobytes()), values).encoding["dtype"] == "complex_float16"
 
 
 def test_the_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> None:
@@ -316,12 +316,12 @@ def test_facts_become_attributes() -> None:
         "inverse": {"value": {"ref_kind": "sibling_object_store"}, "signature": signature},
         "other": {"value": 1.0},
     }
-    facts = pf.metadata(
+    fields = pf.metadata(
         "CAUSAL", "BIT", 2, 2, seed=2**64 - 1, cached=cached,
         properties={"is_zero": False, "more": [1, b"x"]}, object_type="CausalSet", n=2,
         spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
     )  # fmt: skip
-    array = tensor_of(pf.r1(facts, bytes(8)))
+    array = tensor_of(pf.r1(fields, bytes(8)))
     assert array.attrs == {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
         "is_transposed": 0, "is_conjugated": 0, "is_temporary": 0,
@@ -338,8 +338,8 @@ def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
     signature = {"payload_uuid": "u" * 32, "view_signature": "t=0;c=0;sr=1;si=2"}
     cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
     scalar = {"real": 1.0, "imag": 2.0}
-    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
-    array = tensor_of(pf.r1(facts, np.ones(1).tobytes()))
+    fields = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
+    array = tensor_of(pf.r1(fields, np.ones(1).tobytes()))
     assert complex(array.attrs["scalar"]) == 1 + 2j
     assert list(map(complex, array.attrs["cached_eigenvalues"])) == [1, 2 + 3j]
     abs(array).assign_attrs(array.attrs).to_netcdf(tmp_path / "t.nc", engine="netcdf4")

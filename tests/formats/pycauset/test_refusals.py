@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
-from tests.findings import assert_found_where_refused
+from tests.findings import assert_finding_at_error
 from tests.pycausetblocks import block_matrix, facts, manifest
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
@@ -42,9 +42,9 @@ def with_slots(first: bytes, second: bytes) -> bytes:
 
 
 def with_block(raw: bytes) -> bytes:
-    at = 4096 + 80
-    one = pf.slot(1, 72, at, len(raw))
-    return patched(GOOD_R1[:at], 16, one + one) + raw
+    offset = 4096 + 80
+    one = pf.slot(1, 72, offset, len(raw))
+    return patched(GOOD_R1[:offset], 16, one + one) + raw
 
 
 def zipped(payload: bytes = bytes(72), **changes: Any) -> bytes:
@@ -260,8 +260,8 @@ def test_message(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
-    assert_found_where_refused(REFUSED[name][0], "pycauset")
+def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+    assert_finding_at_error(REFUSED[name][0], "pycauset")
 
 
 BLOCKS = {
@@ -358,8 +358,8 @@ SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zipped
 def test_damaged_bytes_are_refused_or_read(seed: bytes, data: st.DataObject) -> None:
     content = bytearray(seed)
     for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, min(300, len(content)) - 1))
-        content[place] = data.draw(st.sampled_from([0, 1, 2, 3, 127, 128, 255]))
+        offset = data.draw(st.integers(0, min(300, len(content)) - 1))
+        content[offset] = data.draw(st.sampled_from([0, 1, 2, 3, 127, 128, 255]))
     length = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
     try:
         lazy = xr.open_dataset(bytes(content[:length]), engine="tensorfmt", format="pycauset")

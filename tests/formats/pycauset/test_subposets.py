@@ -46,8 +46,8 @@ def test_columns_of_bits_are_taken_some_rows_at_a_time(
     for count in {1, order // 2 or 1, order - order // 10}:
         rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
         plan = plan_outer((rows, columns), layout.shape)
-        found = plan.read(layout, Memory(content))
-        np.testing.assert_array_equal(found, values[np.ix_(rows, columns)], strict=True)
+        actual = plan.read(layout, Memory(content))
+        np.testing.assert_array_equal(actual, values[np.ix_(rows, columns)], strict=True)
 
 
 @pytest.mark.parametrize("most", [1, 1000, 1 << 20])
@@ -66,8 +66,8 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
         np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
         source = RecordingSource(pf.triangle(values))
         layout = Bits(Rows(100, 100, 1, 8, 0, 1))
-        found = plan_outer((some, some), layout.shape).read(layout, source)
-        np.testing.assert_array_equal(found, expected, strict=True)
+        actual = plan_outer((some, some), layout.shape).read(layout, source)
+        np.testing.assert_array_equal(actual, expected, strict=True)
         assert source.fetched <= len(pf.triangle(values))
 
 
@@ -124,8 +124,8 @@ def counted(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
 
 
 def type_and_bits(path: Path) -> tuple[str, str]:
-    found = opened(path).encoding["tensorfmt"]
-    return found["matrix_type"], found["data_type"]
+    actual = opened(path).encoding["tensorfmt"]
+    return actual["matrix_type"], actual["data_type"]
 
 
 @pytest.mark.parametrize("rows", [None, 7, 900])
@@ -173,7 +173,7 @@ def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, comput
         task.compute()
     assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
     np.testing.assert_array_equal(opened(path), data, strict=True)
-    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+    assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
 def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -
         data.tensorfmt.to_file(path, mode="x")
     data.tensorfmt.to_file(path)
     assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
-    assert [each.name for each in tmp_path.iterdir()] == ["part.pycauset"]
+    assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
 def test_the_type_of_an_object_in_a_store_is_found_in_the_same_way() -> None:
@@ -203,17 +203,17 @@ def test_the_type_of_an_object_in_a_store_is_found_in_the_same_way() -> None:
     for matrix, kind in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):
         data = xr.DataArray(matrix, dims=("row", "col")).chunk(row=30)
         data.tensorfmt.to_file("memory://subposets/part.pycauset")
-        found = opened(fs.cat_file("subposets/part.pycauset"))
-        assert found.encoding["tensorfmt"]["matrix_type"] == kind
-        np.testing.assert_array_equal(found, matrix)
+        actual = opened(fs.cat_file("subposets/part.pycauset"))
+        assert actual.encoding["tensorfmt"]["matrix_type"] == kind
+        np.testing.assert_array_equal(actual, matrix)
     fs.rm("subposets", recursive=True)
 
 
 def test_version_2_holds_parts_of_causal_matrices_and_of_dense_bits(tmp_path: Path) -> None:
     path, values = tmp_path / "part.pycauset", causal_values(30)
     for matrix, kind in ((values, "CAUSAL"), (values | np.eye(30, dtype=bool), "DENSE_FLOAT")):
-        whole = xr.DataArray(matrix, dims=("row", "col"), name="tensor")
-        whole.tensorfmt.to_file(tmp_path / "whole.pycauset", version="v2")
+        full = xr.DataArray(matrix, dims=("row", "col"), name="tensor")
+        full.tensorfmt.to_file(tmp_path / "whole.pycauset", version="v2")
         part = opened(tmp_path / "whole.pycauset").chunk(row=4)[:20, :20]
         part.tensorfmt.to_file(path, version="v2")
         assert type_and_bits(path) == (kind, "BIT")

@@ -78,8 +78,8 @@ def facts(path: Path, name: str = "tensor") -> dict[str, Any]:
 
 
 def metadata_in(content: bytes) -> dict[str, Any]:
-    at, length = (int.from_bytes(content[each : each + 8], "little") for each in (40, 48))
-    return decode_map(content[at + 32 : at + length], "<path>", 0)
+    offset, length = (int.from_bytes(content[item : item + 8], "little") for item in (40, 48))
+    return decode_map(content[offset + 32 : offset + length], "<path>", 0)
 
 
 def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
@@ -87,13 +87,13 @@ def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
     content = path.read_bytes()
     metadata = metadata_in(content)
     assert content == pf.r1(metadata, payload)
-    known = pf.metadata(
+    fields = pf.metadata(
         expected["matrix_type"], expected["data_type"], expected["rows"], expected["cols"]
     )
-    known |= {"payload_uuid": metadata["payload_uuid"]}
-    known["payload_layout"] = metadata["payload_layout"]
-    known["seed"] = expected.get("seed", 0)
-    assert {key: metadata[key] for key in known} == known
+    fields |= {"payload_uuid": metadata["payload_uuid"]}
+    fields["payload_layout"] = metadata["payload_layout"]
+    fields["seed"] = expected.get("seed", 0)
+    assert {key: metadata[key] for key in fields} == fields
     assert len(metadata["payload_uuid"]) == 32
     return metadata
 
@@ -351,23 +351,23 @@ def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Pat
 
 def test_chunks_of_a_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](120)
-    made: list[weakref.ref[np.ndarray]] = []
+    created: list[weakref.ref[np.ndarray]] = []
     alive: list[int] = []
 
     def count(block: np.ndarray) -> np.ndarray:
         copied = block.copy()
-        made.append(weakref.ref(copied))
-        alive.append(sum(each() is not None for each in made))
+        created.append(weakref.ref(copied))
+        alive.append(sum(reference() is not None for reference in created))
         return copied
 
-    whole = da.from_array(values, chunks=(10, 120), name=False)
-    lazy = array(whole.map_blocks(count, dtype=float, meta=values[:0]))
+    full = da.from_array(values, chunks=(10, 120), name=False)
+    lazy = array(full.map_blocks(count, dtype=float, meta=values[:0]))
     with dask.config.set(scheduler="threads", num_workers=2):
         to_pycauset(lazy, tmp_path / "t", matrix_type="SYMMETRIC")
-        assert len(made) == 24
+        assert len(created) == 24
         assert max(alive) <= 4
         to_pycauset(lazy, tmp_path / "t", matrix_type="DENSE_FLOAT")
-        assert len(made) == 24 + 12
+        assert len(created) == 24 + 12
     np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
 
 
@@ -422,11 +422,11 @@ def test_a_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) ->
     def make(block: np.ndarray, block_info: Any = None) -> np.ndarray:
         nonlocal alive, most
         first = block_info[None]["array-location"][0][0]
-        made = np.arange(order) > np.arange(first, first + len(block))[:, np.newaxis]
+        created = np.arange(order) > np.arange(first, first + len(block))[:, np.newaxis]
         alive += 1
         most = max(most, alive)
-        weakref.finalize(made, release)
-        return made
+        weakref.finalize(created, release)
+        return created
 
     zeros = da.zeros((order, order), chunks=(16, -1), dtype=bool)
     values = zeros.map_blocks(make, dtype=bool, meta=np.empty((0, 0), bool))
@@ -482,8 +482,8 @@ def test_a_causal_set_stays_one(tmp_path: Path) -> None:
     data, path = opened(content), tmp_path / "t"
     to_pycauset(data, path)
     metadata = metadata_in(path.read_bytes())
-    found = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
-    assert found == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
+    actual = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
+    assert actual == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
     assert "properties" not in metadata
     pf.assert_comes_back(opened(path).load(), data.load())
     for changed in (
@@ -542,8 +542,8 @@ def test_a_damaged_note_is_a_warning(tmp_path: Path, note: Any, fault: str) -> N
 def test_names_that_are_asked_for_come_before_the_note(tmp_path: Path) -> None:
     data = array(square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
     to_pycauset(data, tmp_path / "t")
-    found = opened(tmp_path / "t", name="C", dims=("i", "j"))
-    pf.assert_comes_back(found, data.rename("C").rename(a="i", b="j").to_dataset())
+    actual = opened(tmp_path / "t", name="C", dims=("i", "j"))
+    pf.assert_comes_back(actual, data.rename("C").rename(a="i", b="j").to_dataset())
 
 
 # Version 2.
@@ -671,8 +671,8 @@ def test_a_part_is_written_in_place(
     assert path.stat().st_size == size
     to_pycauset(expected, tmp_path / "whole", matrix_type=kind)
     payload = slice(4096, -metadata_length(path))
-    whole = (tmp_path / "whole").read_bytes()
-    assert path.read_bytes()[payload] == whole[4096 : -metadata_length(tmp_path / "whole")]
+    full = (tmp_path / "whole").read_bytes()
+    assert path.read_bytes()[payload] == full[4096 : -metadata_length(tmp_path / "whole")]
 
 
 def metadata_length(path: Path) -> int:

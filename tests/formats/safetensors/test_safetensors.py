@@ -51,12 +51,12 @@ def read(content: bytes, **options: Any) -> xr.Dataset:
 def test_what_the_package_writes_is_read(tensors: dict[str, Any], metadata: Any) -> None:
     metadata = {name.encode().decode(): value for name, value in metadata.items()}
     metadata.pop("xr_tensorfmt", None)
-    found = read(save(tensors, metadata or None))
-    assert found.attrs == metadata
-    assert set(found) == set(tensors)
+    actual = read(save(tensors, metadata or None))
+    assert actual.attrs == metadata
+    assert set(actual) == set(tensors)
     for key, values in tensors.items():
-        assert found[key].dtype == values.dtype
-        np.testing.assert_array_equal(found[key], values)
+        assert actual[key].dtype == values.dtype
+        np.testing.assert_array_equal(actual[key], values)
 
 
 @given(tensors=st.dictionaries(keys, arrays, max_size=5))
@@ -64,16 +64,16 @@ def test_what_is_written_the_package_reads(tmp_path_factory: Any, tensors: dict[
     path = tmp_path_factory.mktemp("st") / "a.safetensors"
     names = {key: f"d{number}_{{}}" for number, key in enumerate(tensors)}
     variables = {
-        key: (tuple(names[key].format(axis) for axis in range(each.ndim)), each)
-        for key, each in tensors.items()
+        key: (tuple(names[key].format(axis) for axis in range(item.ndim)), item)
+        for key, item in tensors.items()
     }
     dataset = xr.Dataset(variables)
     to_safetensors(dataset, path)
-    found = load_file(path)
-    assert set(found) == set(tensors)
+    actual = load_file(path)
+    assert set(actual) == set(tensors)
     for key, values in tensors.items():
-        assert found[key].dtype == values.dtype
-        np.testing.assert_array_equal(found[key], values)
+        assert actual[key].dtype == values.dtype
+        np.testing.assert_array_equal(actual[key], values)
     xr.testing.assert_identical(opened(path).load(), dataset)
     assert list(opened(path)) == list(dataset)
     assert validate(path) == []
@@ -86,7 +86,7 @@ def test_data_lie_as_the_package_writes_them(tmp_path: Path) -> None:
         "c": np.ones(1, "f2"),
         "a": np.zeros(3, "i1"),
     }
-    dataset = xr.Dataset({key: (f"{key}_dim_0", each) for key, each in tensors.items()})
+    dataset = xr.Dataset({key: (f"{key}_dim_0", item) for key, item in tensors.items()})
     to_safetensors(dataset, tmp_path / "a.safetensors")
     content = (tmp_path / "a.safetensors").read_bytes()
     theirs = save(tensors)
@@ -101,18 +101,18 @@ def test_narrow_floats_are_exact_float32_and_are_written_back(tmp_path: Path, dt
     bits = bits.repeat(2).view("u2") if dtype == "bfloat16" else bits
     values = bits.view(NARROW[dtype])
     save_file({"w": values}, tmp_path / "a.safetensors")
-    found = opened(tmp_path / "a.safetensors")
-    assert found.w.dtype == np.float32
-    assert found.w.encoding["dtype"] == dtype
-    np.testing.assert_array_equal(found.w, values.astype("f4"))
-    to_safetensors(found, tmp_path / "b.safetensors")
+    actual = opened(tmp_path / "a.safetensors")
+    assert actual.w.dtype == np.float32
+    assert actual.w.encoding["dtype"] == dtype
+    np.testing.assert_array_equal(actual.w, values.astype("f4"))
+    to_safetensors(actual, tmp_path / "b.safetensors")
     # With numpy the package itself has no float8.
     ((_, again),) = deserialize((tmp_path / "b.safetensors").read_bytes())
     back = np.frombuffer(again["data"], NARROW[dtype])
     np.testing.assert_array_equal(back.astype("f4"), values.astype("f4"))
 
 
-@pytest.mark.parametrize("element", [Float8E4M3FN(), Float8E5M2()], ids=lambda each: each.name)
+@pytest.mark.parametrize("element", [Float8E4M3FN(), Float8E5M2()], ids=lambda item: item.name)
 def test_float8_is_rounded_as_ml_dtypes_does(element: Any) -> None:
     upper = np.arange(1 << 16, dtype="u4") << 16
     values = np.concatenate([upper, upper | 1, upper | 0xFFFF]).view("f4")
@@ -160,11 +160,11 @@ def test_groups_and_trees_work() -> None:
 
 def test_values_are_lazy_and_have_names_for_dimensions(tmp_path: Path) -> None:
     save_file({"w": np.arange(6.0).reshape(2, 3)}, tmp_path / "a.safetensors")
-    found = xr.open_dataset(tmp_path / "a.safetensors", chunks={})  # engine= is guessed
-    assert found.w.dims == ("w_dim_0", "w_dim_1")
-    assert found.w.chunks == ((2,), (3,))
+    actual = xr.open_dataset(tmp_path / "a.safetensors", chunks={})  # engine= is guessed
+    assert actual.w.dims == ("w_dim_0", "w_dim_1")
+    assert actual.w.chunks == ((2,), (3,))
     assert opened(tmp_path / "a.safetensors", dims={"w": ("a", "b")}).w.dims == ("a", "b")
-    assert float(found.w[1, 2]) == 5
+    assert float(actual.w[1, 2]) == 5
 
 
 def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
 def test_a_file_is_written_to_a_store(memory: MemoryFileSystem) -> None:
     dataset = xr.Dataset({"b": ("x", np.arange(3, dtype="i1")), "a": ("x", np.ones(3))})
     to_safetensors(dataset.chunk(x=2), "memory://bucket/a.safetensors")
-    found = load(memory.cat_file("/bucket/a.safetensors"))
-    assert {key: each.tolist() for key, each in found.items()} == {"b": [0, 1, 2], "a": [1, 1, 1]}
+    actual = load(memory.cat_file("/bucket/a.safetensors"))
+    assert {key: item.tolist() for key, item in actual.items()} == {"b": [0, 1, 2], "a": [1, 1, 1]}
 
 
 def file_of(header: Any, data: bytes = b"") -> bytes:
@@ -253,7 +253,7 @@ def test_no_change_of_bytes_raises_anything_else(noise: bytes, position: int) ->
 
 
 REFUSED = {
-    "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, and safetensors holds"),
+    "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, but safetensors supports"),
     "dimensions": (
         xr.Dataset({"w": (tuple(map(str, range(32))), np.ones((1,) * 32))}),
         "'w' has 32 dimensions, but at most 31 can be read from safetensors files",
@@ -292,13 +292,13 @@ def index(tmp_path: Path) -> str:
 
 
 def test_an_index_is_one_dataset(index: str) -> None:
-    found = xr.open_dataset(index)  # engine= is guessed
-    assert list(found) == ["a.w", "a.b", "b.w"]
-    assert found.attrs == {"format": "pt", "total_size": 60}
+    actual = xr.open_dataset(index)  # engine= is guessed
+    assert list(actual) == ["a.w", "a.b", "b.w"]
+    assert actual.attrs == {"format": "pt", "total_size": 60}
     for tensors in SHARDS.values():
         for key, values in tensors.items():
-            np.testing.assert_array_equal(found[key], values)
-    assert found["b.w"].encoding["tensorfmt"]["file"] == max(SHARDS)
+            np.testing.assert_array_equal(actual[key], values)
+    assert actual["b.w"].encoding["tensorfmt"]["file"] == max(SHARDS)
     assert xr.open_datatree(index, engine="tensorfmt").groups == ("/", "/a", "/b")
     assert validate(index) == []
 
@@ -312,9 +312,9 @@ def test_an_index_of_one_file_has_the_dims_that_were_written(tmp_path: Path) -> 
 
 def test_an_index_in_a_store_is_one_dataset(memory: MemoryFileSystem) -> None:
     put_index(memory, "/bucket")
-    found = opened(f"memory://bucket/{INDEX}", chunks={})
-    assert int(found["b.w"].sum()) == 6
-    assert list(found) == ["a.w", "a.b", "b.w"]
+    actual = opened(f"memory://bucket/{INDEX}", chunks={})
+    assert int(actual["b.w"].sum()) == 6
+    assert list(actual) == ["a.w", "a.b", "b.w"]
 
 
 def test_files_of_an_index_are_opened_at_once(memory: MemoryFileSystem, monkeypatch: Any) -> None:
@@ -377,11 +377,11 @@ def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
 
 def test_an_index_becomes_one_file(index: str, tmp_path: Path) -> None:
     to_safetensors(opened(index), tmp_path / "whole.safetensors")
-    found = load_file(tmp_path / "whole.safetensors")
-    expected = {key: each for tensors in SHARDS.values() for key, each in tensors.items()}
-    assert set(found) == set(expected)
+    actual = load_file(tmp_path / "whole.safetensors")
+    expected = {key: item for tensors in SHARDS.values() for key, item in tensors.items()}
+    assert set(actual) == set(expected)
     for key, values in expected.items():
-        np.testing.assert_array_equal(found[key], values)
+        np.testing.assert_array_equal(actual[key], values)
 
 
 def test_an_index_without_a_directory_is_refused() -> None:

@@ -89,9 +89,9 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 
 
 @settings(max_examples=100)
-@given(sparse_tensors(">f8").map(lambda made: (made[0].astype("<f8"), made[1])))
-def test_stored_pairs_come_as_they_lie_with_their_indices(made: tuple) -> None:
-    dense, indices = made
+@given(sparse_tensors(">f8").map(lambda created: (created[0].astype("<f8"), created[1])))
+def test_stored_pairs_come_as_they_lie_with_their_indices(created: tuple) -> None:
+    dense, indices = created
     stored = opened(content_of(dense, indices), sparse="stored")
     assert stored.tensor.dims == ("entry",)
     assert not stored.indexes
@@ -281,7 +281,7 @@ def test_groups_are_closed_and_bounded() -> None:
     assert group is not None
     assert len(group) == 6
     assert group[0] == Operation((0, 1, 2), 1)
-    assert sum(each.sign for each in group) == 0
+    assert sum(item.sign for item in group) == 0
     turn = Operation((*range(1, 8), 0), 1)
     assert generate_group([turn, Operation((1, 0, *range(2, 8)), 1)], 8) is None
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.findings import assert_found_where_refused
+from tests.findings import assert_finding_at_error
 from tests.work import calls_below, memory_below
 from xr_tensorfmt import TensorFormatError
 
@@ -26,8 +26,8 @@ def dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
     """A 1.0 file whose DENSDATA chunk claims `size` bytes."""
     content = bytearray(tf.version_1_0(VALUES, *before, **fields))
     if size is not None:
-        at = content.index(b"DENSDATA") + 8
-        content[at : at + 8] = struct.pack("<Q", size)
+        offset = content.index(b"DENSDATA") + 8
+        content[offset : offset + 8] = struct.pack("<Q", size)
     return bytes(content)
 
 
@@ -40,8 +40,8 @@ def other_chunk(size: int) -> bytes:
 def pairs(indices, count: int | None = None, *before: bytes, **fields: object) -> bytes:
     content = bytearray(tf.index_value((3, 4), indices, np.ones(len(indices)), *before, **fields))
     if count is not None:
-        at = len(content) - 16 * len(indices) - 8
-        content[at : at + 8] = struct.pack("<Q", count)
+        offset = len(content) - 16 * len(indices) - 8
+        content[offset : offset + 8] = struct.pack("<Q", count)
     return bytes(content)
 
 
@@ -219,10 +219,10 @@ def test_bad_files_are_refused_with_a_sentence_that_names_the_place(case: str) -
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
+def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
     # Of contradicting pairs the reader comes to another one first.
-    same_place = name != "stored against the symmetry"
-    assert_found_where_refused(REFUSED[name][0], "tens", same_place=same_place)
+    same_offset = name != "stored against the symmetry"
+    assert_finding_at_error(REFUSED[name][0], "tens", same_offset=same_offset)
 
 
 GOOD = {
@@ -255,8 +255,8 @@ def test_damaged_bytes_give_values_or_a_clear_error_and_never_anything_else(
 ) -> None:
     content = bytearray(GOOD[case])
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at] = data.draw(st.integers(0, 255))
+        offset = data.draw(st.integers(0, len(content) - 1))
+        content[offset] = data.draw(st.integers(0, 255))
     with memory_below(100 << 20), calls_below(1_000_000):
         try:
             tensor = xr.open_dataset(bytes(content), engine="tensorfmt", format="tens").tensor

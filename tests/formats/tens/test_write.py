@@ -74,20 +74,20 @@ def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
         length, _, dim_flags, reserved = struct.unpack_from("<IcBH", content, 32 + 8 * axis)
         assert (dim_flags, reserved) == (0, 0)
         lengths.append(length)
-    at, chunks = 32 + 8 * order, {}
+    offset, chunks = 32 + 8 * order, {}
     while True:
-        magic, total = struct.unpack_from("<8sQ", content, at)
+        magic, total = struct.unpack_from("<8sQ", content, offset)
         assert total % 8 == 0
         if magic == b"DENSDATA":
             break
-        chunks[magic] = content[at + 16 : at + total]
-        at += total
-    assert at + total == len(content)
+        chunks[magic] = content[offset + 16 : offset + total]
+        offset += total
+    assert offset + total == len(content)
     dtype = np.dtype(f"{NUMPY[kind, numbers]}{size * numbers}")
-    payload = content[at + 16 : at + 16 + int(np.prod(lengths)) * dtype.itemsize]
-    assert not any(content[at + 16 + len(payload) :])
+    payload = content[offset + 16 : offset + 16 + int(np.prod(lengths)) * dtype.itemsize]
+    assert not any(content[offset + 16 + len(payload) :])
     values = np.frombuffer(payload, dtype).reshape(lengths, order="F")
-    return values, chunks, at + 16
+    return values, chunks, offset + 16
 
 
 @settings(max_examples=80)
@@ -161,9 +161,9 @@ def test_every_conformance_file_is_written_and_opens_again(conformance, tmp_path
             assert only(back).dtype == only(opened).dtype
             if "component" in opened.dims:
                 continue  # which is written as a dimension
-            facts = [only(ds).encoding["tensorfmt"] for ds in (opened, back)]
+            file_info = [only(ds).encoding["tensorfmt"] for ds in (opened, back)]
             for key in ("shape", "index_names", "symmetries"):
-                assert facts[0].get(key) == facts[1].get(key)
+                assert file_info[0].get(key) == file_info[1].get(key)
 
 
 def test_big_endian_integers_become_little_endian(tmp_path) -> None:
@@ -496,11 +496,11 @@ def with_chunks(*chunks: bytes) -> bytes:
 
 
 def chunk_names(path: Path) -> list[bytes]:
-    content, at, names = path.read_bytes(), 32 + 8 * 2, []
+    content, offset, names = path.read_bytes(), 32 + 8 * 2, []
     while not names or names[-1] != b"DENSDATA":
-        magic, total = struct.unpack_from("<8sQ", content, at)
+        magic, total = struct.unpack_from("<8sQ", content, offset)
         names.append(magic)
-        at += total
+        offset += total
     return names
 
 
@@ -527,9 +527,9 @@ def test_symmetries_that_the_user_gives_are_stated_and_all_values_stored(chunks,
     array = xr.DataArray(SYMMETRIC, dims=("a", "b"))
     to_tens(array if chunks is None else array.chunk(chunks), tmp_path / "t", symmetries="x ba")
     content = (tmp_path / "t").read_bytes()
-    values, found, _ = parsed(content)
+    values, actual, _ = parsed(content)
     np.testing.assert_array_equal(values, SYMMETRIC)
-    embedded = found[b"XRTENSOR"]
+    embedded = actual[b"XRTENSOR"]
     assert content == with_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", embedded))
     assert not validate(content)
 
@@ -638,14 +638,14 @@ def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> No
 
 @pytest.mark.parametrize("version", ["1.0", "0.9"])
 def test_a_region_of_a_file_is_written_in_place(version, tmp_path) -> None:
-    whole = np.arange(60.0).reshape(3, 4, 5)
+    full = np.arange(60.0).reshape(3, 4, 5)
     path = tmp_path / "t"
-    to_tens(xr.DataArray(whole, dims=list("abc")), path, version=version)
+    to_tens(xr.DataArray(full, dims=list("abc")), path, version=version)
     before = path.read_bytes()
     part = xr.DataArray(-np.ones((2, 4, 3)), dims=list("abc"))
     region = {"a": slice(1, 3), "c": slice(0, 3)}
     to_tens(part.chunk(b=2), path, region=region)
-    expected = whole.copy()
+    expected = full.copy()
     expected[1:3, :, :3] = -1
     np.testing.assert_array_equal(xr.open_dataarray(path, engine="tensorfmt"), expected)
     assert path.read_bytes() == before[: -expected.nbytes] + expected.tobytes(order="F")

@@ -198,20 +198,20 @@ def test_any_selection_of_an_outer_product(data) -> None:
     tensor = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", sparse="dense", cache=False
     ).tensor
-    whole = np.full(tensor.shape, np.nan, "f4")
+    complete = np.full(tensor.shape, np.nan, "f4")
     for (first, second), row in zip(labels, values, strict=True):
-        whole[tensor.indexes["k"].get_loc(first), tensor.indexes["l"].get_loc(second)] = row
-    key = tuple(data.draw(axis_key(length)) for length in whole.shape)
-    expected = whole
+        complete[tensor.indexes["k"].get_loc(first), tensor.indexes["l"].get_loc(second)] = row
+    key = tuple(data.draw(axis_key(length)) for length in complete.shape)
+    expected = complete
     for axis in (2, 1, 0):
         expected = expected[(slice(None),) * axis + (key[axis],)]
     picked = tensor.isel(dict(zip(tensor.dims, key, strict=True)))
     np.testing.assert_array_equal(picked.values, expected)
     points = tuple(
-        data.draw(st.lists(st.integers(0, n - 1), min_size=5, max_size=5)) for n in whole.shape
+        data.draw(st.lists(st.integers(0, n - 1), min_size=5, max_size=5)) for n in complete.shape
     )
     by_point = tensor.isel({d: ("p", list(k)) for d, k in zip(tensor.dims, points, strict=True)})
-    np.testing.assert_array_equal(by_point.values, whole[points])
+    np.testing.assert_array_equal(by_point.values, complete[points])
 
 
 def blocks_of(source: Source) -> Layout:

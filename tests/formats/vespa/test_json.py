@@ -92,9 +92,9 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
 def test_each_form_comes_back_with_its_type(case: str, form: Any) -> None:
     data, type_, _ = DOCUMENTED[case]
     ds = vespa_from_json(data, type_).load()
-    made = json.loads(json.dumps(vespa_to_json(ds, form), allow_nan=False))
-    xr.testing.assert_identical(vespa_from_json(made).load(), ds)
-    xr.testing.assert_identical(vespa_from_json(made, type_).load(), ds)
+    created = json.loads(json.dumps(vespa_to_json(ds, form), allow_nan=False))
+    xr.testing.assert_identical(vespa_from_json(created).load(), ds)
+    xr.testing.assert_identical(vespa_from_json(created, type_).load(), ds)
 
 
 def test_a_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
@@ -139,9 +139,9 @@ def test_what_is_made_is_what_vespa_returns() -> None:
     limits = xr.DataArray([np.nan, np.inf, -np.inf], dims="x")
     assert vespa_to_json(limits)["values"] == [None, "Infinity", "-Infinity"]
     named = xr.DataArray(np.float32([1.999]), dims="x", name="embedding")
-    asked = {"embedding": {"dtype": "bfloat16"}}
+    options = {"embedding": {"dtype": "bfloat16"}}
     rounded = {"type": "tensor<bfloat16>(x[1])", "values": [1.9921875]}
-    assert vespa_to_json(named, encoding=asked) == rounded
+    assert vespa_to_json(named, encoding=options) == rounded
 
 
 @given(
@@ -155,8 +155,8 @@ def test_any_values_and_labels_come_back(
 ) -> None:
     type_ = f"tensor<{cells}>(b{{}},x[3],y[2])"
     ds = vespa_from_json({"blocks": dict.fromkeys(labels, values)}, type_).load()
-    made = json.dumps(vespa_to_json(ds, form), allow_nan=False)
-    xr.testing.assert_identical(vespa_from_json(made).load(), ds)
+    created = json.dumps(vespa_to_json(ds, form), allow_nan=False)
+    xr.testing.assert_identical(vespa_from_json(created).load(), ds)
     expected = np.float32(values)
     if cells == "float" and labels:
         np.testing.assert_array_equal(ds.tensor.values[0].ravel(), expected)

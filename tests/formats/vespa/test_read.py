@@ -32,8 +32,8 @@ def users(count: int = 5, cells: str = "float") -> bytes:
 
 
 @given(vf.tensors())
-def test_any_tensor_decodes_to_what_went_in(made) -> None:
-    content, cells, mapped, indexed, addresses, values = made
+def test_any_tensor_decodes_to_what_went_in(created) -> None:
+    content, cells, mapped, indexed, addresses, values = created
     tensor = open_vespa(content, sparse="stored" if mapped else "auto").tensor
     expected = values if mapped else values[0]
     np.testing.assert_array_equal(tensor.values, expected, strict=True)
@@ -44,14 +44,14 @@ def test_any_tensor_decodes_to_what_went_in(made) -> None:
 
 
 @given(vf.tensors())
-def test_the_outer_product_has_each_block_at_its_labels(made) -> None:
-    content, _, mapped, indexed, addresses, values = made
+def test_the_outer_product_has_each_block_at_its_labels(created) -> None:
+    content, _, mapped, indexed, addresses, values = created
     tensor = open_vespa(content, sparse="dense", fill_value=-77).tensor
     assert tensor.dims == (*mapped, *indexed)
     expected = np.full(tensor.shape, -77, dtype=tensor.dtype)
     for address, block in zip(addresses, values, strict=True):
-        place = (tensor.indexes[n].get_loc(a) for n, a in zip(mapped, address, strict=True))
-        expected[tuple(place)] = block
+        position = (tensor.indexes[n].get_loc(a) for n, a in zip(mapped, address, strict=True))
+        expected[tuple(position)] = block
     np.testing.assert_array_equal(tensor.values, expected, strict=True)
     for name in mapped:
         axis = mapped.index(name)
@@ -66,8 +66,8 @@ def test_cell_types_and_what_the_encoding_remembers(cells: str) -> None:
     assert ds.tensor.encoding["dtype"] == (
         "bfloat16" if cells == "bfloat16" else vf.CELL_TYPES[cells]
     )
-    facts = ds.tensor.encoding["tensorfmt"]
-    assert (facts["format"], facts["cell_type"], facts["offset"]) == ("vespa", cells, 7)
+    file_info = ds.tensor.encoding["tensorfmt"]
+    assert (file_info["format"], file_info["cell_type"], file_info["offset"]) == ("vespa", cells, 7)
 
 
 def test_a_tensor_without_a_cell_type_is_double() -> None:
@@ -81,8 +81,8 @@ def test_a_tensor_without_a_cell_type_is_double() -> None:
 def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
     packed = [integers.pack(value) for value in values]
     assert packed == [vf.integer(value) for value in values]
-    assert [integers.unpack(each) for each in packed] == values
-    assert [integers.packed_size(each[0]) for each in packed] == list(map(len, packed))
+    assert [integers.unpack(record) for record in packed] == values
+    assert [integers.packed_size(record[0]) for record in packed] == list(map(len, packed))
     sizes = np.array(list(map(len, packed)))
     stops = np.cumsum(sizes)
     window = np.frombuffer(b"".join(packed), np.uint8)
@@ -233,8 +233,10 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
     content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((3, 1)))
     with pytest.raises(TensorFormatError, match=r"label 0 of block 1 at byte 15: b'\\xff\\xfe'"):
         open_vespa(content)
-    kept = open_vespa(content, text_errors="surrogateescape").k.values
-    assert [label.encode("utf-8", "surrogateescape") for label in kept] == [b for (b,) in labels]
+    expected = open_vespa(content, text_errors="surrogateescape").k.values
+    assert [label.encode("utf-8", "surrogateescape") for label in expected] == [
+        b for (b,) in labels
+    ]
     with pytest.raises(ValueError, match="text_errors='ignore' is not one of"):
         open_vespa(content, text_errors="ignore")
 
@@ -275,8 +277,11 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     column = np.empty(len(labels), dtype=object)
     column[:] = labels
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
-    found = [(each.block, each.earlier) for each in find_repeated_blocks(lambda: [(0, [column])])]
-    assert found == [(block, labels.index(labels[block])) for block in repeated]
+    actual = [
+        (repeated.block, repeated.earlier)
+        for repeated in find_repeated_blocks(lambda: [(0, [column])])
+    ]
+    assert actual == [(block, labels.index(labels[block])) for block in repeated]
 
 
 def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:
@@ -344,9 +349,9 @@ def address(labels: dict) -> tuple:
 def cells_of(tensor: xr.DataArray) -> list:
     cells = []
     for index in np.ndindex(tensor.shape):
-        at = dict(zip(tensor.dims, index, strict=True))
-        labels = {n: c.values[at[c.dims[0]]] for n, c in tensor.coords.items()}
-        numbers = {d: i for d, i in at.items() if d != "block" and d not in tensor.coords}
+        position = dict(zip(tensor.dims, index, strict=True))
+        labels = {n: c.values[position[c.dims[0]]] for n, c in tensor.coords.items()}
+        numbers = {d: i for d, i in position.items() if d != "block" and d not in tensor.coords}
         cells.append((address(numbers | labels), float(tensor.values[index])))
     return sorted(cells)
 

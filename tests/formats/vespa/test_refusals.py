@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.findings import assert_found_where_refused
+from tests.findings import assert_finding_at_error
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 
 ONE = np.ones((1, 2))
@@ -126,8 +126,8 @@ def test_refused_in_a_sentence(content: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_place(name: str) -> None:
-    assert_found_where_refused(REFUSED[name][0], "vespa")
+def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+    assert_finding_at_error(REFUSED[name][0], "vespa")
 
 
 def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
@@ -151,8 +151,8 @@ def test_every_row_of_the_published_refusals(conformance: Path) -> None:
 
 
 @given(vf.tensors())
-def test_every_proper_prefix_is_refused(made) -> None:
-    content = made[0]
+def test_every_proper_prefix_is_refused(created) -> None:
+    content = created[0]
     for length in range(len(content)):
         with pytest.raises(TensorFormatError):
             vespa_from_hex(content[:length].hex())
@@ -160,8 +160,8 @@ def test_every_proper_prefix_is_refused(made) -> None:
 
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 @given(vf.tensors(), st.data())
-def test_any_changed_byte_gives_values_or_a_refusal(made, data) -> None:
-    content = bytearray(made[0])
+def test_any_changed_byte_gives_values_or_a_refusal(created, data) -> None:
+    content = bytearray(created[0])
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TensorFormatError):
         ds = vespa_from_hex(content.hex()).load()
@@ -199,8 +199,8 @@ def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
     floats = vf.tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
     with pytest.raises(ValueError, match=message):
         vespa_from_hex(floats.hex(), sparse="dense")
-    asked = vespa_from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
-    assert asked.tensor.sel(i="7", j="7").sum().values == 7
+    opened = vespa_from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
+    assert opened.tensor.sel(i="7", j="7").sum().values == 7
     assert vespa_from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 

@@ -43,7 +43,7 @@ def dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
     elif len(mapped) == 1:
         ds = xr.Dataset({"tensor": ((*mapped, *indexed), values)}, {mapped[0]: columns[0]})
     else:
-        coords = {name: ("block", each) for name, each in zip(mapped, columns, strict=True)}
+        coords = {name: ("block", item) for name, item in zip(mapped, columns, strict=True)}
         ds = xr.Dataset({"tensor": (("block", *indexed), values)}, coords)
     ds.tensor.attrs["vespa_type"] = type_of(cells, mapped, indexed)
     return ds
@@ -116,9 +116,9 @@ def by_hand(tensor: dict) -> tuple[xr.Dataset, str]:
         r"(?:tensor|double)(?:<(\w+)>)?(?:\((.*)\))?", tensor["type"]
     ).groups()
     cells = word or "double"
-    found = re.findall(r"(\w+)(?:\{\}|\[(\d+)\])", dims or "")
-    mapped = [name for name, length in found if not length]
-    indexed = {name: int(length) for name, length in found if length}
+    matches = re.findall(r"(\w+)(?:\{\}|\[(\d+)\])", dims or "")
+    mapped = [name for name, length in matches if not length]
+    indexed = {name: int(length) for name, length in matches if length}
     addresses = list(dict.fromkeys(tuple(c["address"][n] for n in mapped) for c in tensor["cells"]))
     values = np.zeros((len(addresses) if mapped else 1, *indexed.values()))
     for cell in tensor["cells"]:
@@ -138,8 +138,10 @@ def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, directo
 
 @given(vf.tensors())
 @settings(max_examples=60)
-def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(directory, made) -> None:
-    _, cells, mapped, indexed, addresses, values = made
+def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(
+    directory, created
+) -> None:
+    _, cells, mapped, indexed, addresses, values = created
     if not mapped and not indexed:  # C++ has no scalars of other types
         cells, values = "double", values.astype("f8")
     ds = dataset(cells, mapped, indexed, addresses, values)
@@ -240,13 +242,13 @@ def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> 
 
 
 def test_int8_takes_whole_numbers_that_fit(directory) -> None:
-    asked = {"encoding": {"tensor": {"dtype": "int8"}}}
+    options = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
-    assert written(ds, directory, **asked) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    assert written(ds, directory, **options) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
     with pytest.raises(ValueError, match=r"contains np.float64.*int8 cannot represent"):
-        written(ds + 0.5, directory, **asked)
+        written(ds + 0.5, directory, **options)
     with pytest.raises(ValueError, match=r"contains np.int64.128., which int8 cannot represent"):
-        written(ds + 1, directory, **asked)
+        written(ds + 1, directory, **options)
 
 
 # --- files of Vespa ----------------------------------------------------------
@@ -313,9 +315,9 @@ def test_dims_that_opening_has_renamed_have_their_own_names_again(
     assert written(ds, directory) == content
     del ds.tensor.attrs["vespa_type"]
     written(ds, directory)
-    kept = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
-    found = opened(directory).tensor.attrs["vespa_type"]
-    assert set(re.findall(r"\w+(?=[\[{])", found)) == kept
+    expected = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
+    actual = opened(directory).tensor.attrs["vespa_type"]
+    assert set(re.findall(r"\w+(?=[\[{])", actual)) == expected
 
 
 # --- chunks ------------------------------------------------------------------
@@ -371,9 +373,9 @@ def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
         assert extents.bounds == layout.extents(selection).bounds
         assert extents.nbytes == content.size
         written.append((extents.bounds, content.tobytes()))
-    (start, _), whole = written[0]
+    (start, _), full = written[0]
     for (first, stop), part in written[1:]:
-        assert part == whole[first - start : stop - start]
+        assert part == full[first - start : stop - start]
 
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
@@ -455,15 +457,15 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
     path = tmp_path / "users.tbf"
     to_vespa(users(4, cells="bfloat16"), path, **encoding("bfloat16"))
     part = xr.DataArray(np.full((1, 3), 1.998, "f4"), dims=("user", "x"), name="tensor")
-    asked = {"encoding": {"tensor": {"dtype": "bfloat16"}}}
-    to_vespa(part, path, region={"user": slice(2, 3)}, **asked)
+    options = {"encoding": {"tensor": {"dtype": "bfloat16"}}}
+    to_vespa(part, path, region={"user": slice(2, 3)}, **options)
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
 def test_a_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
-    ds = dataset("int8", ["k"], {"x": 4}, [(each,) for each in labels], np.zeros((1000, 4)))
+    ds = dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
     path = tmp_path / "odd.tbf"
     to_vespa(ds, path)
     part = xr.DataArray(np.full((1, 4), 9, "i1"), dims=("k", "x"), name="tensor")
@@ -511,8 +513,8 @@ def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(
     line = "ds.assign_coords(user=ds.user.astype(str))"
     refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
-    made = eval(line, {"ds": ds})
-    written(made, directory)
+    created = eval(line, {"ds": ds})
+    written(created, directory)
     assert opened(directory).user.values.tolist() == list("31425")
     assert written(ds, directory, drop=["coords"]) == written(ds.drop_vars("user"), directory)
     mixed = ds.assign_coords(user=objects(["a", 1, "b", None, 2.5]))
@@ -567,8 +569,8 @@ def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
     named = users().rename(tensor="embedding")
     refused(named, directory, "Vespa cannot store the name 'embedding'; rename it to 'tensor'")
     assert written(named, directory, drop=["name"]) == written(users(), directory)
-    asked = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
-    assert written(users().tensor.rename("embedding"), directory, **asked)[:2] == b"\7\2"
+    options = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
+    assert written(users().tensor.rename("embedding"), directory, **options)[:2] == b"\7\2"
 
 
 def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -> None:
@@ -590,8 +592,8 @@ def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:
     refused(ds.astype(complex), directory, "'tensor' is complex128")
     scalar = xr.DataArray(np.float32(1))
     refused(scalar, directory, "'tensor' is float32, but a scalar of Vespa supports only float64;")
-    asked = {"encoding": {"tensor": {"dtype": "float64"}}}
-    assert written(scalar, directory, **asked) == written(scalar.astype("f8"), directory)
+    options = {"encoding": {"tensor": {"dtype": "float64"}}}
+    assert written(scalar, directory, **options) == written(scalar.astype("f8"), directory)
 
 
 @pytest.mark.parametrize("name", ["9a", "a-b", "a b", "ä", "", "a\n"])
@@ -634,12 +636,12 @@ def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) ->
 
 
 def test_an_encoding_of_labels_is_refused(directory) -> None:
-    asked = {"encoding": {"user": {"dtype": "int8"}}}
+    options = {"encoding": {"user": {"dtype": "int8"}}}
     refused(
         users(),
         directory,
         "encoding= names 'user', but labels are always written as strings",
-        **asked,
+        **options,
     )
 
 
