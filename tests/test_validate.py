@@ -52,11 +52,11 @@ def patched(content: bytes, offset: int, new: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_is_found_in_good_files(name: str) -> None:
+def test_valid_files_have_no_findings(name: str) -> None:
     assert validate(FILES[name](), format=name.partition("-")[0]) == []
 
 
-def test_real_files_are_good_but_for_those_that_are_meant_to_be_bad(conformance: Path) -> None:
+def test_real_files_have_expected_findings(conformance: Path) -> None:
     bad = {}
     for path in sorted(conformance.rglob("*")):
         if path.suffix in (".mag", ".pycauset", ".tens", ".bin", ".tbf"):
@@ -74,7 +74,7 @@ def test_real_files_are_good_but_for_those_that_are_meant_to_be_bad(conformance:
     assert len(meant) == 2 + len(list((conformance / "tens" / "spec_1.0").glob("bad_*.tens")))
 
 
-def test_every_encoding_of_vespas_own_tests_is_good(conformance: Path) -> None:
+def test_encodings_of_vespa_tests_are_valid(conformance: Path) -> None:
     lines = (conformance / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
     for line in lines[:-1]:
         for digits in json.loads(line)["binary"]:
@@ -83,7 +83,7 @@ def test_every_encoding_of_vespas_own_tests_is_good(conformance: Path) -> None:
             assert vespa_from_hex(digits) is not None
 
 
-def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
+def test_file_is_named_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
     (finding,) = validate(path)
@@ -93,12 +93,12 @@ def test_a_file_is_named_by_its_path(tmp_path: Path) -> None:
     )
 
 
-def test_a_missing_file_is_an_error_and_not_a_finding() -> None:
+def test_missing_file_raises_instead_of_finding() -> None:
     with pytest.raises(FileNotFoundError):
         validate("missing.mag")
 
 
-def test_a_file_that_changes_meanwhile_is_an_error_and_not_a_finding(
+def test_file_that_changes_meanwhile_raises_instead_of_finding(
     raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.raw"
@@ -115,7 +115,7 @@ def test_a_file_that_changes_meanwhile_is_an_error_and_not_a_finding(
         validate(path)
 
 
-def test_the_number_of_findings_is_limited() -> None:
+def test_number_of_findings_is_limited() -> None:
     content = bytearray(
         mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MAX_FINDINGS + 5)})
     )
@@ -155,7 +155,7 @@ def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
     return b"RAW!\1\2\3"
 
 
-def test_what_reader_and_check_find_at_one_place_is_one_finding(raw: bytes) -> None:
+def test_reader_and_check_report_one_finding_per_offset(raw: bytes) -> None:
     for findings in (validate(raw), validate(raw, format="raw")):
         assert [finding.message for finding in findings] == [
             "of the reader alone",
@@ -169,7 +169,7 @@ def test_only_registered_formats_are_checked(raw: bytes) -> None:
         validate(raw, format="tens")
 
 
-def test_the_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
+def test_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
     output = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
@@ -198,13 +198,13 @@ def archive_place(what: str) -> int:
 
 
 @pytest.mark.parametrize("what", ["padding", "tail", "reserve"])
-def test_gaps_of_an_archive(what: str) -> None:
+def test_gaps_of_archive(what: str) -> None:
     offset = archive_place(what)
     assert places(patched(ARCHIVE, offset, b"\x05")) == [("error", offset)]
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff"])
-def test_gaps_of_an_archive_are_filled_with_ones_or_zeros(filler: bytes) -> None:
+def test_gaps_of_archive_are_filled_with_ones_or_zeros(filler: bytes) -> None:
     offset = archive_place("tail")
     assert validate(patched(ARCHIVE, offset, filler * 52)) == []
 
@@ -220,24 +220,24 @@ def test_gaps_of_documents(offset: int) -> None:
     assert places(patched(DOCUMENT, offset, b"\1")) == [("error", offset)]
 
 
-def test_bytes_after_the_data_of_a_document() -> None:
+def test_bytes_after_data_of_document() -> None:
     assert places(DOCUMENT + b"\0") == [("error", len(DOCUMENT))]
 
 
-def test_a_wrong_checksum_does_not_hide_what_else_is_wrong() -> None:
+def test_wrong_checksum_does_not_hide_other_findings() -> None:
     offset = archive_place("padding")
     findings = places(patched(patched(ARCHIVE, offset, b"\5"), 8, b"\0\0"))
     assert findings == [("error", 8), ("error", offset)]
 
 
-def test_truth_values_are_zeros_and_ones() -> None:
+def test_booleans_other_than_0_and_1_are_findings() -> None:
     content = mf.document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
     (finding,) = validate(content)
     assert (finding.severity, finding.offset) == ("warning", 4098)
     assert "2 bytes are neither 0 nor 1" in finding.message
 
 
-def test_embedded_metadata_that_do_not_fit_are_a_warning() -> None:
+def test_embedded_metadata_that_do_not_fit_warn() -> None:
     content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
     (finding,) = validate(content)
     assert finding.severity == "warning"
@@ -251,7 +251,7 @@ VALUES = np.arange(9.0).reshape(3, 3)
 SYMMETRIC = VALUES + VALUES.T
 
 
-def test_reserved_fields_of_the_header() -> None:
+def test_reserved_fields_of_header() -> None:
     content = tf.version_1_0(VALUES)
     assert places(patched(content, 28, b"\1")) == [("error", 28)]
     assert places(patched(content, 32 + 5, b"\1")) == []
@@ -263,7 +263,7 @@ def test_dimension_headers_of_version_0_9_are_not_initialised() -> None:
     assert validate(tf.version_0_9(VALUES, tails=b"\x7f\x55\x56")) == []
 
 
-def test_padding_of_chunks_and_what_follows_the_last() -> None:
+def test_padding_of_chunks_and_what_follows_last() -> None:
     content = tf.version_1_0(np.ones(3, "f4"), tf.symmetry("x", "a"))
     padding = content.index(b"SYMMETRY") + 16 + 2 + 1 + 1
     assert validate(content) == []
@@ -285,7 +285,7 @@ def test_padding_of_chunks_and_what_follows_the_last() -> None:
         ("x", VALUES.astype("i8"), 3),
     ],
 )
-def test_symmetries_that_are_claimed(code: str, values: np.ndarray, offset: int | None) -> None:
+def test_stated_symmetries_are_checked(code: str, values: np.ndarray, offset: int | None) -> None:
     content = tf.version_1_0(values, tf.symmetry(code, "ba"))
     start = content.index(b"DENSDATA") + 16
     # The first that is looked at is that of index (0, 1), in the order of the file at 3.
@@ -293,14 +293,14 @@ def test_symmetries_that_are_claimed(code: str, values: np.ndarray, offset: int 
     assert places(content) == expected
 
 
-def test_a_symmetry_between_unequal_lengths_cannot_hold() -> None:
+def test_symmetry_of_unequal_lengths_is_a_finding() -> None:
     content = tf.version_1_0(np.ones((2, 3)), tf.symmetry("x", "ba"))
     (finding,) = validate(content)
     assert finding.offset is None
     assert "its shape is (2, 3)" in finding.message
 
 
-def test_a_symmetry_of_three_axes() -> None:
+def test_symmetry_of_three_axes() -> None:
     values = np.random.default_rng(0).random((3, 3, 3))
     cyclic = values + values.transpose(1, 2, 0) + values.transpose(2, 0, 1)
     assert validate(tf.version_1_0(cyclic, tf.symmetry("x", "bca"))) == []
@@ -321,7 +321,7 @@ def test_quaternions_keep_their_components() -> None:
     assert len(validate(content(values))) == 1
 
 
-def test_claims_of_names_that_repeat_are_not_defined() -> None:
+def test_symmetries_of_repeated_names_are_undefined() -> None:
     assert validate(tf.version_1_0(VALUES, tf.symmetry("x", "aa"), names="aa")) == []
 
 
@@ -350,7 +350,7 @@ def test_pairs_out_of_range_or_twice(indices: list[int], wrong: list[int]) -> No
     assert places(content) == expected[:1]
 
 
-def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_are_compared_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     indices = np.random.default_rng(0).permutation(900).tolist()
     indices[700] = indices[3]
     content = tf.index_value((30, 30), indices, np.ones(900))
@@ -362,14 +362,14 @@ def test_many_pairs_are_compared_share_by_share(monkeypatch: pytest.MonkeyPatch)
     assert places(content) == expected
 
 
-def test_findings_of_one_kind_are_few() -> None:
+def test_similar_findings_are_limited() -> None:
     assert len(validate(ix([99] * 16, [1.0] * 16), all=True)) == 16
     content = tf.index_value((10, 10), [1000] * 90, np.ones(90))
     assert len(validate(content, all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content)) == 1
 
 
-def test_bytes_after_the_pairs() -> None:
+def test_bytes_after_pairs() -> None:
     content = ix([3, 5], [1.0, 2.0])
     assert places(content + b"\0") == [("error", len(content))]
 
@@ -397,7 +397,7 @@ def test_pairs_that_contradict_their_packing(
     assert places(content) == [("error", start + 16 * number) for number in wrong]
 
 
-def test_the_smallest_integer_has_no_negative() -> None:
+def test_smallest_integer_has_no_negative() -> None:
     content = tf.index_value(
         (4, 4), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)
     )
@@ -417,7 +417,7 @@ def test_the_smallest_integer_has_no_negative() -> None:
         ([0, 5, 6], [1.0, 1.0, 2.0], (1, 2)),
     ],
 )
-def test_pairs_that_contradict_a_claim(
+def test_pairs_that_contradict_stated_symmetry(
     indices: list[int], values: list[float], wrong: tuple[int, int] | None
 ) -> None:
     content = ix(indices, values, tf.symmetry("x", "ba"))
@@ -428,18 +428,18 @@ def test_pairs_that_contradict_a_claim(
         assert f"it does not hold for the element {wrong}" in finding.message
 
 
-def test_symmetries_of_pairs_in_a_tensor_too_large_to_fill_are_not_checked() -> None:
+def test_symmetries_of_pairs_in_tensor_too_large_to_fill_are_not_checked() -> None:
     (finding,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
     assert finding.severity == "warning"
     assert "not checked, because the tensor has 1073741824 elements" in finding.message
 
 
-def test_a_claim_about_pairs_of_unequal_lengths() -> None:
+def test_stated_symmetry_of_unequal_lengths() -> None:
     content = tf.index_value((2, 3), [1], np.ones(1), tf.symmetry("x", "ba"))
     assert places(content) == [("error", None)]
 
 
-def test_pairs_of_quaternions_are_compared_as_a_whole() -> None:
+def test_quaternion_pairs_are_compared_componentwise() -> None:
     values = np.arange(8.0).reshape(2, 4)
     content = tf.header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.symmetry("x", "ba")
     content += tf.pairs([1, 3], values)
@@ -447,7 +447,7 @@ def test_pairs_of_quaternions_are_compared_as_a_whole() -> None:
     assert validate(content[:-40] + pack("<Q", 3) + values[0].tobytes()) == []
 
 
-def test_more_elements_than_could_be_filled_in_are_no_matter() -> None:
+def test_many_elements_do_not_prevent_validation() -> None:
     assert validate(tf.index_value((1 << 15,) * 3, [5, 2], np.ones(2))) == []
 
 
@@ -459,7 +459,7 @@ META = 4096 + 80
 NEW = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=1)
 
 
-def test_a_good_container_and_its_updates() -> None:
+def test_good_container_and_its_updates() -> None:
     once = pf.updated(R1, NEW)
     twice = pf.updated(once, NEW | {"seed": 2}, "A", 3)
     for content in (R1, once, twice):
@@ -478,28 +478,28 @@ def test_a_good_container_and_its_updates() -> None:
         (4096 + 72, b"\1", [("error", 4168)]),
     ],
 )
-def test_slots_and_gaps_of_a_container(offset: int, new: bytes, expected: Places) -> None:
+def test_slots_and_gaps_of_container(offset: int, new: bytes, expected: Places) -> None:
     assert places(patched(R1, offset, new)) == expected
 
 
-def test_metadata_of_the_slot_that_does_not_count() -> None:
+def test_metadata_of_unused_slot() -> None:
     content = pf.updated(R1, NEW)
     assert places(patched(content, META + 40, b"!")) == [("error", META)]
     newest = content.rindex(b"PCMB")
     assert places(patched(content, newest + 40, b"!")) == [("error", newest)]
 
 
-def test_metadata_of_earlier_generations_are_no_matter() -> None:
+def test_metadata_of_earlier_generations_are_ignored() -> None:
     content = pf.updated(pf.updated(R1, NEW), NEW | {"seed": 2}, "A", 3)
     assert validate(patched(content, META + 40, b"!")) == []
 
 
-def test_bytes_after_the_metadata() -> None:
+def test_bytes_after_metadata() -> None:
     assert places(R1 + b"\0") == [("error", len(R1))]
     assert places(R1 + bytes(60)) == [("error", len(R1))]
 
 
-def test_metadata_within_the_payload() -> None:
+def test_metadata_within_payload() -> None:
     keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3)
     block = pf.block(keys)
     payload = bytearray(pf.block(keys).ljust(len(block) + 100, b"\0"))
@@ -531,7 +531,7 @@ def test_checksums_of_archives() -> None:
     assert places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
 
 
-def test_an_archive_whose_directory_was_cut_off() -> None:
+def test_archive_whose_directory_was_truncated() -> None:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
     content = pf.zipped(keys, VALUES.tobytes())
     assert validate(content[:-2] + b"\5\0hello") == []
@@ -568,13 +568,13 @@ def test_padding_of_rows(content: bytes, offset: int | None) -> None:
         pf.r1(pf.metadata("UNIT_VECTOR", "FLOAT64", 10**15, 1, active_index=3)),
     ],
 )
-def test_what_is_not_stored_takes_no_time(content: bytes) -> None:
+def test_implied_elements_are_validated_quickly(content: bytes) -> None:
     # To fill any of these in would take hours.
     assert xr.open_dataset(content, engine="tensorfmt", format="pycauset", sparse="dense").sizes
     assert validate(content) == []
 
 
-def test_an_antisymmetric_matrix_has_a_diagonal_of_zeros() -> None:
+def test_antisymmetric_matrix_has_diagonal_of_zeros() -> None:
     values = np.ones((3, 3))
     info = pf.metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
     assert places(pf.r1(info, pf.triangle(values, diagonal=True))) == [("error", 4096)]
@@ -599,7 +599,7 @@ CLAIMS: dict[str, tuple[np.ndarray, np.ndarray, int]] = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_properties_that_are_claimed(claim: str) -> None:
+def test_stated_properties_are_checked(claim: str) -> None:
     right, wrong, offset = CLAIMS[claim]
 
     def content(values: np.ndarray, value: bool) -> bytes:
@@ -613,7 +613,7 @@ def test_properties_that_are_claimed(claim: str) -> None:
     assert findings == [("error", 4096 + wrong.dtype.itemsize * offset)]
 
 
-def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_properties_are_checked_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
@@ -623,7 +623,7 @@ def test_claims_are_about_chunks_of_any_size(monkeypatch: pytest.MonkeyPatch) ->
     assert places(pf.r1(info, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
 
 
-def test_files_of_blocks_are_checked_as_well(tmp_path: Path) -> None:
+def test_files_of_blocks_are_checked(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     assert validate(path) == []
     child = tmp_path / "m.pycauset.blocks" / "a.pycauset"
@@ -658,7 +658,7 @@ def test_labels_that_occur_twice() -> None:
     assert findings[0].message.startswith("'a', which block 0 has too; both are kept")
 
 
-def test_the_reader_and_the_check_find_repeated_labels_in_the_same_offset() -> None:
+def test_reader_and_check_report_repeated_labels_at_same_offset() -> None:
     content = labelled(("a",), ("b",), ("a",))
     (finding,) = validate(content, format="vespa")
     with pytest.warns(xr_tensorfmt.TensorFormatWarning) as caught:
@@ -666,7 +666,7 @@ def test_the_reader_and_the_check_find_repeated_labels_in_the_same_offset() -> N
     assert [str(warning.message) for warning in caught] == [finding.sentence]
 
 
-def test_labels_of_several_dimensions_count_together() -> None:
+def test_labels_of_several_dimensions_are_compared_together() -> None:
     content = labelled(("a", "b"), ("b", "a"), ("a", "a"))
     assert validate(content, format="vespa") == []
     content = labelled(("a", "b"), ("b", "a"), ("a", "b"))
@@ -687,13 +687,13 @@ def test_labels_that_are_not_utf_8() -> None:
     assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found[0]
 
 
-def test_many_labels_that_are_not_utf_8_are_reported_up_to_a_limit() -> None:
+def test_many_labels_that_are_not_utf_8_are_reported_up_to_limit() -> None:
     content = labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
     assert len(validate(content, format="vespa", all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content, format="vespa")) == 1
 
 
-def test_bytes_after_the_tensor() -> None:
+def test_bytes_after_tensor() -> None:
     content = labelled(("a",), ("a",))
     findings = places(content + b"!", format="vespa")
     assert findings == [("error", len(content)), ("warning", len(content) - 10)]
@@ -714,7 +714,7 @@ DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_no_damage_raises(name: str) -> None:
+def test_validate_never_raises_for_corrupt_files(name: str) -> None:
     content, family = DAMAGES[name]()
     for offset in range(0, len(content), max(1, len(content) // 150)):
         for byte in (1, 0x80, 0xFF):

@@ -203,7 +203,7 @@ def test_every_command_takes_standard_input() -> None:
     assert sorted(os.listdir()) == ["b.mag", "vertex.bin"]
 
 
-def test_a_real_pipe_is_read_to_its_end() -> None:
+def test_real_pipe_is_read_to_its_end() -> None:
     values = xr.DataArray(np.arange(1 << 20, dtype="f4"), dims="x", name="v")
     save("a.mag", values.to_dataset())
     with subprocess.Popen(["cat", "a.mag"], stdout=subprocess.PIPE) as source:
@@ -226,7 +226,7 @@ def test_errors_about_standard_input_name_it() -> None:
     assert netcdf.stderr == "Error: <stdin>: netcdf is not read from standard input; pass a path\n"
 
 
-def test_a_terminal_is_no_standard_input() -> None:
+def test_terminal_is_no_standard_input() -> None:
     main_end, terminal = pty.openpty()
     command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
     output = subprocess.run(
@@ -238,7 +238,7 @@ def test_a_terminal_is_no_standard_input() -> None:
     assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
 
 
-def test_standard_input_without_a_magic_number_needs_its_format() -> None:
+def test_standard_input_without_magic_number_needs_its_format() -> None:
     content = vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
     assert "format='vespa'" in fed(content, "info", "-").stderr
     assert "Vespa" in fed(content, "info", "-", "--from", "vespa").stdout
@@ -248,7 +248,7 @@ def test_standard_input_without_a_magic_number_needs_its_format() -> None:
 
 
 @pytest.mark.parametrize("directory", ["out/", "new/below/", "out"])
-def test_several_files_are_converted_into_a_directory(directory: str) -> None:
+def test_several_files_are_converted_into_directory(directory: str) -> None:
     Path("out").mkdir()
     vertex("a.bin")
     vertex("b.tens")
@@ -260,20 +260,20 @@ def test_several_files_are_converted_into_a_directory(directory: str) -> None:
 @pytest.mark.parametrize(
     ("to", "name"), [("zarr", "a.zarr"), ("netcdf", "a.nc"), ("tens", "a.tens"), ("cc4s", "a.yaml")]
 )
-def test_the_suffix_in_a_directory_is_that_of_the_format(to: str, name: str) -> None:
+def test_suffix_in_directory_matches_format(to: str, name: str) -> None:
     vertex("a.bin")
     done("convert", "a.bin", "out/", "--to", to)
     assert name in os.listdir("out")
 
 
-def test_a_link_keeps_its_own_name() -> None:
+def test_link_keeps_its_own_name() -> None:
     vertex("a.bin")
     Path("b.bin").symlink_to("a.bin")
     done("convert", "a.bin", "b.bin", "out/", "--to", "tens")
     assert sorted(os.listdir("out")) == ["a.tens", "b.tens"]
 
 
-def test_one_bad_file_does_not_keep_others_from_being_converted() -> None:
+def test_convert_continues_after_bad_file() -> None:
     damaged("bad.tens")
     vertex("a.bin")
     result = run("convert", "missing.bin", "a.bin", "out/", "--to", "tens")
@@ -305,13 +305,13 @@ def test_urls_become_files_of_their_names() -> None:
         (["a.bin"], "Missing argument"),
     ],
 )
-def test_directories_that_cannot_be_meant_are_refused(arguments: list[str], words: str) -> None:
+def test_ambiguous_directories_raise(arguments: list[str], words: str) -> None:
     message = " ".join(failed("convert", *arguments, code=2).split())
     assert words in message
     assert os.listdir() == []
 
 
-def test_a_zarr_store_with_a_slash_is_a_store() -> None:
+def test_zarr_store_with_slash_is_store() -> None:
     save()
     done("convert", "a.mag", "b.zarr/")
     xr.testing.assert_identical(load_any("b.zarr"), dataset())
@@ -336,7 +336,7 @@ def in_terminal(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
-def test_a_terminal_shows_a_bar_of_one_line(target: str) -> None:
+def test_terminal_shows_bar_of_one_line(target: str) -> None:
     save()
     output = in_terminal("convert", "a.mag", target)
     assert output.count("\n") == 1
@@ -345,7 +345,7 @@ def test_a_terminal_shows_a_bar_of_one_line(target: str) -> None:
     assert len(last) <= 100
 
 
-def test_a_pipe_shows_nothing_nor_does_a_terminal_if_it_is_to_be_quiet() -> None:
+def test_progress_is_hidden_in_pipes_and_with_quiet() -> None:
     save()
     command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
     output = subprocess.run(command, capture_output=True, check=True, timeout=300)
@@ -353,7 +353,7 @@ def test_a_pipe_shows_nothing_nor_does_a_terminal_if_it_is_to_be_quiet() -> None
     assert in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
 
 
-def test_the_help_does_not_import_the_bar() -> None:
+def test_help_does_not_import_bar() -> None:
     code = (
         "import sys\nfrom xr_tensorfmt.cli import main\n"
         "try: main(['convert', '--help'])\nexcept SystemExit: pass\n"
@@ -376,7 +376,7 @@ def completed(*words: str) -> list[str]:
     return runner.invoke(main, prog_name="xr-tensorfmt", env=environment).stdout.split()
 
 
-def test_the_shell_completes_commands_options_formats_and_files() -> None:
+def test_shell_completes_commands_options_formats_and_files() -> None:
     assert sorted(completed("c")) == ["plain,clean", "plain,convert"]
     assert completed("convert", "--over") == ["plain,--overwrite"]
     assert completed("convert", "--to", "p") == ["plain,pycauset"]
@@ -387,7 +387,7 @@ def test_the_shell_completes_commands_options_formats_and_files() -> None:
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_the_script_for_the_shell_is_printed(shell: str) -> None:
+def test_script_for_shell_is_printed(shell: str) -> None:
     page = (DOCS / "cli.md").read_text(encoding="utf-8")
     assert f"_XR_TENSORFMT_COMPLETE={shell}_source xr-tensorfmt" in page
     environment = {"_XR_TENSORFMT_COMPLETE": f"{shell}_source"}

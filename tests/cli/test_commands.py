@@ -39,7 +39,7 @@ def test_commands_have_their_options_without_being_run() -> None:
         assert command.params
 
 
-def test_each_command_has_the_help_of_its_function() -> None:
+def test_each_command_has_help_of_its_function() -> None:
     for name in main.commands:
         assert f"Usage: main {name} " in done(name, "--help")
     assert "No such command 'inf'" in failed("inf", code=2)
@@ -47,13 +47,13 @@ def test_each_command_has_the_help_of_its_function() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
-def test_datasets_have_the_accessor_in_whatever_order_packages_come(first: str) -> None:
+def test_datasets_have_accessor_in_whatever_order_packages_come(first: str) -> None:
     code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
     run_python("-c", code)
 
 
 @pytest.mark.slow
-def test_the_module_is_the_command() -> None:
+def test_module_is_command() -> None:
     output = run_python("-m", "xr_tensorfmt", "--version").stdout
     assert output.strip() == f"xr-tensorfmt, version {xr_tensorfmt.__version__}"
 
@@ -71,11 +71,11 @@ def test_the_module_is_the_command() -> None:
         (["explain", "a", "--select", "x=1.5"], "is not an index such as 3, 0:10"),
     ],
 )
-def test_wrong_options_are_refused_with_exit_code_2(arguments: list[str], words: str) -> None:
+def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> None:
     assert words in failed(*arguments, code=2)
 
 
-def test_examples_of_the_page_print_what_they_say() -> None:
+def test_examples_of_page_print_what_they_say() -> None:
     vertex()
     model = xr.Dataset(
         {
@@ -127,7 +127,7 @@ def test_info_describes_every_container(name: str) -> None:
     assert all(key in output for key in file_info["variables"])
 
 
-def test_info_says_what_is_stored_and_where() -> None:
+def test_info_shows_storage_and_offsets() -> None:
     tensors = {
         "w": mf.Put("bfloat16", (2,), b"\x80\x3f\0\0"),
         "t": mf.put(np.zeros((5000, 4000), "f4")),
@@ -189,7 +189,7 @@ def test_patterns_of_urls() -> None:
     assert "*.npy: No file" in failed("validate", f"{url}/*.npy")
 
 
-def test_info_says_the_byte_order() -> None:
+def test_info_shows_byte_order() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(np.zeros((2, 3), ">i4")))
     assert "int32 (big-endian)" in done("info", "a.bin")
 
@@ -210,7 +210,7 @@ def test_info_of_values_that_are_not_stored() -> None:
     assert "at byte" not in done("info", "i.pycauset")
 
 
-def test_info_of_a_sparse_tensor_that_nobody_could_fill_in() -> None:
+def test_info_of_sparse_tensor_too_large_to_fill() -> None:
     Path("s.tens").write_bytes(tf.index_value((1 << 15,) * 3, [1], np.ones(1)))
     assert "(a: 32768, b: 32768, c: 32768)" in done("info", "s.tens")
 
@@ -226,7 +226,7 @@ def test_json_of_info_is_strict_json() -> None:
     assert file_info["attrs"] == {"nan": "nan", "map": {"a": [1, None, True]}, "big": 1 << 80}
 
 
-def test_a_bad_file_does_not_keep_info_from_others() -> None:
+def test_info_continues_after_bad_file() -> None:
     Path("bad.mag").write_bytes(b"MAG!")
     result = run("info", "bad.mag", "missing.mag", vertex())
     assert result.exit_code == 1
@@ -243,7 +243,7 @@ def test_vespa_under_another_name_needs_its_format() -> None:
     assert "Vespa" in done("info", "--from", "vespa", "t")
 
 
-def test_a_wrong_checksum_can_be_ignored() -> None:
+def test_wrong_checksum_can_be_ignored() -> None:
     content = bytearray(mf.archive({"w": mf.put(np.ones(3, "f4"))}))
     content[8] ^= 1
     Path("a.mag").write_bytes(content)
@@ -279,13 +279,13 @@ def test_validate_names_findings_and_counts_them() -> None:
     assert last == "vertex.bin: ok"
 
 
-def test_warnings_matter_if_one_is_strict() -> None:
+def test_strict_validate_fails_on_warnings() -> None:
     Path("w.tbf").write_bytes(vf.tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1))))
     assert done("validate", "w.tbf").startswith("w.tbf: ok, but 1 warning\n  warning at byte ")
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
-def test_validate_ends_with_the_first_finding_of_a_kind_unless_all_are_wanted() -> None:
+def test_validate_limits_similar_findings_without_all() -> None:
     Path("a.tens").write_bytes(tf.index_value((3,), [1, 1, 1], np.ones(3)))
     first = run("validate", "a.tens")
     assert first.stdout.startswith(
@@ -296,7 +296,7 @@ def test_validate_ends_with_the_first_finding_of_a_kind_unless_all_are_wanted() 
     assert first.exit_code == every.exit_code == 1
 
 
-def test_a_file_that_cannot_be_read_does_not_keep_validate_from_others() -> None:
+def test_validate_continues_after_unreadable_file() -> None:
     result = run("validate", "missing.mag", vertex())
     assert result.exit_code == 1
     assert result.stdout == "vertex.bin: ok\n"
@@ -307,14 +307,14 @@ def test_a_file_that_cannot_be_read_does_not_keep_validate_from_others() -> None
 # explain
 
 
-def test_explain_says_what_a_selection_would_read() -> None:
+def test_explain_says_what_selection_would_read() -> None:
     output = done("explain", vertex(), "-s", "c=1", "-s", "a=0:2")
     assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
     renamed = done("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
     assert renamed.splitlines()[-1].split()[0] == "tensor"
 
 
-def test_explain_names_the_dimensions_if_one_is_unknown() -> None:
+def test_explain_names_dimensions_if_one_is_unknown() -> None:
     message = failed("explain", vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 
@@ -340,7 +340,7 @@ def test_mag_to_mag_is_identical_with_bfloat16() -> None:
     assert load_any("b.mag").w.encoding["dtype"] == "bfloat16"
 
 
-def test_formats_may_be_given_where_suffixes_name_none() -> None:
+def test_format_option_replaces_suffix() -> None:
     save()
     done("convert", "a.mag", "b", "--to", "zarr")
     done("convert", "b", "c", "--from", "zarr", "--to", "mag")
@@ -356,13 +356,13 @@ def test_formats_may_be_given_where_suffixes_name_none() -> None:
     assert "format=" not in message
 
 
-def test_a_suffix_that_is_misspelt_has_a_suggestion() -> None:
+def test_misspelt_suffix_has_suggestion() -> None:
     save()
     assert "(did you mean '.zarr'?)" in failed("convert", "a.mag", "b.zar")
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
-def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
+def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
     save()
     done("convert", "a.mag", target)
     save("new.mag", dataset() + 1)
@@ -376,7 +376,7 @@ def test_nothing_is_replaced_unless_that_is_wanted(target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "inner"), [("b.mag", ""), ("b.zarr", "zarr.json"), ("b.nc", "")]
 )
-def test_convert_does_not_replace_what_is_write_protected(target: str, inner: str) -> None:
+def test_convert_keeps_write_protected_file(target: str, inner: str) -> None:
     save()
     done("convert", "a.mag", target)
     Path(target, inner).chmod(0o444)
@@ -386,7 +386,7 @@ def test_convert_does_not_replace_what_is_write_protected(target: str, inner: st
     done("convert", "a.mag", target, "--overwrite")
 
 
-def test_nobody_else_reads_unfinished_netcdf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     save()
     done("convert", "a.mag", "b.nc")
     Path("b.nc").chmod(0o640)
@@ -403,7 +403,7 @@ def test_nobody_else_reads_unfinished_netcdf(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])
-def test_a_failure_leaves_what_was_there_and_nothing_else(target: str) -> None:
+def test_failed_convert_leaves_only_old_file(target: str) -> None:
     save()
     done("convert", "a.mag", target)
     Path("bad.tens").write_bytes(tf.index_value((3,), [1, 1], np.ones(2, "f4")))
@@ -414,13 +414,13 @@ def test_a_failure_leaves_what_was_there_and_nothing_else(target: str) -> None:
     xr.testing.assert_equal(load_any(target).w, dataset().w)
 
 
-def test_the_directory_must_exist() -> None:
+def test_directory_must_exist() -> None:
     save()
     for target in ("no/b.mag", "no/b.nc"):
         assert f"{target}: there is no directory" in failed("convert", "a.mag", target)
 
 
-def test_a_file_is_not_converted_onto_itself_by_any_name() -> None:
+def test_converting_file_onto_itself_raises() -> None:
     save()
     content = Path("a.mag").read_bytes()
     Path("link.mag").symlink_to("a.mag")
@@ -450,7 +450,7 @@ def test_one_variable_under_other_names() -> None:
         ("b.bin", ("--option", 'version="1.0"'), "1.0"),
     ],
 )
-def test_a_tens_file_keeps_its_version_unless_another_is_asked_for(
+def test_tens_version_is_kept_unless_requested(
     target: str, options: tuple[str, ...], version: str
 ) -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
@@ -486,7 +486,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
         (["--option", "version=1"], "pass drop=['coords'] to leave it out"),
     ],
 )
-def test_options_that_do_not_fit_the_file(options: list[str], words: str) -> None:
+def test_unsuitable_options_raise(options: list[str], words: str) -> None:
     save()
     assert words in failed("convert", "a.mag", "b.mag", *options)
     assert not Path("b.mag").exists()
@@ -498,7 +498,7 @@ def test_options_of_formats_may_be_json() -> None:
     assert "MAG archive 1" in done("info", "b.mag")
 
 
-def test_numbers_are_rounded_where_that_is_wanted() -> None:
+def test_numbers_are_rounded_on_request() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
     assert "'tensor' is float64, but MAG supports only" in failed("convert", "a.bin", "b.mag")
     done("convert", "a.bin", "b.mag", "--dtype", "float32")
@@ -507,7 +507,7 @@ def test_numbers_are_rounded_where_that_is_wanted() -> None:
         np.testing.assert_array_equal(load_any(name).tensor.values, (GAMMA / 3).astype("f4"))
 
 
-def test_parts_to_drop_add_up() -> None:
+def test_drop_options_accumulate() -> None:
     array = xr.DataArray(np.ones(2, "f8"), {"x": [1.5, 2.5]}, ("x",), "v")
     to_file(array, "a.tens")
     assert "cannot store the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
@@ -538,7 +538,7 @@ def family_file(kind: str) -> str:
 
 @pytest.mark.parametrize("to", ["out.tens", "out.mag", "out.pycauset", "out.tbf"])
 @pytest.mark.parametrize("kind", ["tens", "mag", "pycauset", "vespa"])
-def test_every_family_becomes_every_other(kind: str, to: str) -> None:
+def test_every_family_converts_to_every_other(kind: str, to: str) -> None:
     source = family_file(kind)
     # Vespa and TENS cannot store what PyCauset says of a matrix.
     done("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
@@ -550,7 +550,7 @@ def test_every_family_becomes_every_other(kind: str, to: str) -> None:
 
 
 @pytest.mark.parametrize("to", ["out.tens", "out.pycauset", "out.tbf"])
-def test_formats_of_one_tensor_ask_for_a_variable(to: str) -> None:
+def test_single_tensor_formats_require_variable_option(to: str) -> None:
     save()
     assert "'w', 'n', 'flag'" in failed("convert", "a.mag", to)
     drop = ["--drop", "name", "--drop", "coords", "--drop", "attrs"]
@@ -560,7 +560,7 @@ def test_formats_of_one_tensor_ask_for_a_variable(to: str) -> None:
     np.testing.assert_array_equal(expected.transpose("row", "col").values, dataset().w.values)
 
 
-def test_no_name_controls_the_terminal() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
     Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
     for command in ("info", "explain"):
@@ -580,7 +580,7 @@ def test_pairs_stay_pairs() -> None:
     assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
 
 
-def test_zarr_and_netcdf_are_told_from_bad_files() -> None:
+def test_zarr_and_netcdf_are_recognised() -> None:
     save()
     done("convert", "a.mag", "b.nc")
     assert "only convert and diff support zarr and netCDF" in failed("info", "b.nc")

@@ -63,7 +63,7 @@ def test_bfloat16_goes_from_one_model_format_to_another(working_directory: Path)
     xr.testing.assert_identical(opened("c.mag").load(), dataset)
 
 
-def test_info_explain_and_validate_know_the_new_formats(working_directory: Path) -> None:
+def test_info_explain_and_validate_support_new_formats(working_directory: Path) -> None:
     for name in ("npy", "npz", "safetensors"):
         path = put(name)
         assert path in done("info", path)

@@ -23,7 +23,7 @@ def different(*arguments: str) -> str:
     return result.stdout
 
 
-def test_files_of_the_same_content_are_equal() -> None:
+def test_files_of_same_content_are_equal() -> None:
     save("a.mag")
     save("b.mag")
     output = done("diff", "a.mag", "b.mag")
@@ -46,7 +46,7 @@ def test_byte_orders_and_complex_netcdf_make_no_difference() -> None:
     assert "1 equal" in done("diff", "vertex.bin", "v.tens")
 
 
-def test_names_dtypes_shapes_and_the_largest_difference_are_said() -> None:
+def test_diff_lists_names_dtypes_shapes_and_largest_difference() -> None:
     ds = dataset()
     save("a.mag", ds)
     other = ds.drop_vars("flag").assign(more=ds.n, n=("line", np.arange(3)))
@@ -65,7 +65,7 @@ def test_names_dtypes_shapes_and_the_largest_difference_are_said() -> None:
     assert output[-1].endswith("variables: 0 equal, 3 different, 2 in one file alone")
 
 
-def test_rounding_is_a_difference_of_dtypes_and_of_values() -> None:
+def test_rounding_is_difference_of_dtypes_and_of_values() -> None:
     done("convert", save("a.mag"), "b.mag", "--dtype", "bfloat16")
     output = different("a.mag", "b.mag")
     assert "w: the dtypes are float32 and bfloat16\n" in output
@@ -73,7 +73,7 @@ def test_rounding_is_a_difference_of_dtypes_and_of_values() -> None:
     assert "3 equal, 1 different" in output
 
 
-def test_json_says_the_same() -> None:
+def test_json_has_the_same_differences() -> None:
     ds = dataset()
     save("a.mag", ds)
     save("b.mag", ds.assign(w=ds.w.where(ds.w < 0.9)).drop_vars("n"))
@@ -91,7 +91,7 @@ def test_json_says_the_same() -> None:
     assert json.loads(done("diff", "a.mag", "a.mag", "--json"))["equal"]
 
 
-def test_an_error_has_the_exit_code_2() -> None:
+def test_error_has_exit_code_2() -> None:
     assert "missing.mag" in failed("diff", save(), "missing.mag", code=2)
     assert "group='layers' is not in the file" in failed(
         "diff", "a.mag", "a.mag", "--group", "layers", code=2
@@ -116,7 +116,7 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_the_largest_difference_of_values(case: str) -> None:
+def test_largest_difference_of_values(case: str) -> None:
     first, second, expected = PAIRS[case]
     actual = compare_values(np.array(first), np.array(second))
     if expected is None:
@@ -143,7 +143,7 @@ def test_integers_and_floats_are_compared_exactly(dtype: str) -> None:
     assert compare_values(np.array([3, 4]), np.array([3, 4], dtype)) is None
 
 
-def test_a_rounded_integer_is_a_difference_between_files() -> None:
+def test_rounded_integer_is_difference_between_files() -> None:
     save("a.tens", xr.Dataset({"tensor": ("a", [1, 2**53 + 1])}))
     save("b.tens", xr.Dataset({"tensor": ("a", [1.0, 2.0**53])}))
     assert "1 of 2 values differ, by up to 1" in different("a.tens", "b.tens")
@@ -174,7 +174,7 @@ def layers() -> xr.Dataset:
     return xr.Dataset(dict.fromkeys(keys, (("m", "n"), ones)), attrs={"model": "tiny"})
 
 
-def test_info_says_totals() -> None:
+def test_info_shows_totals() -> None:
     save("a.mag", layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
     assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in done("info", "a.mag")
     (actual,) = json.loads(done("info", "a.mag", "--json"))
@@ -182,7 +182,7 @@ def test_info_says_totals() -> None:
     assert "Total" not in done("info", vertex())
 
 
-def test_info_of_a_group() -> None:
+def test_info_of_group() -> None:
     save("a.mag", layers())
     for group in ("layers.0", "/layers/0"):
         (actual,) = json.loads(done("info", "a.mag", "--group", group, "--json"))
@@ -192,7 +192,7 @@ def test_info_of_a_group() -> None:
     assert "group='head' is not in the file" in run("info", "a.mag", "--group", "head").stderr
 
 
-def test_a_group_is_converted() -> None:
+def test_group_is_converted() -> None:
     save("a.mag", layers())
     done("convert", "a.mag", "b.mag", "--group", "layers.0")
     assert list(load_any("b.mag")) == ["w", "b"]
@@ -204,7 +204,7 @@ def test_a_group_is_converted() -> None:
 
 
 @pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
-def test_a_group_of_a_store_is_converted_and_compared(store: str) -> None:
+def test_group_of_store_is_converted_and_compared(store: str) -> None:
     layers()[["embed"]].to_zarr("b.zarr", group="layers/0", consolidated=False)
     layers()[["embed"]].to_netcdf("b.nc", group="layers/0")
     for group in ("layers.0", "/layers/0"):
@@ -212,14 +212,14 @@ def test_a_group_of_a_store_is_converted_and_compared(store: str) -> None:
         assert list(load_any("c.mag")) == ["embed"]
 
 
-def test_a_group_of_two_files_is_compared() -> None:
+def test_group_of_two_files_is_compared() -> None:
     save("a.mag", layers())
     save("b.mag", layers().assign(embed=layers().embed + 1))
     assert "1 different" in different("a.mag", "b.mag")
     assert "2 equal" in done("diff", "a.mag", "b.mag", "--group", "layers.0")
 
 
-def test_the_file_without_the_group_is_named() -> None:
+def test_file_without_group_is_named() -> None:
     save("a.mag", layers())
     save("b.mag", layers())
     result = run("diff", "a.mag", "b.mag", "--group", "zz")

@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
 
 
 @BOTH
-def test_there_and_back_is_identical(store: str) -> None:
+def test_round_trip_is_identical(store: str) -> None:
     save()
     done("convert", "a.mag", store)
     xr.testing.assert_identical(load_any(store), dataset())
@@ -42,7 +42,7 @@ def test_netcdf_to_zarr_and_back() -> None:
 
 
 @pytest.mark.parametrize("format", ["NETCDF3_64BIT", "NETCDF4"])
-def test_netcdf_of_either_kind_becomes_a_tensor_file_with_its_strings(format: Any) -> None:
+def test_both_netcdf_versions_convert_with_strings(format: Any) -> None:
     strings = [f"label {number}" for number in range(3000)]
     values = np.arange(3000 * 80, dtype="f4").reshape(3000, 80)
     ds = xr.Dataset({"w": (("x", "y"), values)}, {"x": strings, "t": ("x", strings)})
@@ -72,7 +72,7 @@ def test_complex_numbers_become_netcdf() -> None:
     assert load_any("c.zarr").vertex.dtype == np.complex128
 
 
-def test_sparse_files_are_converted_either_way() -> None:
+def test_sparse_files_are_converted_dense_or_stored() -> None:
     Path("s.tens").write_bytes(tf.index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
     done("convert", "s.tens", "full.zarr")
     done("convert", "s.tens", "pairs.zarr", "--sparse", "stored")
@@ -81,7 +81,7 @@ def test_sparse_files_are_converted_either_way() -> None:
 
 
 @BOTH
-def test_dtypes_are_those_of_encoding(store: str) -> None:
+def test_dtypes_follow_encoding(store: str) -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
     done("convert", "a.bin", store, "--dtype", "float32")
     np.testing.assert_array_equal(load_any(store).tensor.values, (GAMMA / 3).astype("f4"))
@@ -112,7 +112,7 @@ def test_attributes_that_netcdf_cannot_represent_can_be_dropped() -> None:
     xr.testing.assert_identical(load_any("b.zarr"), ds)
 
 
-def test_a_source_that_cannot_be_opened_is_named() -> None:
+def test_source_that_cannot_be_opened_is_named() -> None:
     Path("junk.nc").write_bytes(b"junk")
     assert failed("convert", "junk.nc", "t.mag").startswith("Error: junk.nc: ")
     assert "missing.nc" in failed("convert", "missing.nc", "t.mag")
@@ -148,7 +148,7 @@ def test_limits_of_netcdf_and_of_options() -> None:
 
 
 @pytest.mark.usefixtures("memory")
-def test_zarr_behind_a_url() -> None:
+def test_zarr_behind_url() -> None:
     save()
     url = "memory://store/b.zarr"
     done("convert", "a.mag", url)
@@ -158,7 +158,7 @@ def test_zarr_behind_a_url() -> None:
     done("convert", "a.mag", url, "--overwrite")
 
 
-def test_a_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
+def test_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
     s3.put("first", b"")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
@@ -174,7 +174,7 @@ def test_a_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
     xr.testing.assert_identical(ds, dataset())
 
 
-def test_a_store_is_not_written_over_one_that_contains_the_input() -> None:
+def test_store_is_not_written_over_one_that_contains_input() -> None:
     done("convert", save("a.mag"), "s.zarr")
     Path("a.mag").rename("s.zarr/in.mag")
     message = failed("convert", "s.zarr/in.mag", "s.zarr", "--overwrite")
@@ -184,14 +184,14 @@ def test_a_store_is_not_written_over_one_that_contains_the_input() -> None:
 
 @pytest.mark.parametrize("target", ["s.zarr/w", "s.zarr/w/c/0/0", "s.zarr/new"])
 @pytest.mark.parametrize("to", ["zarr", "netcdf", "mag"])
-def test_nothing_is_written_into_the_store_that_is_read(target: str, to: str) -> None:
+def test_target_inside_source_store_raises(target: str, to: str) -> None:
     done("convert", save(), "s.zarr")
     message = failed("convert", "s.zarr", target, "--to", to, "--overwrite")
     assert f"{target} is inside the input s.zarr; choose another target" in message
     xr.testing.assert_identical(load_any("s.zarr"), dataset())
 
 
-def test_a_path_of_windows_within_the_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_of_windows_within_store_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     done("convert", save(), "s.zarr")
     module = importlib.import_module("xr_tensorfmt.cli.convert")
     monkeypatch.setattr(module, "PurePath", PureWindowsPath)
@@ -200,7 +200,7 @@ def test_a_path_of_windows_within_the_store_is_refused(monkeypatch: pytest.Monke
     xr.testing.assert_identical(load_any("s.zarr"), dataset())
 
 
-def test_a_name_that_only_begins_alike_is_another_file() -> None:
+def test_path_with_same_prefix_is_another_file() -> None:
     done("convert", save(), "a.mag.zarr")
     xr.testing.assert_identical(load_any("a.mag.zarr"), dataset())
 
@@ -208,7 +208,7 @@ def test_a_name_that_only_begins_alike_is_another_file() -> None:
 @pytest.mark.parametrize("file", ["docs.d/diary", "diary"])
 @pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.usefixtures("memory")
-def test_only_a_store_is_replaced_by_a_store(file: str, remote: bool) -> None:
+def test_only_stores_are_replaced_by_stores(file: str, remote: bool) -> None:
     save()
     root = "memory://" if remote else ""
     with fsspec.open(f"{root}{file}", "w", auto_mkdir=True) as opened_file:
@@ -248,9 +248,7 @@ def opened_tree(path: str) -> xr.DataTree:
 
 @pytest.mark.parametrize("source", ["a.zarr", "a.nc"])
 @pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
-def test_a_store_with_groups_is_converted_as_a_whole_there_and_back(
-    source: str, store: str
-) -> None:
+def test_store_with_groups_is_converted_whole_there_and_back(source: str, store: str) -> None:
     done("convert", written_tree(source), "a.mag")
     xr.testing.assert_identical(opened_tree("a.mag"), tree_of_layers())
     done("convert", "a.mag", store, "--tree")
@@ -262,7 +260,7 @@ def test_a_store_with_groups_is_converted_as_a_whole_there_and_back(
     assert "layers.1.w" in load_any("flat.zarr")
 
 
-def test_dtypes_of_variables_in_groups_are_those_of_their_names_in_a_file() -> None:
+def test_dtypes_of_grouped_variables_use_names_in_file() -> None:
     written_tree("a.zarr")
     for target in ("b.zarr", "b.nc"):
         done("convert", "a.zarr", target, "--dtype", "layers.1.*=float64")
@@ -272,7 +270,7 @@ def test_dtypes_of_variables_in_groups_are_those_of_their_names_in_a_file() -> N
     assert load_any("b.mag")["layers.1.w"].encoding["dtype"] == "float16"
 
 
-def test_groups_of_a_store_are_chosen_or_named_in_the_error() -> None:
+def test_groups_of_store_are_chosen_or_named_in_error() -> None:
     written_tree("a.zarr")
     done("convert", "a.zarr", "part.mag", "--group", "layers.1")
     assert load_any("part.mag").w.shape == (3, 2)
@@ -287,7 +285,7 @@ def test_groups_of_a_store_are_chosen_or_named_in_the_error() -> None:
     assert set(load_any("one.tens").sizes.values()) == {3, 1}
 
 
-def test_attributes_of_groups_have_no_place_in_a_tensor_file() -> None:
+def test_attributes_of_groups_raise_for_tensor_files() -> None:
     tree = tree_of_layers()
     tree["layers/1"].attrs["kind"] = "last"
     written_tree("a.zarr", tree)
@@ -299,7 +297,7 @@ def test_attributes_of_groups_have_no_place_in_a_tensor_file() -> None:
     assert not opened_tree("c.zarr")["layers/1"].attrs
 
 
-def test_attributes_in_groups_that_netcdf_has_no_place_for_are_named() -> None:
+def test_unsupported_group_attributes_for_netcdf_are_named() -> None:
     tree = tree_of_layers()
     tree["layers/1/w"].attrs["config"] = {"a": 1}
     written_tree("a.zarr", tree)

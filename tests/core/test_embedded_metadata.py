@@ -86,13 +86,13 @@ def has_half_a_pair(value: Any) -> bool:
 
 
 @given(value=values)
-def test_what_json_can_be_made_of_comes_back(value: Any) -> None:
+def test_json_values_round_trip(value: Any) -> None:
     assume(not has_half_a_pair(value))
     assert_alike(from_json(through_json(to_json(value, "it"))), value)
 
 
 @given(before=st.text(max_size=3), half=st.characters(categories=["Cs"]))
-def test_half_a_surrogate_pair_is_refused_wherever_it_stands(before: str, half: str) -> None:
+def test_lone_surrogates_raise_at_any_level(before: str, half: str) -> None:
     string = before + half
     scalar = np.array(string)[()]
     for value in (string, [string], {string: 1}, {"a": string}, np.array([string]), scalar):
@@ -102,7 +102,7 @@ def test_half_a_surrogate_pair_is_refused_wherever_it_stands(before: str, half: 
 
 @pytest.mark.parametrize("kind", ["text", "object", "bytes", "datetime64", "timedelta64", "bool"])
 @pytest.mark.parametrize("shape", [(4,), (), (0,), (2, 0), (2, 2)])
-def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
+def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
     labels = index_labels(np.random.default_rng(0), kind, 4)
     array = np.resize(labels, shape) if 0 not in shape else labels[:0].reshape(shape)
     actual = array_from_json(through_json(array_to_json(array, "it")))
@@ -111,14 +111,14 @@ def test_labels_come_back_with_their_dtype(kind: str, shape: tuple[int, ...]) ->
     actual[...] = actual.copy()  # memory of its own
 
 
-def test_strings_of_any_length_come_back() -> None:
+def test_strings_of_any_length_round_trip() -> None:
     array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
     actual = array_from_json(through_json(array_to_json(array, "it")))
     assert actual.dtype == array.dtype
     np.testing.assert_array_equal(actual, array)
 
 
-def test_strings_take_the_memory_that_they_need() -> None:
+def test_strings_are_stored_compactly() -> None:
     wide = np.array(["a", "bc"] * 100, dtype="U5000")
     actual = array_from_json(array_to_json(wide, "it"))
     assert actual.dtype == "U2"
@@ -160,7 +160,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "match"), REFUSED, ids=range(len(REFUSED)))
-def test_what_json_cannot_hold_is_named(value: Any, match: str) -> None:
+def test_unsupported_json_values_raise(value: Any, match: str) -> None:
     with pytest.raises(TypeError, match=match):
         to_json(value, "it")
     dataset = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, attrs={"bad": value, "good": 1})
@@ -168,7 +168,7 @@ def test_what_json_cannot_hold_is_named(value: Any, match: str) -> None:
         to_mag(dataset, "/nowhere/a.mag")
 
 
-def test_what_is_nested_as_deep_as_may_be_comes_back() -> None:
+def test_deepest_nesting_round_trips() -> None:
     assert from_json(through_json(to_json(nested(MAX_LEVELS), "it"))) == nested(MAX_LEVELS)
 
 
@@ -195,13 +195,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("info", HOSTILE, ids=range(len(HOSTILE)))
-def test_arrays_that_are_none_are_refused(info: Any) -> None:
+def test_invalid_arrays_raise(info: Any) -> None:
     with pytest.raises((TypeError, ValueError, KeyError)):
         array_from_json(info)
 
 
 @given(info=st.dictionaries(st.sampled_from(["dtype", "shape", "base64", "strings"]), json_values))
-def test_any_facts_give_an_array_or_an_error(info: Any) -> None:
+def test_array_from_any_json_returns_or_raises(info: Any) -> None:
     with contextlib.suppress(TypeError, ValueError, KeyError):
         assert array_from_json(info).nbytes < 10_000
 
@@ -268,7 +268,7 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
     assert actual.attrs == {"title": "it", "epoch": np.int8(1)}
 
 
-def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
+def test_name_of_user_overrides_embedded_name() -> None:
     actual = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
     assert [tensor.name for tensor in actual.tensors] == ["a"]
 
@@ -276,20 +276,20 @@ def test_a_name_of_the_users_comes_before_the_embedded_one() -> None:
 @pytest.mark.parametrize(
     "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
 )
-def test_dims_of_the_users_come_before_the_embedded_ones(dims: Any) -> None:
+def test_dims_of_user_override_embedded_dims(dims: Any) -> None:
     actual = applied(dims, **GOOD)
     assert actual.tensors[0].dims == ("lon", "lat")
     named = [(coordinate.name, coordinate.dims) for coordinate in actual.coordinates]
     assert named == [("lon", ("lon",)), ("lat", ("lat",))]
 
 
-def test_what_shares_a_dimension_is_renamed_with_it() -> None:
+def test_shared_dimension_is_renamed_everywhere() -> None:
     shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
     actual = applied({"a": ("lon", "y")}, **shared)
     assert [tensor.dims for tensor in actual.tensors] == [("lon", "y"), ("lon",)]
 
 
-def test_dims_of_the_users_that_do_not_fit_are_their_error() -> None:
+def test_mismatched_dims_of_user_raise() -> None:
     with pytest.raises(ValueError, match="pass 2 names"):
         applied({"b": ("lon",)}, **GOOD)
     with pytest.raises(ValueError, match=r"does not fit: two variables have the same name"):
@@ -302,7 +302,7 @@ def labels_of(length: int, dim: str = "x") -> dict[str, Any]:
     return {"dims": [dim], "attrs": {}, "values": array_to_json(np.zeros(length), "it")}
 
 
-def test_half_of_a_surrogate_pair_is_no_name() -> None:
+def test_lone_surrogate_is_not_a_name() -> None:
     actual = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
     assert actual.embedded is None
     (finding,) = actual.findings
@@ -369,7 +369,7 @@ anything = st.recursive(
 
 @settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), anything), min_size=1, max_size=3))
-def test_no_embedded_metadata_keep_a_file_from_opening(changes) -> None:
+def test_invalid_embedded_metadata_never_prevent_opening(changes) -> None:
     embedded: Any = copy.deepcopy(GOOD)
     for path, value in changes:
         try:
@@ -469,7 +469,7 @@ def usr_metadata(path) -> dict[str, Any]:
     return json.loads(raw[44 : 44 + int.from_bytes(raw[20:28], "little")])["usr_metadata"]
 
 
-def test_other_programs_find_plain_numbers_in_the_metadata(tmp_path) -> None:
+def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
     attrs = {"epoch": np.int32(3), "rate": np.float32(0.5), "best": [np.float64(1), {"a": True}]}
     weights = ("x", np.ones(2, "f4"))
     to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
@@ -535,7 +535,7 @@ def test_variables_and_coordinates_can_be_left_out(tmp_path, name: str) -> None:
     xr.testing.assert_identical(actual.load(), layers().drop_vars(name))
 
 
-def test_dims_of_the_users_rename_coordinates_of_a_file(tmp_path) -> None:
+def test_dims_of_user_rename_coordinates(tmp_path) -> None:
     path = written(layers(), tmp_path)
     actual = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
     xr.testing.assert_identical(actual.load(), layers().rename(out="row"))
@@ -558,7 +558,7 @@ def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
         written(dataset, tmp_path)
 
 
-def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_metadata_have_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.writing.embedded_metadata.MAX_EMBEDDED_BYTES", 100)
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"), {"long": "a" * 100})})
     with pytest.raises(
@@ -567,7 +567,7 @@ def test_embedded_metadata_have_a_limit(tmp_path, monkeypatch: pytest.MonkeyPatc
         written(dataset, tmp_path)
 
 
-def test_a_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
+def test_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
     path = written(layers(), tmp_path)
     with open(path, "rb") as stream:
         content = stream.read()

@@ -9,7 +9,7 @@ from xr_tensorfmt.errors import find_stack_level
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
-def test_errors_are_one_sentence_and_travel_to_and_from_workers(kind) -> None:
+def test_errors_are_one_sentence_and_pickle(kind) -> None:
     error = kind("/a.bin", "the order", 77, "at most 32", "fetch it again", offset=20)
     sentence = "/a.bin: the order at byte 20: 77, expected at most 32; fetch it again."
     assert str(error) == sentence
@@ -19,16 +19,16 @@ def test_errors_are_one_sentence_and_travel_to_and_from_workers(kind) -> None:
     assert isinstance(copy, ValueError)
 
 
-def test_an_error_without_a_place_leaves_it_out() -> None:
+def test_error_without_offset_omits_it() -> None:
     error = TensorFormatError("/a.bin", "the file", "short", "more", "fetch it again")
     assert str(error) == "/a.bin: the file: short, expected more; fetch it again."
 
 
-def test_the_level_of_the_caller_is_counted_from_the_first_frame_outside_of_the_package() -> None:
+def test_level_of_caller_is_counted_from_first_frame_outside_of_package() -> None:
     assert find_stack_level() == 1
 
 
-def test_code_that_runs_by_exec_without_a_module_name_is_a_caller() -> None:
+def test_code_that_runs_by_exec_without_module_name_is_caller() -> None:
     namespace: dict = {"find_stack_level": find_stack_level}
     exec("level = find_stack_level()", namespace)
     assert namespace["level"] == 1

@@ -38,7 +38,7 @@ def test_merging_keeps_every_range_in_order_and_its_promises(
 
 
 @given(any_extents(), st.integers(0, 5))
-def test_gathering_copies_exactly_the_ranges(given_extents: Extents, origin: int) -> None:
+def test_gathering_copies_exactly_ranges(given_extents: Extents, origin: int) -> None:
     first, last = given_extents.bounds
     origin = min(origin, first)
     content = np.arange(last, dtype=np.uint8)
@@ -57,7 +57,7 @@ def test_gathering_ranges_of_one_length(length: int) -> None:
 
 
 @given(any_extents())
-def test_a_source_reads_what_is_asked_for(given_extents: Extents) -> None:
+def test_source_reads_what_is_requested(given_extents: Extents) -> None:
     content = bytes(i % 251 for i in range(given_extents.bounds[1]))
     packed = RecordingSource(content).read(given_extents)
     expected = b"".join(
@@ -73,6 +73,6 @@ def test_near_ranges_are_one_request_and_far_ones_are_not() -> None:
     assert source.requests == [(0, 1008), (500_000, 8)]
 
 
-def test_reading_past_the_end_names_where_the_file_ends() -> None:
+def test_reading_past_end_names_where_file_ends() -> None:
     with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10: 10"):
         RecordingSource(bytes(10)).read(extents((4, 20)))

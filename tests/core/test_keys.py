@@ -71,7 +71,7 @@ def test_all_types_of_indexers_agree_with_numpy(
 @pytest.mark.parametrize("kind", ["mmap", "read"])
 @fixtures_are_not_reset
 @given(tensor=tensors(), data=st.data())
-def test_chains_of_selections_and_transposes_agree_with_numpy(
+def test_chained_selections_and_transposes_match_numpy(
     kind: str, scratch: Path, tensor: tuple, data: st.DataObject
 ) -> None:
     values, order, offset = tensor
@@ -103,9 +103,7 @@ def far_entries(draw: st.DrawFn, length: int, step: int):
 
 @fixtures_are_not_reset
 @given(tensor=tensors(), data=st.data())
-def test_slices_that_begin_or_end_outside_agree_with_numpy(
-    tensor: tuple, data: st.DataObject
-) -> None:
+def test_out_of_bounds_slices_match_numpy(tensor: tuple, data: st.DataObject) -> None:
     values, order, offset = tensor
     content, layout = stored(values, order, offset)
     lazy, eager = pair_of(Memory(content), layout, values)
@@ -146,7 +144,7 @@ def _fresh_dims(entry, step: int):
         pytest.param({"c": [0, 1, 4]}, id="ascending-list"),
     ],
 )
-def test_keys_that_engines_trip_over(kind: str, order: str, key: dict, scratch: Path) -> None:
+def test_difficult_keys(kind: str, order: str, key: dict, scratch: Path) -> None:
     values = numbers((4, 3, 5), ">f8")
     content, layout = stored(values, order, 8)
     lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
@@ -195,13 +193,13 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
 
 
 @pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones are right")
-def test_xarrays_own_lazy_array_still_needs_the_correction() -> None:
+def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
     # Where this fails, `LazyTensor._updated_key` may be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))
     assert own[-7::-1].size == 5
 
 
-def test_the_array_itself_takes_xarrays_three_kinds_of_keys() -> None:
+def test_array_accepts_three_indexer_types() -> None:
     values = numbers((4, 3, 5), "<f8")
     content, layout = stored(values, "C", 0)
     array = TensorArray(Memory(content), layout)
@@ -234,7 +232,7 @@ def test_vectorized_keys_can_have_slices_whose_axes_follow(data: st.DataObject) 
 
 
 @pytest.mark.parametrize("key", [{"a": 4}, {"a": [0, 4]}, {"a": ("p", [4, 0]), "b": ("p", [0, 0])}])
-def test_keys_outside_of_an_axis_are_index_errors(key: dict) -> None:
+def test_out_of_bounds_keys_raise_index_error(key: dict) -> None:
     values = numbers((4, 3), "<f8")
     content, layout = stored(values, "C", 0)
     lazy, _ = pair_of(Memory(content), layout, values)

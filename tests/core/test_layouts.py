@@ -17,7 +17,7 @@ DOUBLE = Plain(np.dtype("<f8"))
 
 
 @given(st.permutations(range(4)), st.permutations(range(4)))
-def test_a_view_of_a_view_is_one_view_or_none(first: list[int], second: list[int]) -> None:
+def test_view_of_view_is_one_view_or_none(first: list[int], second: list[int]) -> None:
     dense = Dense((2, 3, 4, 5), DOUBLE, 0)
     twice = transpose_layout(transpose_layout(dense, first), second)
     expected = np.empty(dense.shape).transpose(first).transpose(second).shape
@@ -63,13 +63,13 @@ def test_values_at_odd_addresses_are_moved(dtype: str) -> None:
     assert adopted.tobytes() == raw.astype("<f8").tobytes()
 
 
-def test_chunks_of_a_view_are_those_of_the_file() -> None:
+def test_chunks_of_view_follow_file() -> None:
     dense = Dense((100, 64, 64), DOUBLE, 0)
     assert dense.chunk_shape(1 << 20) == (25, 64, 64)
     assert column_major(dense).chunk_shape(1 << 20) == (64, 64, 25)
 
 
-def test_a_gathering_read_asks_for_the_runs_alone() -> None:
+def test_gathering_read_asks_for_runs_alone() -> None:
     content = np.arange(1 << 17, dtype="<f8").tobytes()
     source = RecordingSource(content)
     layout = Dense((64, 2048), DOUBLE, 0)
@@ -79,7 +79,7 @@ def test_a_gathering_read_asks_for_the_runs_alone() -> None:
     assert source.requests == [(80, 80), ((5 * 2048 + 10) * 8, 80), ((63 * 2048 + 10) * 8, 80)]
 
 
-def test_the_stop_of_a_view_is_that_of_its_values() -> None:
+def test_stop_of_view_is_stop_of_its_values() -> None:
     dense = Dense((4, 3, 2), DOUBLE, 100)
     assert column_major(dense).stop == dense.stop == 100 + 24 * 8
     assert Scattered((4, 3), DOUBLE, 100).stop == 100 + 12 * 8

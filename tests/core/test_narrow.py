@@ -14,7 +14,7 @@ ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_every_bfloat16_is_its_float32(order: str) -> None:
+def test_every_bfloat16_decodes_exactly(order: str) -> None:
     element = BFloat16(big_endian=order == ">")
     values = element.decode(ALL_PAIRS.astype(f"{order}u2"))
     expected = ALL_PAIRS.view(ml_dtypes.bfloat16).astype(np.float32)
@@ -24,7 +24,7 @@ def test_every_bfloat16_is_its_float32(order: str) -> None:
     np.testing.assert_array_equal(values.view(np.uint32), ALL_PAIRS.astype(np.uint32) << 16)
 
 
-def test_every_float8_is_its_float32() -> None:
+def test_every_float8_decodes_exactly() -> None:
     values = Float8E4M3FN().decode(ALL_BYTES)
     expected = ALL_BYTES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     np.testing.assert_array_equal(values, expected)
@@ -32,7 +32,7 @@ def test_every_float8_is_its_float32() -> None:
 
 
 @pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
-def test_any_float32_is_rounded_as_by_ml_dtypes(element) -> None:
+def test_float32_rounds_like_ml_dtypes(element) -> None:
     upper = ALL_PAIRS.astype(np.uint32)[:, np.newaxis] << 16
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234], np.uint32)
     values = (upper | lower).view(np.float32)
@@ -47,7 +47,7 @@ def test_any_float32_is_rounded_as_by_ml_dtypes(element) -> None:
     )
 
 
-def test_any_byte_but_zero_is_true() -> None:
+def test_nonzero_bytes_are_true() -> None:
     values = Boolean().decode(ALL_BYTES)
     assert values.dtype == np.bool_
     assert values.sum() == 255
@@ -63,7 +63,7 @@ def test_strided_and_longer_arrays_decode_alike(element) -> None:
     np.testing.assert_array_equal(element.decode(odd), element.decode(raw.ravel()))
 
 
-def test_a_stored_dtype_compares_as_its_name_and_serves_as_the_dtype_of_the_values() -> None:
+def test_stored_dtype_compares_as_its_name_and_serves_as_dtype_of_values() -> None:
     stored = BFloat16().encoding
     assert stored == "bfloat16"
     assert stored == StoredDtype("bfloat16", np.dtype(np.float32))

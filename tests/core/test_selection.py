@@ -32,7 +32,7 @@ def flat_indices(selection: Selection) -> np.ndarray:
 
 
 @given(selections())
-def test_runs_are_the_selected_elements_in_order(selection: Selection) -> None:
+def test_runs_are_selected_elements_in_order(selection: Selection) -> None:
     runs = selection.runs()
     expanded = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
     assert np.array_equal(expanded, flat_indices(selection))
@@ -41,7 +41,7 @@ def test_runs_are_the_selected_elements_in_order(selection: Selection) -> None:
 
 
 @given(selections(), st.integers(1, 20), st.integers(1, 200))
-def test_batches_are_the_selection_in_order_with_few_runs_each(
+def test_batches_are_selection_in_order_with_few_runs_each(
     selection: Selection, most: int, span: int
 ) -> None:
     batches = list(selection.batches(runs=most, span=span))
@@ -68,7 +68,7 @@ def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
 
 
 @given(selections())
-def test_the_span_reaches_from_the_first_to_the_last_element(selection: Selection) -> None:
+def test_span_reaches_from_first_to_last_element(selection: Selection) -> None:
     flat = flat_indices(selection)
     assert selection.span == flat[-1] - flat[0] + 1
 

@@ -68,7 +68,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_an_error_gives_the_name_that_was_meant(model: str, mistake: str) -> None:
+def test_error_suggests_similar_name(model: str, mistake: str) -> None:
     to_mag(SQUARE, "square.mag")
     call, hint = MISTAKES[mistake]
     with pytest.raises((ValueError, TypeError)) as error:
@@ -76,7 +76,7 @@ def test_an_error_gives_the_name_that_was_meant(model: str, mistake: str) -> Non
     assert hint in str(error.value)
 
 
-def test_the_command_gives_the_name_that_was_meant(model: str) -> None:
+def test_command_suggests_similar_name(model: str) -> None:
     hint = "'scle' (did you mean 'scale'?)"
     assert hint in failed("convert", model, "x.tens", "--variable", "scle")
     assert hint in failed("explain", model, "--variable", "scle")
@@ -87,20 +87,20 @@ def test_the_command_gives_the_name_that_was_meant(model: str) -> None:
     )
 
 
-def test_nothing_is_guessed_where_nothing_is_similar(model: str) -> None:
+def test_no_suggestion_without_similar_name(model: str) -> None:
     assert did_you_mean("tensor", ["row", "col"]) == ""
     assert did_you_mean(3, [1, 2]) == ""
     with pytest.raises(ValueError, match=r"format='zarr' is not one of"):
         opened(model, format="zarr")
 
 
-def test_capitals_do_not_matter_and_long_names_are_cut() -> None:
+def test_suggestions_ignore_case_and_are_shortened() -> None:
     assert did_you_mean("weight", ["WEIGHT"]) == " (did you mean 'WEIGHT'?)"
     assert len(did_you_mean("x" * 1000, ["x" * 1001])) < 300
 
 
 @pytest.mark.parametrize("group", ["layers.0", "layers/0", "/layers/0", "layers/0/", "/layers.0"])
-def test_a_group_is_a_prefix_or_a_path(model: str, group: str) -> None:
+def test_group_is_prefix_or_path(model: str, group: str) -> None:
     assert list(opened(model, group=group)) == ["norm", "query"]
     actual = opened(model, group=group, dims={"norm": ["x"]})
     assert actual.norm.dims == ("x",)

@@ -54,9 +54,7 @@ ties = st.builds(
 @example(0, 15308, 1)
 @example(1, 0x7FFF, 0)
 @example(0, 0x7FFF, 1)
-def test_binary128_is_rounded_to_the_nearest_double(
-    sign: int, exponent: int, fraction: int
-) -> None:
+def test_binary128_is_rounded_to_nearest_double(sign: int, exponent: int, fraction: int) -> None:
     raw = np.frombuffer(quad(sign, exponent, fraction), dtype="V16")
     (value,) = Binary128().decode(raw)
     expected = exact(sign, exponent, fraction)

@@ -35,14 +35,14 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_xarray_knows_the_engine() -> None:
+def test_xarray_knows_engine() -> None:
     engine = xr.backends.list_engines()["tensorfmt"]
     assert isinstance(engine, TensorFormatBackend)
     assert "binary tensor files" in repr(engine)
     assert "https://" in repr(engine)
 
 
-def test_the_declared_parameters_are_those_of_the_method() -> None:
+def test_declared_parameters_match_signature() -> None:
     signature = inspect.signature(TensorFormatBackend.open_dataset)
     assert TensorFormatBackend.open_dataset_parameters == tuple(signature.parameters)[1:]
     assert signature.parameters["text_errors"].default == "strict"
@@ -50,12 +50,12 @@ def test_the_declared_parameters_are_those_of_the_method() -> None:
 
 
 @pytest.mark.parametrize("method", ["open_dataset", "open_datatree", "open_groups_as_dict"])
-def test_unknown_keywords_are_refused(path: Path, method: str) -> None:
+def test_unknown_keywords_raise(path: Path, method: str) -> None:
     with pytest.raises(TypeError, match=r"'spars'.*did you mean 'sparse'"):
         getattr(TensorFormatBackend(), method)(path, spars="dense")
 
 
-def test_a_dataset_shows_names_and_sizes(path: Path) -> None:
+def test_dataset_shows_names_and_sizes(path: Path) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt")
     assert repr(dataset) == (
         "<xarray.Dataset> Size: 192B\n"
@@ -67,13 +67,13 @@ def test_a_dataset_shows_names_and_sizes(path: Path) -> None:
     assert dataset.encoding["source"] == str(path)
 
 
-def test_the_engine_is_found_by_content_and_as_a_class(path: Path) -> None:
+def test_engine_is_found_by_content_and_as_class(path: Path) -> None:
     expected = xr.open_dataset(path, engine="tensorfmt")
     xr.testing.assert_identical(xr.open_dataset(path), expected)
     xr.testing.assert_identical(xr.open_dataset(path, engine=TensorFormatBackend), expected)
 
 
-def test_a_data_array_opens_at_once(path: Path) -> None:
+def test_data_array_opens_at_once(path: Path) -> None:
     array = xr.open_dataarray(path, engine="tensorfmt", name="vertex")
     assert array.name == "vertex"
     np.testing.assert_array_equal(array, VALUES)
@@ -106,7 +106,7 @@ def test_many_files_are_one_dataset(tmp_path: Path) -> None:
     ],
     ids=["str", "Path", "bytes", "memoryview", "BytesIO", "file"],
 )
-def test_every_form_of_a_file_opens(path: Path, form) -> None:
+def test_every_form_of_file_opens(path: Path, form) -> None:
     file = form(path)
     np.testing.assert_array_equal(xr.open_dataset(file, engine="tensorfmt").tensor, VALUES)
     assert TensorFormatBackend().guess_can_open(file)
@@ -114,14 +114,14 @@ def test_every_form_of_a_file_opens(path: Path, form) -> None:
         file.close()
 
 
-def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
+def test_home_directory_is_expanded(path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(path.parent))
     np.testing.assert_array_equal(
         xr.open_dataset("~/CoulombVertex.bin", engine="tensorfmt").tensor, VALUES
     )
 
 
-def test_guessing_leaves_a_file_object_where_it_was(path: Path) -> None:
+def test_guessing_restores_position_of_file_object(path: Path) -> None:
     with path.open("rb") as file:
         file.seek(5)
         assert TensorFormatBackend().guess_can_open(file)
@@ -142,7 +142,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_files_of_others_are_not_taken(case: str, tmp_path: Path) -> None:
+def test_files_of_other_formats_are_not_claimed(case: str, tmp_path: Path) -> None:
     file = tmp_path / "foreign.bin"
     file.write_bytes(FOREIGN[case])
     assert not TensorFormatBackend().guess_can_open(file)
@@ -160,12 +160,12 @@ def test_guessing_never_raises(thing) -> None:
         assert TensorFormatBackend().guess_can_open(thing) is False
 
 
-def test_guessing_never_touches_the_network(monkeypatch) -> None:
+def test_guessing_never_touches_network(monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", pytest.fail)
     assert not TensorFormatBackend().guess_can_open("s3://bucket/vertex.bin")
 
 
-def test_an_unknown_file_says_so(tmp_path: Path) -> None:
+def test_unknown_file_raises(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"GIF89a" + bytes(100))
     with pytest.raises(
@@ -174,7 +174,7 @@ def test_an_unknown_file_says_so(tmp_path: Path) -> None:
         xr.open_dataset(file, engine="tensorfmt")
 
 
-def test_dims_and_name_are_chosen_by_the_user(path: Path) -> None:
+def test_dims_and_name_are_chosen_by_user(path: Path) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt", name="vertex", dims=("F", "q", "r"))
     assert dataset.vertex.dims == ("F", "q", "r")
     dataset = xr.open_dataset(path, engine="tensorfmt", dims={"tensor": ["F", "q", "r"]})
@@ -205,7 +205,7 @@ def test_names_of_stored_pairs_follow_dims() -> None:
         ({"sparse": "stored"}, "stores all elements"),
     ],
 )
-def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: str) -> None:
+def test_unsuitable_keywords_raise(path: Path, options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         xr.open_dataset(path, engine="tensorfmt", **options)
 
@@ -226,18 +226,18 @@ def test_keywords_that_do_not_fit_are_refused(path: Path, options: dict, words: 
         ({"chunk_bytes": 1.5}, "chunk_bytes=1.5 must be an int"),
     ],
 )
-def test_keywords_of_other_types_are_refused(path: Path, options: dict, words: str) -> None:
+def test_keywords_of_other_types_raise(path: Path, options: dict, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def test_chunk_bytes_may_be_a_text() -> None:
+def test_chunk_bytes_accepts_str() -> None:
     content = memoryview(tf.version_0_9(np.zeros((512, 512))))
     tensor = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes="1MiB").tensor
     assert tensor.chunks == ((512,), (256, 256))
 
 
-def test_chunk_bytes_without_chunks_changes_nothing() -> None:
+def test_chunk_bytes_without_chunks_has_no_effect() -> None:
     content = memoryview(tf.version_0_9(np.ones((64, 64))))
     array = xr.open_dataset(content, engine="tensorfmt", chunk_bytes=4096).tensor
     assert array.chunks is None
@@ -245,7 +245,7 @@ def test_chunk_bytes_without_chunks_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_variables_are_those_of_xarray(path: Path, chunks: Any) -> None:
+def test_variables_have_type_of_xarray(path: Path, chunks: Any) -> None:
     variable = xr.open_dataset(path, engine="tensorfmt", chunks=chunks).tensor.variable
     assert type(variable) is xr.Variable
     xr.testing.assert_identical(variable, xr.Variable(("a", "b", "c"), VALUES))
@@ -253,13 +253,13 @@ def test_variables_are_those_of_xarray(path: Path, chunks: Any) -> None:
     assert type(tree.tensor.variable) is xr.Variable
 
 
-def test_opening_leaves_the_garbage_collector_alone(path: Path, monkeypatch) -> None:
+def test_opening_leaves_garbage_collector_alone(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(gc, "disable", pytest.fail)
     xr.open_dataset(path, engine="tensorfmt")
 
 
 @pytest.mark.slow
-def test_a_script_may_have_the_name_of_the_command(path: Path, tmp_path: Path) -> None:
+def test_script_may_have_name_of_command(path: Path, tmp_path: Path) -> None:
     script = tmp_path / "xr-tensorfmt-demo.py"
     script.write_text(
         "import sys, xarray, xr_tensorfmt\n"
@@ -269,27 +269,27 @@ def test_a_script_may_have_the_name_of_the_command(path: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("word", ["entry", "component"])
-def test_dimensions_of_the_engine_are_reserved(word: str) -> None:
+def test_dimensions_of_engine_are_reserved(word: str) -> None:
     content = tf.index_value((3, 4), [5], np.ones(1))
     with pytest.raises(ValueError, match=f"'{word}' is reserved for a dimension of TENS files"):
         xr.open_dataset(content, engine="tensorfmt", dims=(word, "j"))
 
 
-def test_an_empty_file_says_so() -> None:
+def test_empty_file_raises() -> None:
     with pytest.raises(
         TensorFormatError, match="magic number at byte 0: no bytes, the file is empty"
     ):
         xr.open_dataset(b"", engine="tensorfmt")
 
 
-def test_a_closed_file_object_says_what_to_do(path: Path) -> None:
+def test_closed_file_object_raises_with_hint(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
     with pytest.raises(ValueError, match="is closed, so its values cannot be read"):
         dataset.load()
 
 
-def test_an_open_file_that_cannot_travel_says_so(path: Path) -> None:
+def test_unpicklable_file_object_raises(path: Path) -> None:
     with path.open("rb") as file:
         dataset = xr.open_dataset(file, engine="tensorfmt")
         with pytest.raises(TypeError, match="cannot be sent to other processes; open it by path"):
@@ -316,7 +316,7 @@ def test_variables_can_be_dropped(path: Path) -> None:
     assert not xr.open_dataset(path, engine="tensorfmt", drop_variables="tensor").data_vars
 
 
-def test_a_closed_dataset_and_a_pickled_one_still_read(path: Path) -> None:
+def test_closed_dataset_and_pickled_one_still_read(path: Path) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt")
     dataset.close()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset)).tensor, VALUES)
@@ -325,7 +325,7 @@ def test_a_closed_dataset_and_a_pickled_one_still_read(path: Path) -> None:
         np.testing.assert_array_equal(opened.tensor, VALUES)
 
 
-def test_a_lazy_dataset_pickles_small(tmp_path: Path) -> None:
+def test_lazy_dataset_pickles_small(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(tf.version_0_9(np.zeros((512, 512))))
     assert len(pickle.dumps(xr.open_dataset(file, engine="tensorfmt"))) < 4000
@@ -336,7 +336,7 @@ def test_variables_load_asynchronously(path: Path) -> None:
     np.testing.assert_array_equal(loaded.tensor, VALUES)
 
 
-def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
+def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
     source = HollowSource(tf.header(lengths), 56 + 8 * 10**8)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
@@ -348,7 +348,7 @@ def test_opening_and_printing_read_the_header_only(monkeypatch) -> None:
     assert source.requests == [(0, 4096)]
 
 
-def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
+def test_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
     content = tf.version_1_0(VALUES, *[tf.chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
@@ -356,14 +356,14 @@ def test_a_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> N
     assert source.fetched <= 4096 + 3 * 4096
 
 
-def test_one_dimension_does_not_become_a_coordinate() -> None:
+def test_one_dimension_does_not_become_coordinate() -> None:
     dataset = xr.open_dataset(tf.version_0_9(np.arange(3.0)), engine="tensorfmt")
     assert list(dataset.data_vars) == ["tensor"]
     assert not dataset.coords
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_a_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) -> None:
+def test_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)
     dataset.to_netcdf(tmp_path / "copy.nc", engine="netcdf4")
     with xr.open_dataset(tmp_path / "copy.nc", engine="netcdf4") as copy:
@@ -373,20 +373,20 @@ def test_a_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) ->
         np.testing.assert_array_equal(copy.tensor, VALUES)
 
 
-def test_sources_are_opened_as_asked(path: Path) -> None:
+def test_io_option_selects_source(path: Path) -> None:
     for io_word, mapped in [("auto", True), ("mmap", True), ("read", False)]:
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)
         assert open_source(path, io_word).mapped is mapped
         np.testing.assert_array_equal(dataset.tensor, VALUES)
 
 
-def test_values_that_would_be_misunderstood_are_refused(path: Path) -> None:
+def test_ambiguous_option_values_raise(path: Path) -> None:
     for options in ({"verify": "False"}, {"drop_variables": 5}, {"drop_variables": b"tensor"}):
         with pytest.raises(TypeError, match=f"{next(iter(options))}="):
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def test_dir_shows_exactly_the_public_names() -> None:
+def test_dir_shows_exactly_public_names() -> None:
     assert dir(xr_tensorfmt) == sorted(xr_tensorfmt.__all__)
     assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
 
@@ -411,12 +411,12 @@ def test_every_public_name_can_be_imported_and_is_documented() -> None:
         assert name == "__version__" or inspect.getdoc(value), name
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'xr_tensorfmt' has no attribute 'to_nothing'"):
         xr_tensorfmt.to_nothing  # noqa: B018
 
 
-def test_the_accessor_takes_the_keywords_of_to_file_with_their_defaults() -> None:
+def test_accessor_takes_keywords_of_to_file_with_their_defaults() -> None:
     # A Dataset has no paths, so that its method takes no separator.
     function = dict(inspect.signature(xr_tensorfmt.to_file).parameters)
     del function["separator"]
@@ -427,7 +427,7 @@ def test_the_accessor_takes_the_keywords_of_to_file_with_their_defaults() -> Non
     ][1:]
 
 
-def test_help_shows_the_keywords_of_to_file() -> None:
+def test_help_shows_keywords_of_to_file() -> None:
     text = pydoc.plain(pydoc.render_doc(xr.Dataset().tensorfmt.to_file))
     signature, description = text.split("Write to a tensor file", 1)
     for name in ("mode", "compute", "region", "encoding", "drop", "storage_options", "fs"):
@@ -447,7 +447,7 @@ def test_help_shows_the_keywords_of_to_file() -> None:
         xr_tensorfmt.explain,
     ],
 )
-def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> None:
+def test_docstrings_describe_every_keyword_and_have_example(documented) -> None:
     text = inspect.getdoc(documented) or ""
     described = {
         name.strip(" *")
@@ -471,7 +471,7 @@ def test_docstrings_describe_every_keyword_and_have_an_example(documented) -> No
         ({"apply_unit": True}, "has no unit"),
     ],
 )
-def test_options_that_a_format_does_not_declare_are_refused(
+def test_options_that_format_does_not_declare_raise(
     tmp_path: Path, options: dict[str, Any], words: str
 ) -> None:
     xr_tensorfmt.to_mag(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), tmp_path / "a.mag")
@@ -482,7 +482,7 @@ def test_options_that_a_format_does_not_declare_are_refused(
         xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", **options)
 
 
-def test_a_file_that_is_guessed_opens_with_the_engine_as_well(tmp_path: Path) -> None:
+def test_file_that_is_guessed_opens_with_engine(tmp_path: Path) -> None:
     # Vespa JSON has neither a magic number nor, here, its suffix.
     path = tmp_path / "answer.txt"
     path.write_text('{"type":"tensor(x[2])","values":[1,2]}')

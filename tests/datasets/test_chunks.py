@@ -23,7 +23,7 @@ def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]):
 
 
 @given(shapes, st.sampled_from([1, 8, 12, 512]), st.integers(1, 60_000))
-def test_each_chunk_is_one_range_of_bytes_and_together_they_are_all(
+def test_chunks_are_single_ranges_that_cover_the_data(
     shape: tuple[int, ...], item: int, target: int
 ) -> None:
     chunk = contiguous_chunk(shape, item, target)
@@ -37,16 +37,12 @@ def test_each_chunk_is_one_range_of_bytes_and_together_they_are_all(
 
 
 @given(shapes, st.sampled_from([1, 8, 12, 512]), st.integers(1, 60_000))
-def test_no_chunk_passes_the_target_unless_a_single_element_does(
-    shape: tuple[int, ...], item: int, target: int
-) -> None:
+def test_chunks_stay_within_target(shape: tuple[int, ...], item: int, target: int) -> None:
     assert prod(contiguous_chunk(shape, item, target)) * item <= max(target, item)
 
 
 @given(st.integers(2, 5000), st.integers(1, 5000), st.integers(1, 1 << 20))
-def test_chunks_are_whole_pages_wherever_any_count_of_rows_would_be(
-    rows: int, row: int, target: int
-) -> None:
+def test_chunks_are_whole_pages_if_possible(rows: int, row: int, target: int) -> None:
     assume(row <= target < rows * row)
     chunk = contiguous_chunk((rows, row), 1, target)
     assert chunk[0] < rows
@@ -94,14 +90,14 @@ def test_dividing_chunks_are_whole_ranges_of_bounded_size(
     assert prod(chunk) * item <= max(16 * target, item)
 
 
-def test_a_dividing_chunk_is_near_the_target_if_there_is_a_divisor() -> None:
+def test_dividing_chunk_is_near_target_if_there_is_divisor() -> None:
     assert dividing_chunk((1000, 1024), 1024, 100 << 20) == (100, 1024)
     assert dividing_chunk((2 * 997, 1024), 1024, 100 << 20) == (2, 1024)
     assert dividing_chunk((997, 4), 8, 16 << 10) == (997, 4)
     assert dividing_chunk((3, 10**12), 1, 31 << 20) == (1, 32_000_000)
 
 
-def test_a_length_without_a_fitting_divisor_has_no_dividing_chunk() -> None:
+def test_length_without_fitting_divisor_has_no_dividing_chunk() -> None:
     assert dividing_chunk((10_007, 4), 8, 8 << 10) is None
     assert dividing_chunk((10_007, 4), 8, 10_007 * 4 * 8) == (10_007, 4)
     assert dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)

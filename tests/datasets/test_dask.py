@@ -34,13 +34,13 @@ def numbers() -> np.ndarray:
     return np.arange(2 * MIB, dtype="f8").reshape(256, 64, 128)
 
 
-def test_the_grid_cuts_the_slowest_axis_and_keeps_pages_whole(path: Path) -> None:
+def test_grid_cuts_slowest_axis_and_keeps_pages_whole(path: Path) -> None:
     tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
     assert tensor.chunks == ((256,), (64,), (8,) * 16)
     np.testing.assert_array_equal(tensor, numbers())
 
 
-def test_no_chunk_is_larger_than_dask_wants(path: Path) -> None:
+def test_chunks_respect_dask_chunk_size(path: Path) -> None:
     with dask.config.set({"array.chunk-size": "512KiB"}):
         tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}).tensor
         assert tensor.chunks == ((256,), (64,), (4,) * 32)
@@ -50,7 +50,7 @@ def _run(code: str, **environment: str) -> str:
     return run_python("-c", code, env={**os.environ, **environment}).stdout.strip()
 
 
-def test_a_limit_in_a_file_of_settings_holds(path: Path, tmp_path: Path) -> None:
+def test_limit_in_dask_config_file_is_used(path: Path, tmp_path: Path) -> None:
     settings = tmp_path / ".config" / "dask"
     settings.mkdir(parents=True)
     (settings / "some.yaml").write_text("array: {chunk-size: 512KiB}")
@@ -63,9 +63,7 @@ def test_a_limit_in_a_file_of_settings_holds(path: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("limit", "count"), [("512KiB", 32), ("128MiB", 1)])
-def test_a_limit_in_the_environment_holds_before_dask_is_imported(
-    path: Path, limit: str, count: int
-) -> None:
+def test_limit_in_environment_is_used_without_dask(path: Path, limit: str, count: int) -> None:
     code = (
         "import xarray as xr\n"
         f"tensor = xr.open_dataset({str(path)!r}, engine='tensorfmt', chunks={{}}).tensor\n"
@@ -75,7 +73,7 @@ def test_a_limit_in_the_environment_holds_before_dask_is_imported(
 
 
 @pytest.mark.parametrize("limit", ["300KiB", "2MiB", "100MiB"])
-def test_automatic_chunks_do_not_cut_the_fast_axis(path: Path, limit: str) -> None:
+def test_automatic_chunks_keep_fast_axis_whole(path: Path, limit: str) -> None:
     with dask.config.set({"array.chunk-size": limit}):
         tensor = xr.open_dataset(path, engine="tensorfmt", chunks="auto", chunk_bytes=MIB).tensor
     assert tensor.chunks[0] == (256,)
@@ -190,7 +188,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("options", [{}, {"io": "read"}])
-def test_worker_processes_compute_the_same(path: Path, tmp_path: Path, options: dict) -> None:
+def test_worker_processes_compute_same(path: Path, tmp_path: Path, options: dict) -> None:
     output = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
     total, chunks = output.split()
     assert float(total) == numbers().sum()
@@ -225,7 +223,7 @@ print(peak() - start)
 """
 
 
-def test_a_vertex_of_49_gigabytes_needs_little_memory(tmp_path: Path) -> None:
+def test_49_gigabyte_vertex_needs_little_memory(tmp_path: Path) -> None:
     file = tmp_path / "CoulombVertex.bin"
     lengths = (2000, 1237, 1237)
     with file.open("wb") as stream:

@@ -41,7 +41,7 @@ COMPUTATIONS = {
 
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("computation", COMPUTATIONS)
-def test_what_dask_would_read_is_what_it_reads(store, computation: str, inline: bool) -> None:
+def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bool) -> None:
     tensor = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
     computed = COMPUTATIONS[computation](tensor)
     store.log.clear()
@@ -54,7 +54,7 @@ def test_what_dask_would_read_is_what_it_reads(store, computation: str, inline: 
     assert explained.requests == len(planned)
 
 
-def test_a_bad_chunking_is_seen(store) -> None:
+def test_explain_shows_inefficient_chunks(store) -> None:
     good = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
     assert (good.requests, good.amplification) == (16, 1.0)
     assert [piece.chunk for piece in good.pieces] == [(0, n) for n in range(4)]
@@ -65,7 +65,7 @@ def test_a_bad_chunking_is_seen(store) -> None:
     assert bad.fetched > 15 * good.fetched
 
 
-def test_a_selection_and_its_words(store) -> None:
+def test_explain_selection(store) -> None:
     explained = opened(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (piece,) = explained.pieces
     assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
@@ -76,7 +76,7 @@ def test_a_selection_and_its_words(store) -> None:
     assert repr(function) == repr(explained)
 
 
-def test_it_prints_as_a_table(store) -> None:
+def test_explanation_prints_as_table(store) -> None:
     explained = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
     assert repr(explained).splitlines() == [
         "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
@@ -87,7 +87,7 @@ def test_it_prints_as_a_table(store) -> None:
     assert repr(many).splitlines()[-1] == "... and 21 more"
 
 
-def test_the_table_names_files_if_there_are_several(tmp_path: Path) -> None:
+def test_table_names_files_if_there_are_several(tmp_path: Path) -> None:
     for name in ("a.npy", "b.npy"):
         np.save(tmp_path / name, np.zeros((2, 3)))
     ds = xr.open_mfdataset(
@@ -102,7 +102,7 @@ def test_the_table_names_files_if_there_are_several(tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["a.npy", "b.npy"]
 
 
-def test_what_is_in_memory_reads_nothing(store) -> None:
+def test_explanation_of_loaded_data_is_empty(store) -> None:
     dataset = opened(TENSOR)
     assert dataset.tensorfmt.explain().requests == 1 + 10
     dataset.load()
@@ -111,14 +111,14 @@ def test_what_is_in_memory_reads_nothing(store) -> None:
     assert xr_tensorfmt.explain(xr.Dataset({"x": ("a", [1, 2])})).requests == 0
 
 
-def test_a_file_without_pairs_reads_nothing() -> None:
+def test_explanation_without_pairs_is_empty() -> None:
     content = tf.index_value((4, 3), [], np.zeros(0))
     explanation = opened(content).tensorfmt.explain()
     assert (explanation.needed, explanation.requests) == (0, 0)
     assert "0 requests fetch 0 B" in repr(explanation)
 
 
-def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
+def test_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(tf.version_0_9(VALUES))
     dataset = xr.open_dataset(path, engine="tensorfmt")
@@ -131,6 +131,6 @@ def test_a_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     assert (by_reading.requests, by_reading.fetched) == (2, 2 * 8192)
 
 
-def test_unknown_dimensions_of_a_selection_are_refused(store) -> None:
+def test_unknown_dimensions_of_selection_raise(store) -> None:
     with pytest.raises(ValueError, match="nowhere"):
         opened(TENSOR).tensorfmt.explain(nowhere=3)

@@ -51,13 +51,13 @@ class TestTrees:
         assert tree["layers/0/attn/q"].values.tolist() == [1, 1]
         assert tree["layers/0/norm"].dims == ("norm_dim_0",)
 
-    def test_metadata_sit_at_the_root(self, path: Path) -> None:
+    def test_metadata_are_attributes_of_root(self, path: Path) -> None:
         tree = xr.open_datatree(path, engine="tensorfmt")
         assert tree.attrs == {"model": "tiny"}
         assert not any(node.attrs for node in tree.subtree if node is not tree)
         assert tree.encoding["tensorfmt"]["version"] == 300
 
-    def test_a_tree_is_lazy_and_computes_with_dask(self, path: Path) -> None:
+    def test_tree_is_lazy_and_computes_with_dask(self, path: Path) -> None:
         tree = xr.open_datatree(path, engine="tensorfmt", chunks={})
         assert tree["layers/0/norm"].chunks == ((3,),)
         assert int((tree["layers/0/norm"].sum() + tree["layers/1/norm"].sum()).compute()) == 18
@@ -70,7 +70,7 @@ class TestTrees:
             ("w_dim_0",), ("w_dim_0_",), ("w_dim_0__",),
         ]  # fmt: skip
 
-    def test_two_groups_alike_can_be_computed_with(self) -> None:
+    def test_similar_groups_can_be_combined(self) -> None:
         first, second = np.ones((2, 3)), np.full((2, 3), 5.0)
         tensors = {"l.0.w": put(np.float32(first)), "l.1.w": put(np.float32(second))}
         tree = xr.open_datatree(memoryview(mf.document(tensors)), engine="tensorfmt")
@@ -83,7 +83,7 @@ class TestTrees:
         assert tree["a/w"].dims == ("n",)
         assert tree["a/b/w"].dims == ("m",)
 
-    def test_a_key_that_others_begin_with_gets_a_percent_sign(self) -> None:
+    def test_key_that_is_also_a_group_gets_percent_sign(self) -> None:
         tree = open_tree(["a.b", "a.b.c"])
         assert tree["a/b%"].size == 1
         assert tree["a/b/c"].size == 2
@@ -99,18 +99,18 @@ class TestTrees:
         assert tree["a%2Fb"].ds["c%2Fd"].size == 1
         assert tree["100%25/e"].size == 2
 
-    def test_the_separator_can_be_another(self) -> None:
+    def test_other_separator(self) -> None:
         tree = open_tree(["a/b.c", "./..", "d"], separator="/")
         assert tree["a"].ds["b.c"].size == 1
         assert tree["%2E"].ds["%2E%2E"].size == 2
         assert open_tree(["a::b"], separator="::")["a/b"].size == 1
 
-    def test_a_branch_can_be_the_root(self, path: Path) -> None:
+    def test_group_can_be_the_root(self, path: Path) -> None:
         tree = xr.open_datatree(path, engine="tensorfmt", group="layers")
         assert list(tree.groups) == ["/", "/0", "/1", "/0/attn"]
         assert tree.attrs == {}
 
-    def test_variables_can_be_dropped_by_their_names_in_the_groups(self, path: Path) -> None:
+    def test_variables_can_be_dropped_by_their_names_in_groups(self, path: Path) -> None:
         tree = xr.open_datatree(path, engine="tensorfmt", drop_variables="norm")
         assert list(tree["layers/0"].data_vars) == []
         assert tree["layers/0/attn/q"].size == 2
@@ -129,16 +129,16 @@ class TestTrees:
         assert actual == {key: position + 1 for position, key in enumerate(keys)}
 
     @given(st.text(max_size=6) | st.text(st.sampled_from(".%/2EF5"), max_size=6))
-    def test_parts_can_be_told_from_their_quotation(self, part: str) -> None:
+    def test_quoting_of_parts_is_reversible(self, part: str) -> None:
         assert unquote(quote(part)) == part
         assert quote(part) not in ("", ".", "..")
         assert "/" not in quote(part)
 
-    def test_bottomless_keys_are_refused(self) -> None:
+    def test_too_many_levels_raise(self) -> None:
         with pytest.raises(ValueError, match=f"more than {MAX_GROUP_LEVELS} parts between '.'"):
             open_tree([".".join("x" * 70)])
 
-    def test_a_file_without_groups_is_a_root(self, tmp_path: Path) -> None:
+    def test_file_without_groups_is_root(self, tmp_path: Path) -> None:
         file = tmp_path / "CoulombVertex.bin"
         file.write_bytes(tf.version_0_9(np.zeros((2, 3))))
         tree = xr.open_datatree(file, engine="tensorfmt")
@@ -149,11 +149,11 @@ class TestTrees:
         tree = xr.open_datatree(stored, engine="tensorfmt", sparse="stored")
         assert tree["a"].values.tolist() == [2, 1]
 
-    def test_the_engine_is_found_for_trees(self, path: Path) -> None:
+    def test_engine_is_found_for_trees(self, path: Path) -> None:
         assert TensorFormatBackend.supports_groups
         assert xr.open_datatree(path)["layers/0/norm"].size == 3
 
-    def test_an_unknown_keyword_is_refused(self, path: Path) -> None:
+    def test_unknown_keyword_raises(self, path: Path) -> None:
         with pytest.raises(TypeError, match="separators"):
             xr.open_datatree(path, engine="tensorfmt", separators="/")
 
@@ -170,19 +170,19 @@ class TestPatternsOfDims:
     def content(self) -> memoryview:
         return memoryview(mf.document(LAYERS))
 
-    def test_each_group_has_its_own_lengths(self) -> None:
+    def test_patterns_allow_other_lengths_per_group(self) -> None:
         tree = xr.open_datatree(self.content(), engine="tensorfmt", dims=DIMS)
         assert dict(tree["layers/0/fc"].to_dataset(inherit=False).sizes) == {"out": 4, "in": 3}
         assert dict(tree["layers/1/fc"].to_dataset(inherit=False).sizes) == {"out": 5, "in": 3}
         assert tree["layers/1"].ln.dims == ("norm",)  # a name has priority over patterns
         assert tree["layers/0"].ln.dims == ("n",)
 
-    def test_patterns_apply_within_a_group(self) -> None:
+    def test_patterns_apply_within_group(self) -> None:
         dims = {"*.weight": ("out", "in"), "ln": ("m",)}
         ds = xr.open_dataset(self.content(), group="layers.1", dims=dims)
         assert (ds["fc.weight"].dims, ds.ln.dims) == (("out", "in"), ("m",))
 
-    def test_a_pattern_needs_as_many_names_as_dimensions(self) -> None:
+    def test_pattern_needs_as_many_names_as_dimensions(self) -> None:
         dims = {"fc.*": ("out",)}
         ds = xr.open_dataset(self.content(), group="layers.0", dims=dims)
         assert ds["fc.bias"].dims == ("out",)
@@ -199,19 +199,19 @@ class TestPatternsOfDims:
 
 class TestBranches:
     @pytest.mark.parametrize("group", ["layers.0", "/layers/0", "/layers/0/"])
-    def test_a_branch_is_a_dataset_under_the_rest_of_the_names(self, path, group) -> None:
+    def test_branch_is_dataset_under_rest_of_names(self, path, group) -> None:
         dataset = xr.open_dataset(path, engine="tensorfmt", group=group)
         assert list(dataset) == ["attn.q", "norm"]
         assert dataset["norm"].values.tolist() == [2, 2, 2]
         assert dataset.attrs == {}
 
     @pytest.mark.parametrize("group", [None, "", "/", "//"])
-    def test_the_root_is_the_whole_file(self, path, group) -> None:
+    def test_root_is_whole_file(self, path, group) -> None:
         dataset = xr.open_dataset(path, engine="tensorfmt", group=group)
         assert list(dataset) == KEYS
         assert dataset.attrs == {"model": "tiny"}
 
-    def test_paths_of_a_tree_name_its_branches(self) -> None:
+    def test_paths_of_tree_name_its_branches(self) -> None:
         keys = ["a/b.c.d", "..e"]
         for group, names in {
             "/a%2Fb": ["c.d"],
@@ -222,7 +222,7 @@ class TestBranches:
             dataset = xr.open_dataset(content(keys), engine="tensorfmt", group=group)
             assert list(dataset) == names
 
-    def test_a_group_that_is_none_names_those_that_are(self, path: Path) -> None:
+    def test_unknown_group_error_lists_groups(self, path: Path) -> None:
         with pytest.raises(
             ValueError, match=r"'layers\.7\.'; names begin with 'embed', 'layers', 'scale'$"
         ):
@@ -230,7 +230,7 @@ class TestBranches:
         with pytest.raises(ValueError, match="; no names"):
             xr.open_dataset(content([]), engine="tensorfmt", group="layer")
 
-    def test_dims_are_named_after_the_rest_of_the_names_too(self) -> None:
+    def test_dims_are_named_after_rest_of_names_too(self) -> None:
         keys = ["l.0.w", "l.0.w_dim_0", "l.1.w"]
         first, second = (
             xr.open_dataset(content(keys), engine="tensorfmt", group=group)
@@ -239,7 +239,7 @@ class TestBranches:
         assert first["w"].dims == ("w_dim_0_",)
         assert second["w"].dims == ("w_dim_0",)
 
-    def test_dims_name_the_variables_of_the_branch(self, path: Path) -> None:
+    def test_dims_name_variables_of_branch(self, path: Path) -> None:
         dims = {"attn.q": ("n",)}
         dataset = xr.open_dataset(path, engine="tensorfmt", group="layers.0", dims=dims)
         assert dataset["attn.q"].dims == ("n",)
@@ -250,19 +250,19 @@ class TestBranches:
                 path, engine="tensorfmt", group="layers.0", dims={"layers.0.attn.q": ("n",)}
             )
 
-    def test_a_name_that_would_be_a_dimension_is_refused(self) -> None:
+    def test_name_that_would_be_dimension_raises(self) -> None:
         dims = {"y": ("z",)}
         with pytest.raises(ValueError, match="'z' would be both a variable and a dimension"):
             xr.open_dataset(content(["x.y", "x.z"]), engine="tensorfmt", group="x", dims=dims)
 
     @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
-    def test_what_is_no_text_is_refused(self, path: Path, options) -> None:
+    def test_group_must_be_str(self, path: Path, options) -> None:
         with pytest.raises(TypeError, match=r"must be a (non-empty )?str such as"):
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
 class TestGroupsAsADict:
-    def test_they_are_those_of_the_tree(self, path: Path) -> None:
+    def test_groups_equal_those_of_tree(self, path: Path) -> None:
         groups = xr.open_groups(path, engine="tensorfmt")
         assert list(groups) == [
             "/",
@@ -300,7 +300,7 @@ class TestGroupsAsADict:
         total = groups["/g1"].x.variable.data + groups["/g2"].x.variable.data
         assert total.compute().tolist() == [11] * 3
 
-    def test_without_chunks_they_are_ordinary_and_lazy(self, path: Path) -> None:
+    def test_groups_without_chunks_are_lazy(self, path: Path) -> None:
         dataset = xr.open_groups(path, engine="tensorfmt")["/layers/1"]
         assert not dataset["norm"].variable._in_memory
         assert dataset.chunk({})["norm"].sum().compute() == 12

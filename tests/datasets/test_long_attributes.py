@@ -49,7 +49,7 @@ def test_netcdf_has_them_whole(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_display_of_xarray_is_not_changed(tmp_path: Path) -> None:
+def test_display_of_xarray_is_not_changed(tmp_path: Path) -> None:
     to_file(dataset(tokenizer=LONG["str"]), tmp_path / "a.mag")
     run_python(
         "-c",

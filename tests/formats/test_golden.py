@@ -22,7 +22,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return request.param
 
 
-def test_it_opens_with_the_same_variables_dims_dtypes_attributes_and_values(golden: Golden) -> None:
+def test_golden_file_opens_unchanged(golden: Golden) -> None:
     dataset, messages = opened(golden.path)
     expected = golden.expected
     assert messages == expected.get("warnings", [])
@@ -42,24 +42,24 @@ def bits(values: np.ndarray) -> bytes:
     return np.where(np.isnan(values), np.nan, values).tobytes()
 
 
-def test_its_chunks_have_the_same_values(golden: Golden) -> None:
+def test_golden_file_opens_unchanged_in_chunks(golden: Golden) -> None:
     dataset, _ = opened(golden.path, chunks={})
     for name, values in golden.values.items():
         np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
 
 
-def test_nothing_is_wrong_with_it(golden: Golden) -> None:
+def test_golden_file_has_no_findings(golden: Golden) -> None:
     assert [finding for finding in validate(golden.path) if finding.severity == "error"] == []
 
 
-def test_there_is_one_of_every_format() -> None:
+def test_every_format_has_golden_file() -> None:
     assert {golden.name.partition("/")[0] for golden in FILES} == {
         file_format.name for file_format in BUILT_IN
     }
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_it_is_made_by_the_code_that_it_names(name: str) -> None:
+def test_golden_file_is_reproducible(name: str) -> None:
     # What other libraries write may become another header; numpy and safetensors make no promise.
     with TemporaryDirectory() as scratch:
         path = GENERATED[name](Path(scratch))

@@ -53,11 +53,11 @@ HUGE = {
 class TestImpliedElements:
     """Of matrices whose few bytes stand for more elements than any program can compute."""
 
-    def test_are_refused_unless_they_are_asked_for(self, name: str) -> None:
+    def test_implied_elements_raise_without_request(self, name: str) -> None:
         with pytest.raises(TensorFormatError, match=r"at most 1099511627776 .*sparse='dense'"):
             opened(HUGE[name], chunks={})
 
-    def test_are_computed_in_part(self, name: str) -> None:
+    def test_implied_elements_are_computed_in_part(self, name: str) -> None:
         with memory_below(64 * MIB):
             tensor = tensor_of(HUGE[name], sparse="dense")
             part = tensor[(slice(3),) * tensor.ndim].values
@@ -65,7 +65,7 @@ class TestImpliedElements:
         assert part.flat[0] == 1
         assert part.sum() in (1, 3)
 
-    def test_have_larger_chunks_than_others(self, name: str) -> None:
+    def test_implied_elements_have_larger_chunks(self, name: str) -> None:
         with memory_below(64 * MIB):
             full = tensor_of(HUGE[name], sparse="dense", chunks=-1)
             assert full.data.npartitions == 1
@@ -76,7 +76,7 @@ class TestImpliedElements:
         part = tensor[(slice(3),) * tensor.ndim].chunk()
         assert part.chunks == tuple((length,) for length in part.shape)
 
-    def test_are_validated_without_computing_them(self, name: str) -> None:
+    def test_implied_elements_are_validated_without_computing(self, name: str) -> None:
         with memory_below(64 * MIB), calls_below(100_000):
             assert validate(HUGE[name]) == []
 
@@ -86,7 +86,7 @@ class TestWithoutElements:
     """Of matrices of which one side is empty and the other one is long."""
 
     @pytest.mark.parametrize("chunks", [None, {}])
-    def test_open_as_empty(self, shape: tuple[int, int], chunks: object) -> None:
+    def test_empty_tensors_open(self, shape: tuple[int, int], chunks: object) -> None:
         with memory_below(64 * MIB):
             tensor = tensor_of(implied(*shape), chunks=chunks)
             assert tensor.values.shape == shape
@@ -94,18 +94,18 @@ class TestWithoutElements:
             assert tensor.isel(row=slice(None, None, -2)).values.size == 0
             assert validate(implied(*shape)) == []
 
-    def test_open_as_empty_before_r1(self, shape: tuple[int, int]) -> None:
+    def test_empty_matrices_before_r1_open(self, shape: tuple[int, int]) -> None:
         content = memoryview(pf.v2("IDENTITY", "FLOAT64", *shape, b""))
         assert tensor_of(content).values.shape == shape
 
-    def test_without_a_uuid_are_refused(self, shape: tuple[int, int]) -> None:
+    def test_blocks_without_uuid_raise(self, shape: tuple[int, int]) -> None:
         content = implied(*shape, without="payload_uuid")
         with pytest.raises(TensorFormatError, match="'payload_uuid' at byte 4096: missing"):
             opened(content)
         assert len(validate(content)) == 1
 
 
-def test_cached_results_without_a_uuid_are_refused() -> None:
+def test_cached_results_without_uuid_raise() -> None:
     signature = {"view_signature": "t=0;c=0;sr=1.0;si=0.0", "payload_uuid": "u" * 32}
     content = implied(
         1, 1, without="payload_uuid", cached={"trace": {"value": 1.0, "signature": signature}}
@@ -126,7 +126,7 @@ def test_claims_of_implied_elements_are_not_checked_one_by_one() -> None:
     assert len(validate(implied(100, 100, properties={"is_zero": True}))) == 1
 
 
-def test_of_blocks_only_what_they_store_is_checked(tmp_path: Path) -> None:
+def test_only_stored_elements_of_blocks_are_checked(tmp_path: Path) -> None:
     length = 1 << 27
     blocks = tmp_path / "a.pycauset.blocks"
     blocks.mkdir()
@@ -185,14 +185,14 @@ class TestNesting:
     """Metadata are not nested so deeply that pickling and dask's tokens fail."""
 
     @pytest.mark.parametrize("name", REFUSED_NESTING)
-    def test_is_refused(self, name: str) -> None:
+    def test_deep_nesting_raises(self, name: str) -> None:
         content, message = REFUSED_NESTING[name]
         with pytest.raises(TensorFormatError, match=message):
             opened(content, format=name.split(maxsplit=1)[0])
         assert validate(content, format=name.split(maxsplit=1)[0])
 
     @pytest.mark.parametrize("name", UNUSED_NESTING)
-    def test_in_embedded_metadata_is_not_used(self, name: str) -> None:
+    def test_deep_nesting_in_embedded_metadata_is_ignored(self, name: str) -> None:
         with pytest.warns(TensorFormatWarning, match="are ignored .*nested deeper than 40 levels"):
             actual = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
         assert "deep" not in actual.attrs
@@ -200,14 +200,14 @@ class TestNesting:
     @pytest.mark.parametrize(
         ("levels", "message"), [(50, "at most 40 within each other"), (900, "recursion limit")]
     )
-    def test_in_yaml_is_refused(self, tmp_path: Path, levels: int, message: str) -> None:
+    def test_deep_nesting_in_yaml_raises(self, tmp_path: Path, levels: int, message: str) -> None:
         (tmp_path / "a.elements").write_bytes(bytes(8))
         deep = json.dumps(nested(levels))
         (tmp_path / "a.yaml").write_text(cf.yaml((1,), more=f"metaData:\n  deep: {deep}\n"))
         with pytest.raises(TensorFormatError, match=message):
             opened(tmp_path / "a.yaml")
 
-    def test_in_an_index_is_refused(self, tmp_path: Path) -> None:
+    def test_deep_nesting_in_index_raises(self, tmp_path: Path) -> None:
         path = tmp_path / "model.safetensors.index.json"
         path.write_text(f'{{"metadata": {{"a": {DEEP}}}, "weight_map": {{}}}}')
         with pytest.raises(TensorFormatError, match="the index at byte 0: lists or objects"):
@@ -215,7 +215,7 @@ class TestNesting:
 
     @pytest.mark.parametrize("is_dict", [False, True])
     @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "yaml"])
-    def test_is_written_as_deep_as_it_may_be_read(
+    def test_nesting_limit_of_writer_equals_reader(
         self, tmp_path: Path, suffix: str, is_dict: bool
     ) -> None:
         path = tmp_path / f"a.{suffix}"
@@ -234,7 +234,7 @@ class TestNesting:
         with pytest.raises((TypeError, ValueError), match="nested deeper than 32 levels"):
             to_file(dataset(MAX_LEVELS), path)
 
-    def test_of_what_is_read_is_as_deep_as_programs_can_follow(self) -> None:
+    def test_deepest_nesting_pickles_and_tokenizes(self) -> None:
         actual = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
         pickle.loads(pickle.dumps(actual))
         tokenize(actual)
@@ -248,7 +248,7 @@ REFUSED_VALUES = {
 
 
 @pytest.mark.parametrize("name", REFUSED_VALUES)
-def test_metadata_of_too_many_values_are_refused(name: str) -> None:
+def test_metadata_of_too_many_values_raise(name: str) -> None:
     content = memoryview(REFUSED_VALUES[name])
     with (
         memory_below(300 * MIB),
@@ -257,7 +257,7 @@ def test_metadata_of_too_many_values_are_refused(name: str) -> None:
         opened(content, format=name)
 
 
-def test_metadata_of_too_many_values_are_refused_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(implied(1, 1, many=[[]] * 1000))
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.typed_map.MAX_METADATA_VALUES", 1020)
     assert opened(content).sizes == {"row": 1, "col": 1}
@@ -290,7 +290,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(("every", "count"), [(False, 1), (True, 20)])
-def test_pairs_all_alike_are_found_without_reading_all(
+def test_repeated_pairs_are_found_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool, count: int
 ) -> None:
     pairs = 1 << 36
@@ -303,7 +303,7 @@ def test_pairs_all_alike_are_found_without_reading_all(
     assert sum(sizes) < 64 * MIB
 
 
-def test_pairs_all_alike_are_refused_when_the_first_of_them_are_read(
+def test_repeated_pairs_raise_on_first_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = 1 << 36
@@ -324,7 +324,9 @@ def labels_in(path: Path, count: int, first: bytes = b"\0\0") -> Path:
 class TestManyLabels:
     """Of Vespa, more labels than there is memory for."""
 
-    def test_are_no_index(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_many_labels_are_not_indexed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         # Measuring memory makes a scan 20 times as slow.
         monkeypatch.setattr("xr_tensorfmt.formats.vespa.read.MAX_INDEXED_LABELS", 400_000)
         count = 500_000
@@ -338,7 +340,7 @@ class TestManyLabels:
             assert actual.x[10**5 : 10**5 + 3].values.tolist() == ["", "", ""]
             assert actual.tensor[-3:].values.tolist() == [0, 0, 0]
 
-    def test_are_refused_before_they_take_memory(self, tmp_path: Path) -> None:
+    def test_too_many_labels_raise_before_allocation(self, tmp_path: Path) -> None:
         path = labels_in(tmp_path / "a.tbf", 1 << 27)
         with (
             memory_below(16 * MIB),
@@ -347,7 +349,7 @@ class TestManyLabels:
             opened(path)
         assert len(validate(path)) == 1
 
-    def test_make_no_outer_product(self, tmp_path: Path) -> None:
+    def test_many_labels_prevent_outer_product(self, tmp_path: Path) -> None:
         with pytest.raises(TensorFormatError, match="at most 8388608 for sparse='dense'"):
             opened(labels_in(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
 
@@ -378,7 +380,7 @@ def test_headers_of_arrays(header: str, message: str) -> None:
         opened(memoryview(npy_with(header)), chunks={})
 
 
-def test_a_directory_of_a_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+def test_directory_of_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     content = BytesIO()
     np.savez(content, a=np.ones(3))
     size, directory = 1 << 40, 1 << 39
@@ -395,7 +397,7 @@ def test_a_directory_of_a_zip_that_is_too_long_is_not_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", [".", "..", "x" * 300, "\ud800", "a\0b", "../a", "", 1, None])
-def test_an_index_names_files_beside_it(tmp_path: Path, name: object) -> None:
+def test_index_names_sibling_files(tmp_path: Path, name: object) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(
@@ -405,7 +407,7 @@ def test_an_index_names_files_beside_it(tmp_path: Path, name: object) -> None:
     assert len(validate(path)) == 1
 
 
-def test_json_that_lists_few_cells_of_a_large_block_is_refused() -> None:
+def test_json_that_lists_few_cells_of_large_block_raises() -> None:
     cells = [{"address": {"x": "a", "y": "5"}, "value": 1}]
     content = {"type": f"tensor(x{{}},y[{(1 << 24) + 1}])", "cells": cells}
     with (

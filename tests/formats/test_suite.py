@@ -120,7 +120,7 @@ class TestVespaJson(WritableFormatTests):
         np.testing.assert_array_equal(opened.tensor.values, VALUES)
 
 
-def test_every_built_in_format_runs_the_suite() -> None:
+def test_every_built_in_format_runs_suite() -> None:
     suites = {value for value in globals().values() if isinstance(value, type)}
     reading = {suite.format for suite in suites if hasattr(suite, "format")}
     writing = {

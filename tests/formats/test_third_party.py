@@ -111,12 +111,12 @@ def grid(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_example_is_about_as_short_as_the_page_says() -> None:
+def test_example_is_about_as_short_as_page_says() -> None:
     lines = [line for line in MODULE.splitlines() if line.strip()]
     assert len(lines) <= 50
 
 
-def test_a_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
+def test_format_of_another_package_works_in_every_public_way(grid: Path) -> None:
     (grid / "ways.py").write_text(WAYS)
     run(grid, "ways.py")
 
@@ -128,7 +128,7 @@ def all_formats(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_formats_of_the_page_pass_their_suite(all_formats: Path) -> None:
+def test_formats_of_page_pass_their_suite(all_formats: Path) -> None:
     (all_formats / "test_grid.py").write_text(SUITE)
     report = run(all_formats, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider")
     suites = re.findall(r"^class (\w+)\(", SUITE, flags=re.MULTILINE)
@@ -176,11 +176,11 @@ for content, wrong in (
 """
 
 
-def test_the_page_shows_orders_sibling_files_and_stored_elements(all_formats: Path) -> None:
+def test_page_shows_orders_sibling_files_and_stored_elements(all_formats: Path) -> None:
     run(all_formats, "-c", SPECIAL)
 
 
-def test_the_command_knows_a_format_of_another_package(grid: Path) -> None:
+def test_command_knows_format_of_another_package(grid: Path) -> None:
     make = "import numpy, xarray, xr_tensorfmt; xr_tensorfmt.to_file(xarray.DataArray(numpy.eye(3), dims=('y', 'x')), 'a.grid')"  # noqa: E501
     run(grid, "-c", make)
     assert "grid" in run(grid, "-m", "xr_tensorfmt", "info", "a.grid")
@@ -227,7 +227,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) -> None:
+def test_broken_format_is_skipped_with_warning(tmp_path: Path, case: str) -> None:
     module, reason = BROKEN[case]
     (tmp_path / "site").mkdir()
     installed(tmp_path / "site", module + "\n", ENTRY_POINT)
@@ -237,7 +237,7 @@ def test_a_broken_format_is_skipped_with_a_warning(tmp_path: Path, case: str) ->
     assert "update or remove its package" in output
 
 
-def test_methods_on_the_page_exist() -> None:
+def test_methods_on_page_exist() -> None:
     objects = {"checked": CheckedInput, "reader": HeaderReader}
     names = set(re.findall(r"\b(checked|reader)\.([a-z_]+)", PAGE))
     assert {variable for variable, _ in names} == set(objects)
@@ -245,11 +245,11 @@ def test_methods_on_the_page_exist() -> None:
         assert name in {*dir(objects[variable]), *objects[variable].__annotations__}
 
 
-def test_the_page_has_the_version_of_the_contract() -> None:
+def test_page_has_version_of_contract() -> None:
     assert f"contract_version = {CONTRACT_VERSION}\n" in MODULE
 
 
-def test_a_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path) -> None:
+def test_format_is_matched_by_content_without_magic_number_and_suffix(grid: Path) -> None:
     module = MODULE.replace('    magics = (b"GRID",)\n', "").replace("self.magics[0]", 'b"GRID"')
     module = module.replace(
         "    def read",

@@ -52,7 +52,7 @@ def open_loaded(path: Path, **options: bool) -> xr.Dataset:
 
 
 @pytest.mark.parametrize("name", [name for name in CONTENTS if name not in SIZED])
-def test_bytes_after_the_end_are_refused_unless_verify_is_false(name: str, tmp_path: Path) -> None:
+def test_bytes_after_end_raise_unless_verify_is_false(name: str, tmp_path: Path) -> None:
     content = CONTENTS[name]()
     path = tmp_path / name
     path.write_bytes(content)
@@ -73,7 +73,7 @@ def test_bytes_after_the_end_are_refused_unless_verify_is_false(name: str, tmp_p
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", sorted(SIZED))
-def test_other_sizes_are_refused_if_the_size_tells_where_data_are(name: str, verify: bool) -> None:
+def test_other_sizes_raise_if_size_tells_where_data_are(name: str, verify: bool) -> None:
     content = CONTENTS[name]() + bytes(PADDING)
     with pytest.raises(
         TensorFormatError, match=r"the data of a tensor|the data at|the data section"

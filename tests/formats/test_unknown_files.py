@@ -74,7 +74,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_message_says_what_it_is_and_what_to_do(tmp_path: Path, name: str) -> None:
+def test_message_names_format_and_hint(tmp_path: Path, name: str) -> None:
     content, message = FILES[name]
     path = tmp_path / name
     path.write_bytes(content)
@@ -86,19 +86,19 @@ def test_the_message_says_what_it_is_and_what_to_do(tmp_path: Path, name: str) -
     assert finding.offset == 0
 
 
-def test_no_such_file_is_claimed(tmp_path: Path) -> None:
+def test_unknown_files_are_not_claimed(tmp_path: Path) -> None:
     engine = xr.backends.list_engines()["tensorfmt"]
     for name, (content, _) in FILES.items():
         (tmp_path / name).write_bytes(content)
         assert not engine.guess_can_open(str(tmp_path / name)), name
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
+def test_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=r"is a directory; pass the path"):
         opened(tmp_path)
 
 
-def test_a_pattern_is_told_from_a_name(tmp_path: Path) -> None:
+def test_pattern_as_path_raises_with_hint(tmp_path: Path) -> None:
     (tmp_path / "a.mag").touch()
     with pytest.raises(FileNotFoundError, match=r"xarray.open_mfdataset for a pattern.*\*\.mag"):
         opened(tmp_path / "*.mag")
@@ -108,7 +108,7 @@ def test_a_pattern_is_told_from_a_name(tmp_path: Path) -> None:
     assert opened(tmp_path / "[1].mag").sizes == {"x": 3}
 
 
-def test_a_compressed_file_of_a_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_compressed_file_of_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:
     # Two bytes of a header's length are those of gzip; the third is not.
     header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.ljust(0x8B1F)
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\7")

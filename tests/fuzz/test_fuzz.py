@@ -40,7 +40,7 @@ def main_files() -> Iterator[tuple[Original, bytes]]:
 
 
 @pytest.mark.parametrize("directory", sorted(FINDS.glob("*")), ids=lambda item: item.name)
-def test_what_was_found_is_mended(directory: Path) -> None:
+def test_earlier_finds_are_fixed(directory: Path) -> None:
     file = json.loads((directory / "find.json").read_text())["file"]
     assert check_case(directory / file) is None
 
@@ -55,14 +55,14 @@ def test_golden_files_are_no_finds(path: Path) -> None:
     assert check_case(path) is None
 
 
-def test_a_case_of_a_seed_is_the_same_whatever_was_before_it() -> None:
+def test_case_of_seed_is_same_whatever_was_before_it() -> None:
     first, second, other = Campaign(seed=3), Campaign(seed=3), Campaign(seed=4)
     cases = [first.case(number) for number in range(300)]
     assert [second.case(number) for number in reversed(range(300))] == cases[::-1]
     assert [other.case(number) for number in range(300)] != cases
 
 
-def test_most_cases_differ_from_the_file_and_from_each_other() -> None:
+def test_most_cases_differ_from_file_and_from_each_other() -> None:
     campaign = Campaign(seed=0)
     cases = [campaign.case(number) for number in range(2000)]
     assert sum(files != original.files for original, files in cases) > 1800
@@ -84,7 +84,7 @@ def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
         ("pycauset/zip", 66, 4),
     ],
 )
-def test_a_damaged_checksum_is_made_right(name: str, start: int, size: int) -> None:
+def test_repair_fixes_corrupt_checksum(name: str, start: int, size: int) -> None:
     original = ORIGINALS[name]
     content = original.files[original.main]
     structure = structure_of(original.family, original.main, content)
@@ -96,7 +96,7 @@ def test_a_damaged_checksum_is_made_right(name: str, start: int, size: int) -> N
     assert structure.repair(repaired) == repaired
 
 
-def test_the_numbers_of_a_header_are_found() -> None:
+def test_numbers_of_header_are_found() -> None:
     for original, content in main_files():
         structure = structure_of(original.family, original.main, content)
         walk = structure.walked(content)
@@ -105,7 +105,7 @@ def test_the_numbers_of_a_header_are_found() -> None:
         assert all(field.start + field.size <= len(content) for field in walk.fields)
 
 
-def test_a_file_with_its_own_document_put_back_is_the_same_tensors(tmp_path: Path) -> None:
+def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> None:
     for original, content in main_files():
         structure = structure_of(original.family, original.main, content)
         if structure.document is None or not structure.document(content):
@@ -128,14 +128,14 @@ def test_a_file_with_its_own_document_put_back_is_the_same_tensors(tmp_path: Pat
         (FAULTS[4], "TokenError at"),
     ],
 )
-def test_what_breaks_a_limit_or_is_another_error_is_a_find(fault, problem, tmp_path: Path) -> None:
+def test_limit_violations_and_other_errors_are_finds(fault, problem, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 300, "--most-finds", 1)
     (find,) = found_by(*options, "--fault", fault.name, finds=tmp_path)
     assert problem in find
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_campaign_goes_on_after_a_process_has_died(tmp_path: Path) -> None:
+def test_campaign_goes_on_after_process_has_died(tmp_path: Path) -> None:
     campaign = Campaign(seed=0, cases=60, family="vespa")
     with BREAKS[2].seeded():
         campaign.run(lambda line: None, tmp_path)

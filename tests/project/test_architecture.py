@@ -111,7 +111,7 @@ def test_readers_and_checks_import_neither_xarray_nor_dask() -> None:
     assert not wrong
 
 
-def test_formats_import_only_the_contract_and_shared_modules() -> None:
+def test_formats_import_only_contract_and_shared_modules() -> None:
     wrong = []
     for name in MODULES:
         if level(name) != level("xr_tensorfmt.formats.mag.read"):
@@ -160,7 +160,7 @@ def test_no_test_module_imports_another() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_engine_imports_no_heavy_package() -> None:
+def test_engine_imports_no_heavy_package() -> None:
     code = (
         "import sys, xarray; before = set(sys.modules); import xr_tensorfmt.backend; "
         "print(*set(sys.modules) - before)"
@@ -172,7 +172,7 @@ def test_the_engine_imports_no_heavy_package() -> None:
     assert len(own) <= 8, own
 
 
-def test_the_first_open_imports_the_reader_of_one_format_and_the_settings_of_dask(
+def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "file.tens"
@@ -190,7 +190,7 @@ def test_the_first_open_imports_the_reader_of_one_format_and_the_settings_of_das
     assert not {folder(name) for name in new if name in MODULES} & {"writing", "cli", "validation"}
 
 
-def test_files_in_the_root_are_small() -> None:
+def test_files_in_root_are_small() -> None:
     files = [path for path in PACKAGE.parent.glob("[!.]*") if path.is_file()]
     assert files
     assert not [path.name for path in files if path.stat().st_size > 100_000]

@@ -20,7 +20,7 @@ TINY = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=False)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="pwrite and select on pipes need POSIX")
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_section_runs_without_failures(section: str) -> None:
+def test_section_runs_without_failures(section: str) -> None:
     pytest.importorskip("moto")
     failures: list[str] = []
     report = measure([section], {PRESENT: ROOT}, TINY, failures)
@@ -45,7 +45,7 @@ def test_two_versions_are_compared(tmp_path: Path) -> None:
     assert any(item.memory is not None for item in report.measurements)
 
 
-def test_the_page_and_charts_show_the_saved_measurements(tmp_path: Path) -> None:
+def test_page_and_charts_show_saved_measurements(tmp_path: Path) -> None:
     saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
     assert (DOCS / "performance.md").read_text(encoding="utf-8") == build_page(saved)
     pytest.importorskip("matplotlib")
@@ -55,12 +55,12 @@ def test_the_page_and_charts_show_the_saved_measurements(tmp_path: Path) -> None
     assert {path.name for path in (DOCS / "_static" / "charts").iterdir()} == charts
 
 
-def test_json_restores_a_report() -> None:
+def test_json_restores_report() -> None:
     text = REPORT.read_text(encoding="utf-8")
     assert Report.from_json(text).to_json() == text
 
 
-def test_a_comparison_prints_ratios() -> None:
+def test_comparison_prints_ratios() -> None:
     def build(role: str, version: str, seconds: float, memory: float) -> Measurement:
         return Measurement("s", "j", "a job", role, role, version, seconds, seconds, 3, memory)
 
@@ -77,7 +77,7 @@ def test_a_comparison_prints_ratios() -> None:
     ]  # fmt: skip
 
 
-def test_an_unknown_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_section_raises(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nothing"])
     assert "unknown sections nothing" in capsys.readouterr().err

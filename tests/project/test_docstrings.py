@@ -24,13 +24,13 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_example_of_a_public_function_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_example_of_public_function_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(FUNCTIONS[name], {name: FUNCTIONS[name]})
 
 
 @pytest.mark.parametrize("class_", [Extents, OuterPlan, PointPlan, Selection])
-def test_the_example_of_a_class_of_core_runs(class_: type) -> None:
+def test_example_of_class_of_core_runs(class_: type) -> None:
     run_examples(class_, vars(sys.modules[class_.__module__]))
 
 

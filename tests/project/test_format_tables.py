@@ -291,19 +291,17 @@ def table_of(page: str, heading: str) -> list[str]:
     return list(itertools.takewhile(lambda line: line.startswith("|"), lines))
 
 
-def test_the_table_of_formats_is_that_of_the_registry(
-    tmp_path: Path, memory: MemoryFileSystem
-) -> None:
+def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSystem) -> None:
     assert table_of("formats/index.md", "All formats") == [*formats_table(memory, tmp_path)]
 
 
-def test_the_matrix_of_conversions_is_what_the_writers_do(tmp_path: Path) -> None:
+def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
     assert table_of("howto/conversions.md", "From each format to each other") == [
         *conversions(tmp_path)
     ]
 
 
-def test_the_table_of_places_is_what_the_writers_do(tmp_path: Path) -> None:
+def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
     assert table_of("howto/conversions.md", "What each format has a place for") == [
         *places(tmp_path)
     ]

@@ -38,7 +38,7 @@ def is_private(module: str) -> bool:
     )
 
 
-def test_modules_without_a_stable_interface_are_imported_in_one_place_each() -> None:
+def test_modules_without_stable_interface_are_imported_in_one_place_each() -> None:
     actual = {
         (name, node.module)
         for name, tree in modules()
@@ -49,7 +49,7 @@ def test_modules_without_a_stable_interface_are_imported_in_one_place_each() -> 
 
 
 @pytest.mark.parametrize("name", USES)
-def test_the_names_that_are_imported_from_them_exist(name: str) -> None:
+def test_names_that_are_imported_from_them_exist(name: str) -> None:
     tree = dict(modules())[name]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in USES[name]:
@@ -76,17 +76,17 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
     }
 
 
-def test_xarray_keeps_the_unread_array_of_a_variable_in_data() -> None:
+def test_xarray_keeps_unread_array_of_variable_in_data() -> None:
     lazy = xr.Variable("x", xr.core.indexing.LazilyIndexedArray(np.arange(3)))
     assert isinstance(lazy._data, xr.core.indexing.ExplicitlyIndexed)
 
 
-def test_fsspec_has_the_private_names_that_are_used() -> None:
+def test_fsspec_has_private_names_that_are_used() -> None:
     fs = fsspec.filesystem("memory")
     assert fs._strip_protocol("memory://bucket/x") == "/bucket/x"
 
 
-def test_fsspec_names_the_coroutines_of_a_file_system_with_an_underscore() -> None:
+def test_fsspec_names_coroutines_of_file_system_with_underscore() -> None:
     fs = fsspec.filesystem("http")
     assert iscoroutinefunction(fs._info)
     assert iscoroutinefunction(fs._cat_file)

@@ -68,7 +68,7 @@ def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkey
     assert not runner.failures, "".join(report)
 
 
-def test_the_readme_has_an_example() -> None:
+def test_readme_has_example() -> None:
     assert ">>>" in examples(PAGES[0])
 
 
@@ -81,7 +81,7 @@ ELSEWHERE = {
 """Names in the reference that neither the package nor the contract exports."""
 
 
-def test_the_reference_lists_the_public_api_alone() -> None:
+def test_reference_lists_public_api_alone() -> None:
     reference = (ROOT / "docs" / "api.md").read_text()
     lists = re.findall(r"\.\. autosummary::\n(.*?)```", reference, flags=re.DOTALL)
     names = re.findall(r"^   (\w.*)$", "".join(lists), flags=re.MULTILINE)

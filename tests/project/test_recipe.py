@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 NAMES = {"dask": "dask-core"}
 
 
-def test_the_recipe_has_the_lower_bounds_of_the_project() -> None:
+def test_recipe_has_lower_bounds_of_project() -> None:
     run = RECIPE.partition("  run:\n")[2].partition("\n\n")[0]
     bounds = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
     bounds = (re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", item) for item in PROJECT["dependencies"])
@@ -24,7 +24,7 @@ def test_the_recipe_has_the_lower_bounds_of_the_project() -> None:
     assert len(bounds) == len(PROJECT["dependencies"])
 
 
-def test_the_recipe_has_the_version_the_python_and_the_command_of_the_project() -> None:
+def test_recipe_has_version_python_and_command_of_project() -> None:
     assert f'version: "{xr_tensorfmt.__version__}"' in RECIPE
     (command,) = PROJECT["scripts"].items()
     assert f"- {' = '.join(command)}\n" in RECIPE

@@ -33,17 +33,17 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
 
 
-def test_metadata_of_the_version_of_the_tag_are_ready(ready: Path) -> None:
+def test_metadata_of_version_of_tag_are_ready(ready: Path) -> None:
     assert list(find_problems(ready, TAG)) == []
 
 
-def test_a_placeholder_is_refused(ready: Path) -> None:
+def test_placeholder_raises(ready: Path) -> None:
     replace(ready / "pyproject.toml", "somebody", PLACEHOLDER)
     (problem,) = find_problems(ready, TAG)
     assert PLACEHOLDER in problem
 
 
-def test_another_version_is_refused(ready: Path) -> None:
+def test_another_version_raises(ready: Path) -> None:
     problems = list(find_problems(ready, "v99.0.0"))
     assert [problem.partition(":")[0] for problem in problems] == [
         "xr_tensorfmt/__init__.py", "CITATION.cff", "ci/recipe/recipe.yaml", "CHANGELOG.md",

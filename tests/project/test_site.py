@@ -46,7 +46,7 @@ def links(page: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_is_answered_within_two_clicks_from_home(question: str) -> None:
+def test_question_is_answered_within_two_clicks_from_home(question: str) -> None:
     name, words = QUESTIONS[question]
     once = set(links(DOCS / "index.md"))
     twice = {page for item in once for page in links(item)}
@@ -55,14 +55,14 @@ def test_a_question_is_answered_within_two_clicks_from_home(question: str) -> No
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_pages_outside_of_the_site_lead_to_files(name: str) -> None:
+def test_links_of_pages_outside_of_site_lead_to_files(name: str) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
     assert [
         target for target in targets if "://" not in target and not (ROOT / target).exists()
     ] == []
 
 
-def test_every_page_is_in_the_sidebar() -> None:
+def test_every_page_is_in_sidebar() -> None:
     pages = {page.relative_to(DOCS).with_suffix("") for page in PAGES}
     listed = set()
     for page in PAGES:
@@ -73,7 +73,7 @@ def test_every_page_is_in_the_sidebar() -> None:
     assert pages - listed == {Path("index")}
 
 
-def test_options_that_are_missing_on_a_built_page_are_named() -> None:
+def test_options_that_are_missing_on_built_page_are_named() -> None:
     page = '<dt id="cmdoption-xr-tensorfmt-diff-json">'
     missing = [fault.partition(":")[0] for fault in find_missing_options(page)]
     assert "info --json" in missing
@@ -90,12 +90,12 @@ def test_options_that_are_missing_on_a_built_page_are_named() -> None:
         ("<table> Array Chunk Bytes 8 B 8 B Shape (1,) (1,) </table>", 0),
     ],
 )
-def test_a_lazy_array_in_the_place_of_a_value_is_a_fault(output: str, count: int) -> None:
+def test_lazy_array_instead_of_value_is_fault(output: str, count: int) -> None:
     page = f'<div class="cell_output docutils">{output}</div>'
     assert len(list(find_lazy_values(page))) == count
 
 
-def test_a_flowchart_omits_arrows_that_a_longer_path_implies() -> None:
+def test_flowchart_omits_arrows_that_longer_path_implies() -> None:
     source = ["  top[The <b>] --> middle", "  middle --> low", "  top --> low"]
     drawing = draw_flowchart(source, "three boxes")
     assert drawing.count("<line ") == 2

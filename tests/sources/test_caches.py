@@ -67,7 +67,7 @@ def through(
 
 @caches
 @pytest.mark.parametrize("chunks", [None, {}], ids=["at once", "chunks"])
-def test_values_are_right_and_the_second_opening_fetches_none(
+def test_values_are_right_and_second_opening_fetches_none(
     store: Any, cache: str, tmp_path: Path, chunks: Any
 ) -> None:
     opened = through(cache, store, tf.version_0_9(values()), tmp_path)
@@ -81,7 +81,7 @@ def test_values_are_right_and_the_second_opening_fetches_none(
     assert store.log.gets == []
 
 
-def test_a_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> None:
+def test_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> None:
     requested = values(side=2000)
     tensor = through("blockcache", http, tf.version_0_9(requested), tmp_path)()
     assert 0 < http.log.fetched <= 5 * MIB
@@ -91,9 +91,7 @@ def test_a_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) ->
 
 
 @whole_caches
-def test_a_copy_is_read_after_the_object_was_replaced(
-    store: Any, cache: str, tmp_path: Path
-) -> None:
+def test_copy_is_read_after_object_was_replaced(store: Any, cache: str, tmp_path: Path) -> None:
     opened = through(cache, store, tf.version_0_9(values()), tmp_path)
     before = opened()
     store.put("cached.bin", tf.version_0_9(values(1.0, 310)))
@@ -103,14 +101,14 @@ def test_a_copy_is_read_after_the_object_was_replaced(
     assert store.log.gets == []
 
 
-def test_a_copy_that_fsspec_checks_is_fetched_again(s3: S3Store, tmp_path: Path) -> None:
+def test_copy_that_fsspec_checks_is_fetched_again(s3: S3Store, tmp_path: Path) -> None:
     opened = through("filecache", s3, tf.version_0_9(values()), tmp_path, check_files=True)
     np.testing.assert_array_equal(opened(chunks={}), values())
     s3.put("cached.bin", tf.version_0_9(values(1.0, 310)))
     np.testing.assert_array_equal(opened(chunks={}), values(1.0, 310))
 
 
-def test_a_copy_of_another_size_is_refused(http: HttpStore, tmp_path: Path) -> None:
+def test_copy_of_another_size_raises(http: HttpStore, tmp_path: Path) -> None:
     content = pickle.dumps(through("filecache", http, tf.version_0_9(values()), tmp_path)())
     shutil.rmtree(tmp_path)  # as a worker with a disk of its own
     http.put("cached.bin", tf.version_0_9(values(1.0, 310)))
@@ -123,7 +121,7 @@ def test_a_copy_of_another_size_is_refused(http: HttpStore, tmp_path: Path) -> N
     ("status", "kind"),
     [(401, PermissionError), (404, FileNotFoundError), (500, StoreUnavailableError)],
 )
-def test_a_status_is_the_same_error_with_a_cache(
+def test_status_is_same_error_with_cache(
     http: HttpStore, cache: str, tmp_path: Path, status: int, kind: type[OSError]
 ) -> None:
     opened = through(cache, http, tf.version_0_9(values()), tmp_path)
@@ -140,7 +138,7 @@ def test_a_status_is_the_same_error_with_a_cache(
     assert type(caught.value) is kind
 
 
-def test_a_compressed_object_is_read_through_a_cache(tmp_path: Path, memory: Any) -> None:
+def test_compressed_object_is_read_through_cache(tmp_path: Path, memory: Any) -> None:
     with fsspec.open("memory://bucket/t.bin.gz", "wb", compression="gzip") as file:
         file.write(tf.version_0_9(values()))
     options = {"simplecache": {"cache_storage": str(tmp_path), "compression": "gzip"}}
@@ -148,7 +146,7 @@ def test_a_compressed_object_is_read_through_a_cache(tmp_path: Path, memory: Any
     np.testing.assert_array_equal(tensor, values())
 
 
-def test_a_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_path) -> None:
+def test_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_path) -> None:
     url = "simplecache::" + http.put("once", tf.version_0_9(np.zeros(4 * MIB)))
     options = {"simplecache": {"cache_storage": str(tmp_path)}}
     tensor_of(url, storage_options=options).load()

@@ -51,7 +51,7 @@ def test_values_are_read(cloud: clouds.Cloud, chunks: Any) -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(tensor)), VALUES)
 
 
-def test_files_beside_are_found(cloud: clouds.Cloud) -> None:
+def test_sibling_files_are_found(cloud: clouds.Cloud) -> None:
     values = cc4sfiles.numbers((5, 4))
     cloud.put("c/x.elements", cc4sfiles.binary(values))
     url = cloud.put("c/x.yaml", cc4sfiles.yaml(values.shape).encode())
@@ -59,7 +59,7 @@ def test_files_beside_are_found(cloud: clouds.Cloud) -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}], ids=str)
-def test_a_replaced_object_is_noticed(cloud: clouds.Cloud, chunks: Any) -> None:
+def test_replaced_object_is_detected(cloud: clouds.Cloud, chunks: Any) -> None:
     url = cloud.put("replaced.tens", tf.version_0_9(VALUES))
     before = opened(url, chunks=chunks, **at(cloud)).tensor
     assert before[0, 0] == 0
@@ -69,7 +69,7 @@ def test_a_replaced_object_is_noticed(cloud: clouds.Cloud, chunks: Any) -> None:
     np.testing.assert_array_equal(opened(url, chunks=chunks, **at(cloud)).tensor, VALUES + 1)
 
 
-def test_a_replaced_object_has_another_name_in_dask_if_chunked_later(cloud: clouds.Cloud) -> None:
+def test_replaced_object_has_another_name_in_dask_if_chunked_later(cloud: clouds.Cloud) -> None:
     url = cloud.put("named.tens", tf.version_0_9(VALUES))
     before = opened(url, **at(cloud)).tensor.chunk().data.name
     assert opened(url, **at(cloud)).tensor.chunk().data.name == before
@@ -77,7 +77,7 @@ def test_a_replaced_object_has_another_name_in_dask_if_chunked_later(cloud: clou
     assert opened(url, **at(cloud)).tensor.chunk().data.name != before
 
 
-def test_a_deleted_object_is_missing(cloud: clouds.Cloud) -> None:
+def test_deleted_object_is_missing(cloud: clouds.Cloud) -> None:
     url = cloud.put("deleted.tens", tf.version_0_9(VALUES))
     tensor = opened(url, **at(cloud)).tensor
     cloud.fs.rm("bucket/deleted.tens")
@@ -86,7 +86,7 @@ def test_a_deleted_object_is_missing(cloud: clouds.Cloud) -> None:
 
 
 @pytest.mark.parametrize("path", ["bucket/nowhere.tens", "nowhere/a.tens"])
-def test_a_missing_object_is_no_file(cloud: clouds.Cloud, path: str) -> None:
+def test_missing_object_is_no_file(cloud: clouds.Cloud, path: str) -> None:
     url = f"{cloud.scheme}://{path}"
     with pytest.raises(FileNotFoundError) as caught:
         opened(url, **at(cloud))
@@ -94,7 +94,7 @@ def test_a_missing_object_is_no_file(cloud: clouds.Cloud, path: str) -> None:
     assert "127.0.0.1" not in str(caught.value)
 
 
-def test_wrong_credentials_are_a_permission_error_without_secrets(cloud: clouds.Cloud) -> None:
+def test_wrong_credentials_are_permission_error_without_secrets(cloud: clouds.Cloud) -> None:
     url = cloud.put("secret.tens", tf.version_0_9(VALUES))
     wrong = {"storage_options": cloud.wrong}
     with pytest.raises(PermissionError, match=r"the server answered 403 .+") as reading:
@@ -109,14 +109,14 @@ def test_wrong_credentials_are_a_permission_error_without_secrets(cloud: clouds.
 
 
 @pytest.mark.parametrize("chunks", [{"x": 500}, {"y": 300}], ids=str)
-def test_a_dataset_is_written_and_comes_back(cloud: clouds.Cloud, chunks: Any) -> None:
+def test_dataset_is_written_and_round_trips(cloud: clouds.Cloud, chunks: Any) -> None:
     for number in range(2):  # the second replaces the first
         data = dataset() + number
         to_file(data.chunk(chunks), cloud.url("w.mag"), **at(cloud))
         xr.testing.assert_identical(opened(cloud.url("w.mag"), **at(cloud)).load(), data)
 
 
-def test_an_object_that_exists_is_kept(cloud: clouds.Cloud) -> None:
+def test_object_that_exists_is_kept(cloud: clouds.Cloud) -> None:
     small = dataset().isel(x=slice(0, 3))
     to_file(small, cloud.url("kept.mag"), mode="x", **at(cloud))
     with pytest.raises(FileExistsError, match="exists already"):
@@ -124,7 +124,7 @@ def test_an_object_that_exists_is_kept(cloud: clouds.Cloud) -> None:
     xr.testing.assert_identical(opened(cloud.url("kept.mag"), **at(cloud)).load(), small)
 
 
-def test_what_fails_leaves_what_was_there(cloud: clouds.Cloud) -> None:
+def test_failed_write_leaves_old_object(cloud: clouds.Cloud) -> None:
     to_file(dataset(), cloud.url("before.mag"), **at(cloud))
     names = cloud.names()
 
@@ -142,7 +142,7 @@ def test_what_fails_leaves_what_was_there(cloud: clouds.Cloud) -> None:
     xr.testing.assert_identical(opened(cloud.url("before.mag"), **at(cloud)).load(), dataset())
 
 
-def test_a_container_of_azure_is_read_by_obstore() -> None:
+def test_container_of_azure_is_read_by_obstore() -> None:
     with clouds.azure() as cloud:
         url = cloud.put("o/a.tens", tf.version_0_9(VALUES))
         for chunks in (None, {}):

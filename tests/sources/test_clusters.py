@@ -80,22 +80,20 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("family", HEADERS)
-def test_a_file_of_four_times_the_memory_is_reduced_without_pause(
-    tmp_path: Path, family: str
-) -> None:
+def test_file_of_four_times_memory_is_reduced_without_pause(tmp_path: Path, family: str) -> None:
     name = "large.tbf" if family == "vespa" else "large.bin"
     path = zeros(tmp_path / name, HEADERS[family])
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "reduce", directory=tmp_path))
     assert answer == [0.0, True, NO_TROUBLE]
 
 
-def test_the_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
+def test_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
     path = zeros(tmp_path / "part.bin", tf.header((1024, ROWS // 2)), LARGE // 2)
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "hoard", directory=tmp_path))
     assert answer[2] != NO_TROUBLE
 
 
-def test_the_same_over_http(tmp_path: Path, http: HttpStore) -> None:
+def test_same_over_http(tmp_path: Path, http: HttpStore) -> None:
     piece = np.zeros(PIECE, dtype=np.uint8).tobytes()
     size = 8 * PIECE  # twice the memory of a worker
     url = http.put("large", tf.header((1024, size // 8192)) + piece * (size // PIECE))
@@ -128,7 +126,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a worker by a signal")
-def test_a_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
+def test_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
     values = (numbers() * 1000).astype("i4").astype("f8")
     url = http.put("killed", tf.version_0_9(values))
     marker = tmp_path / "marker"
@@ -141,7 +139,7 @@ def total_of(dataset: xr.Dataset) -> float:
 
 
 @pytest.mark.parametrize("family", ["tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"])
-def test_a_spawned_process_reads_for_itself(http: HttpStore, family: str) -> None:
+def test_spawned_process_reads_for_itself(http: HttpStore, family: str) -> None:
     dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(total_of, (dataset,)) == total_of(dataset)
@@ -180,7 +178,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_cluster_puts_an_object_together_on_the_disk(tmp_path: Path, s3: S3Store) -> None:
+def test_cluster_puts_object_together_on_disk(tmp_path: Path, s3: S3Store) -> None:
     s3.put("first", b"")
     scratch = tmp_path / "scratch"
     scratch.mkdir()

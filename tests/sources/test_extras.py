@@ -27,7 +27,7 @@ for url in {urls}:
 """
 
 
-def test_a_url_without_its_package_names_the_extra() -> None:
+def test_url_without_its_package_names_extra() -> None:
     urls = [f"{scheme}://bucket/a.tens" for scheme in EXTRAS]
     urls.append("simplecache::s3://bucket/a.tens")
     lines = run_python("-c", OPEN.format(urls=urls)).stdout.splitlines()
@@ -38,7 +38,7 @@ def test_a_url_without_its_package_names_the_extra() -> None:
 
 
 @pytest.mark.parametrize("missing", ["virtualizarr", "obspec_utils", "zarr"])
-def test_virtual_zarr_without_its_packages_names_the_extra(missing: str) -> None:
+def test_virtual_zarr_without_its_packages_names_extra(missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "try:\n    import xr_tensorfmt.virtual\n"
@@ -47,7 +47,7 @@ def test_virtual_zarr_without_its_packages_names_the_extra(missing: str) -> None
     assert "pip install 'xr-tensorfmt[virtual]'" in run_python("-c", code).stdout
 
 
-def test_the_named_extras_are_declared_and_all_has_every_extra() -> None:
+def test_named_extras_are_declared_and_all_has_every_extra() -> None:
     assert set(EXTRAS.values()) | {"virtual"} <= set(DECLARED)
     (combined,) = DECLARED["all"]
     match = re.fullmatch(r"xr-tensorfmt\[(.+)\]", combined)

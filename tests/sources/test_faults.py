@@ -91,7 +91,7 @@ REPEATED: list[Fault] = [
 
 
 @ways
-def test_what_fails_once_is_repeated(server: FaultServer, way: Way) -> None:
+def test_failed_request_is_retried(server: FaultServer, way: Way) -> None:
     server.methods = {"GET"}
     for fault in (faults.latency, *REPEATED):
         server.faults.append(fault)
@@ -109,7 +109,7 @@ def test_what_fails_once_is_repeated(server: FaultServer, way: Way) -> None:
 
 @pytest.mark.usefixtures("no_time_for_what_is_hidden")
 @ways
-def test_what_stalls_once_is_repeated(server: FaultServer, way: Way) -> None:
+def test_stalled_request_is_retried(server: FaultServer, way: Way) -> None:
     tensor = opened(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
     # One after the other, as one request might meet all of them.
     for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
@@ -120,7 +120,7 @@ def test_what_stalls_once_is_repeated(server: FaultServer, way: Way) -> None:
 
 @pytest.mark.parametrize("way", [*DIRECT, *HIDDEN], ids=lambda way: way.__name__)
 @chunked
-def test_what_fails_again_and_again_is_one_error(
+def test_repeated_failures_raise_one_error(
     server: FaultServer, way: Way, chunks: dict | None
 ) -> None:
     tensor = opened(server, way, chunks=chunks)
@@ -143,7 +143,7 @@ def test_what_fails_again_and_again_is_one_error(
 @pytest.mark.parametrize(
     "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda item: item.__name__
 )
-def test_what_makes_no_progress_is_a_timeout(server: FaultServer, way: Way, fault: Fault) -> None:
+def test_request_without_progress_times_out(server: FaultServer, way: Way, fault: Fault) -> None:
     # A limit this short could also end the requests of the opening.
     (lazy, _) = unwrap(opened(server, way).variable)
     source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
@@ -159,7 +159,7 @@ def test_what_makes_no_progress_is_a_timeout(server: FaultServer, way: Way, faul
 @pytest.mark.usefixtures("no_time_for_what_is_hidden")
 @ways
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_store_that_never_answers_at_opening_is_a_timeout(
+def test_store_that_never_answers_at_opening_is_timeout(
     server: FaultServer, way: Way, method: str
 ) -> None:
     server.always, server.methods = faults.silent, {method}
@@ -194,7 +194,7 @@ OF_OBSTORE = {
 @chunked
 @pytest.mark.parametrize("way", [*DIRECT, *OBSTORE], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("fault", FINAL, ids=lambda item: item.__name__)
-def test_what_another_request_would_meet_again_is_not_repeated(
+def test_permanent_failures_are_not_retried(
     server: FaultServer, way: Way, chunks: dict | None, fault: Fault
 ) -> None:
     tensor = opened(server, way, chunks=chunks)
@@ -218,7 +218,7 @@ AT_OPENING: dict[Fault, tuple[type[Exception], str]] = {
 
 @pytest.mark.parametrize("way", DIRECT, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("fault", AT_OPENING, ids=lambda fault: fault.__name__)
-def test_a_fault_at_opening_is_a_clear_error(server: FaultServer, way: Way, fault: Fault) -> None:
+def test_fault_at_opening_is_clear_error(server: FaultServer, way: Way, fault: Fault) -> None:
     server.always, server.methods = fault, {"GET"}
     error, words = AT_OPENING[fault]
     with pytest.raises(error, match=words) as caught:
@@ -232,7 +232,7 @@ def test_a_fault_at_opening_is_a_clear_error(server: FaultServer, way: Way, faul
 @pytest.mark.parametrize(
     "fault", [faults.no_ranges, faults.truncated], ids=lambda item: item.__name__
 )
-def test_another_number_of_bytes_is_refused_over_any_file_system(
+def test_another_number_of_bytes_raises_over_any_file_system(
     server: FaultServer, way: Way, fault: Fault
 ) -> None:
     tensor = opened(server, way)
@@ -244,7 +244,7 @@ def test_another_number_of_bytes_is_refused_over_any_file_system(
 
 
 @chunked
-def test_without_conditions_the_version_is_compared_after_a_read(
+def test_without_conditions_version_is_compared_after_read(
     server: FaultServer, chunks: dict | None
 ) -> None:
     tensor = opened(server, by_coroutines, chunks=chunks)
@@ -256,7 +256,7 @@ def test_without_conditions_the_version_is_compared_after_a_read(
 
 
 @pytest.mark.parametrize("way", [over_http, over_s3], ids=lambda way: way.__name__)
-def test_a_pause_longer_than_the_limit_is_not_waited_for(server: FaultServer, way: Way) -> None:
+def test_pause_longer_than_limit_is_not_waited_for(server: FaultServer, way: Way) -> None:
     tensor = opened(server, way)
     server.forget()
     server.always = faults.status(503, Retry_After="3600")
@@ -267,7 +267,7 @@ def test_a_pause_longer_than_the_limit_is_not_waited_for(server: FaultServer, wa
     assert len(server.requests) == 1
 
 
-def test_the_limit_is_among_the_options_for_functions_without_the_keyword(
+def test_limit_is_among_options_for_functions_without_keyword(
     server: FaultServer, tmp_path: Path
 ) -> None:
     for way in (over_http, over_s3):
@@ -281,19 +281,19 @@ def test_the_limit_is_among_the_options_for_functions_without_the_keyword(
 
 
 @pytest.mark.parametrize("value", ["1", True, b"1"])
-def test_a_limit_that_is_no_number_is_refused(value: object) -> None:
+def test_limit_that_is_no_number_raises(value: object) -> None:
     with pytest.raises(TypeError, match="must be a number of seconds, or None"):
         tensor_of("memory://x", timeout=value)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
-def test_a_limit_that_is_not_positive_is_refused(value: float) -> None:
+def test_limit_that_is_not_positive_raises(value: float) -> None:
     for options in ({"timeout": value}, {"storage_options": {"timeout": value}}):
         with pytest.raises(ValueError, match="must be positive; pass None for no limit"):
             tensor_of("memory://x", **options)
 
 
-def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:
+def test_s3_requests_are_retried_by_one_layer(server: FaultServer) -> None:
     url, how = over_s3(server, NAME)
     options = how["storage_options"]
     fs = fsspec.filesystem("s3", **options, config_kwargs={"retries": {"max_attempts": 1}})
@@ -310,7 +310,7 @@ def test_s3_is_repeated_once_and_not_by_each_layer(server: FaultServer) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_a_dead_store_does_not_block_another(
+def test_dead_store_does_not_block_another(
     server: FaultServer, another: FaultServer, way: Way
 ) -> None:
     dead, alive = opened(server, way), opened(another, way)
@@ -327,7 +327,7 @@ def test_a_dead_store_does_not_block_another(
             read.result()
 
 
-def test_variables_of_a_dead_store_do_not_block_those_of_another(
+def test_variables_of_dead_store_do_not_block_those_of_another(
     server: FaultServer, another: FaultServer
 ) -> None:
     dead, alive = opened(server, over_http), opened(another, over_http)
@@ -391,9 +391,7 @@ if sys.argv[3] == "pool":
     ("reader", "way"),
     [*((reader, over_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
-def test_an_interrupt_ends_the_process(
-    server: FaultServer, way: Way, reader: str, tmp_path: Path
-) -> None:
+def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(READER + READERS[reader])
     # What is read after the opening stalls.
@@ -425,7 +423,7 @@ def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize("command", ["info", "validate", "convert"])
-def test_an_interrupt_ends_the_command(server: FaultServer, command: str, tmp_path: Path) -> None:
+def test_interrupt_ends_command(server: FaultServer, command: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"{WAITER}\nfrom xr_tensorfmt.cli import main\nmain(sys.argv[1:])")
     more = [tmp_path / "copy.tens", "--to", "tens"] if command == "convert" else []
@@ -464,7 +462,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_repeats_and_raises_the_same_error(
+def test_worker_repeats_and_raises_same_error(
     server: FaultServer, another: FaultServer, tmp_path: Path
 ) -> None:
     places = [over_http(server, NAME), over_s3(another, NAME)]

@@ -56,7 +56,7 @@ def in_a_thread(call: Callable[[Callable[[], None]], object]) -> Iterator[None]:
         thread.join()
 
 
-def test_while_a_thread_computes_a_cached_value() -> None:
+def test_fork_while_thread_computes_cached_value() -> None:
     cached: CachedValue[int] = CachedValue()
 
     def compute(pause: Callable[[], None]) -> int:
@@ -68,7 +68,7 @@ def test_while_a_thread_computes_a_cached_value() -> None:
     assert cached.value == 1
 
 
-def test_while_a_thread_makes_the_index_of_pairs(
+def test_fork_while_thread_makes_index_of_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.tens"
@@ -93,7 +93,7 @@ def test_while_a_thread_makes_the_index_of_pairs(
         assert succeeds_in_a_child(lambda: tensor.values.tolist() == [2.0, 1.0])
 
 
-def test_while_a_thread_reads_a_file_object() -> None:
+def test_fork_while_thread_reads_file_object() -> None:
     source = FileObject(BytesIO(bytes(8)))
 
     def reading(pause: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ def test_while_a_thread_reads_a_file_object() -> None:
         assert succeeds_in_a_child(read)
 
 
-def test_while_a_thread_fills_a_cache_of_files(
+def test_fork_while_thread_fills_cache_of_files(
     memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.pipe_file("/a.npy", npy_of(np.arange(3.0)))
@@ -131,7 +131,7 @@ def test_while_a_thread_fills_a_cache_of_files(
         assert succeeds_in_a_child(lambda: values() == [0, 1, 2])
 
 
-def test_after_a_file_system_of_urls_was_made(http: HttpStore) -> None:
+def test_fork_after_file_system_of_urls_was_made(http: HttpStore) -> None:
     url = http.put("a.npy", npy_of(np.arange(3.0)))
     http.put("b.npy", npy_of(np.arange(4.0)))
     fs = fsspec.filesystem("http")
@@ -141,7 +141,7 @@ def test_after_a_file_system_of_urls_was_made(http: HttpStore) -> None:
     assert succeeds_in_a_child(lambda: source.sibling("b.npy")[0].size == 128 + 32)
 
 
-def test_while_a_thread_starts_the_loop_of_fsspec() -> None:
+def test_fork_while_thread_starts_loop_of_fsspec() -> None:
     import_module("xr_tensorfmt.sources.fsspec_store")
 
     def start(pause: Callable[[], None]) -> None:

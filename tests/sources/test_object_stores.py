@@ -37,7 +37,7 @@ def on_moto(s3: Moto, **options: Any) -> S3Store:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_every_kind_of_store_is_read(
+def test_every_obstore_store_is_read(
     tmp_path: Path, http: HttpStore, s3: Moto, chunks: dict | None
 ) -> None:
     memory = MemoryStore()
@@ -51,7 +51,7 @@ def test_every_kind_of_store_is_read(
         np.testing.assert_array_equal(tensor, VALUES)
 
 
-def test_a_store_has_the_url_that_fsspec_gives(tmp_path: Path) -> None:
+def test_store_has_url_that_fsspec_gives(tmp_path: Path) -> None:
     urls = [
         (S3Store("b", prefix="p", region="x"), "s3://b/p/d/t"),
         (GCSStore("b", skip_signature=True), "gs://b/d/t"),
@@ -64,13 +64,13 @@ def test_a_store_has_the_url_that_fsspec_gives(tmp_path: Path) -> None:
         assert locate_for_reading("d/t", None, store, 1).url == url
 
 
-def test_another_object_in_the_same_directory_is_found() -> None:
+def test_another_object_in_same_directory_is_found() -> None:
     for name, other in (("t", "u"), ("d/t", "d/u")):
         location = locate_for_reading(name, None, MemoryStore(), 1).sibling("u")
         assert (location.url, location.path) == (f"memory://{other}", other)
 
 
-def test_a_range_is_one_request_with_a_condition(s3: Moto) -> None:
+def test_range_is_one_request_with_condition(s3: Moto) -> None:
     s3.put("t.bin", CONTENT)
     tensor = tensor_of("t.bin", fs=on_moto(s3))
     s3.log.clear()
@@ -82,7 +82,7 @@ def test_a_range_is_one_request_with_a_condition(s3: Moto) -> None:
         tensor[:, 7].load()
 
 
-def test_an_object_that_is_replaced_in_memory_or_on_the_disk_is_noticed(tmp_path: Path) -> None:
+def test_object_that_is_replaced_in_memory_or_on_disk_is_detected(tmp_path: Path) -> None:
     for store in (MemoryStore(), LocalStore(tmp_path)):
         store.put("t.bin", CONTENT)
         tensor = tensor_of("t.bin", fs=store)
@@ -106,7 +106,7 @@ def test_errors_are_built_in_and_have_no_secrets(s3: Moto, monkeypatch: pytest.M
         tensor_of("t.bin", fs=refusing)
 
 
-def test_a_store_that_repeats_is_not_repeated_here() -> None:
+def test_store_with_own_retries_is_not_retried() -> None:
     wait = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)}
     retry: Any = {"max_retries": 2, "backoff": wait}
     for fault in (status(503), reset):
@@ -124,19 +124,19 @@ def total_of(tensor: xr.DataArray) -> float:
     return float(tensor.sum())
 
 
-def test_a_spawned_process_reads_for_itself(http: HttpStore) -> None:
+def test_spawned_process_reads_for_itself(http: HttpStore) -> None:
     http.put("t.bin", CONTENT)
     tensor = tensor_of("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(total_of, (tensor,)) == VALUES.sum()
 
 
-def test_a_process_has_equal_stores_once() -> None:
+def test_process_has_equal_stores_once() -> None:
     one, another = (adapt_obstore(HTTPStore("http://host", **PLAIN)) for _ in range(2))
     assert one is another is pickle.loads(pickle.dumps(one))
 
 
-def test_the_names_of_dask_know_the_store(http: HttpStore, tmp_path: Path) -> None:
+def test_names_of_dask_know_store(http: HttpStore, tmp_path: Path) -> None:
     http.put("a/t.bin", CONTENT)
     http.put("b/t.bin", CONTENT)
     names = {
@@ -148,7 +148,7 @@ def test_the_names_of_dask_know_the_store(http: HttpStore, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_store_does_not_hang_in_a_forked_process() -> None:
+def test_store_does_not_hang_in_forked_process() -> None:
     store = MemoryStore()
     store.put("t.bin", CONTENT)
     tensor = tensor_of("t.bin", fs=store)
@@ -169,13 +169,13 @@ def test_urls_are_read_by_fsspec(s3: Moto) -> None:
     assert location.fs.config_kwargs["read_timeout"] == 7
 
 
-def test_nothing_is_written_by_obstore() -> None:
+def test_writing_with_obstore_raises() -> None:
     data = xr.Dataset({"a": ("x", np.ones(3))})
     with pytest.raises(TypeError, match="stores of obstore can be read, but not written"):
         to_file(data, "t.mag", fs=MemoryStore())
 
 
-def test_what_is_no_file_system_is_refused() -> None:
+def test_other_fs_arguments_raise() -> None:
     with pytest.raises(TypeError, match="a file system of fsspec or a store of obstore, not a int"):
         tensor_of("t.bin", fs=3)
     with pytest.raises(TypeError, match="needs the path of a file in it"):

@@ -71,7 +71,7 @@ def test_windows_writes_and_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("windows")
-def test_windows_writes_a_file_with_siblings(tmp_path: Path) -> None:
+def test_windows_writes_file_with_siblings(tmp_path: Path) -> None:
     expected = xr.Dataset({"tensor": (("x", "y"), np.eye(3))})
     to_cc4s(expected, tmp_path / "a.yaml")
     assert sorted(os.listdir(tmp_path)) == ["a.elements", "a.yaml"]
@@ -79,7 +79,7 @@ def test_windows_writes_a_file_with_siblings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
-def test_loaded_values_do_not_change_with_a_region(
+def test_loaded_values_do_not_change_with_region(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str
 ) -> None:
     set_platform(monkeypatch, platform)
@@ -101,7 +101,7 @@ def test_windows_maps_values_copy_on_write(tmp_path: Path) -> None:
     xr.testing.assert_identical(load(path), dataset())
 
 
-def test_a_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
 
@@ -119,7 +119,7 @@ def test_a_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
-def test_a_new_file_without_hard_links(
+def test_new_file_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """Windows (EINVAL) and macOS (ENOTSUP) report a disk with exFAT."""
@@ -162,7 +162,7 @@ def test_locks_without_fork(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", [r"C:\data\a.mag", "C:/data/a.mag", "C://a.mag", "c:a.mag"])
-def test_a_drive_is_not_the_scheme_of_a_url(
+def test_drive_is_not_scheme_of_url(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_a_drive_is_not_the_scheme_of_a_url(
     xr.testing.assert_identical(load(path), dataset())
 
 
-def test_a_file_url_with_a_drive(tmp_path: Path) -> None:
+def test_file_url_with_drive(tmp_path: Path) -> None:
     (tmp_path / "C:").mkdir()
     url = f"file://{tmp_path}/C:/a.mag"
     to_mag(dataset(), url)
@@ -189,7 +189,7 @@ def test_a_file_url_with_a_drive(tmp_path: Path) -> None:
         (r"\\server\share\a.yaml", r"\\server\share\a.elements"),
     ],
 )
-def test_siblings_of_a_path_with_backslashes(
+def test_siblings_of_path_with_backslashes(
     monkeypatch: pytest.MonkeyPatch, path: str, expected: str
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.sources.locations.os", SimpleNamespace(path=ntpath))

@@ -70,9 +70,7 @@ def local(content: bytes, **keywords: Any) -> xr.Dataset:
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
-    store: Store, family: str
-) -> None:
+def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, family: str) -> None:
     content = FILES[family]()
     url = store.put(family, content)
     opened(store, url)  # the client of S3 looks for the bucket's region once
@@ -99,7 +97,7 @@ def test_opening_takes_two_requests_and_one_for_metadata_at_the_end(
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_values_are_those_of_the_local_file(store: Store, family: str) -> None:
+def test_values_equal_local_file(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = opened(store, store.put(family, content))
     xr.testing.assert_identical(remote.load(), local(content).load())
@@ -120,7 +118,7 @@ def selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_a_selection_takes_the_requests_that_were_explained(store: Store, family: str) -> None:
+def test_selection_takes_requests_that_were_explained(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = opened(store, store.put(family, content))
     for (what, lazy), (_, eager) in zip(
@@ -141,7 +139,7 @@ def test_a_selection_takes_the_requests_that_were_explained(store: Store, family
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_chunks_take_the_requests_that_were_explained(store: Store, family: str) -> None:
+def test_chunks_take_requests_that_were_explained(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = opened(store, store.put(family, content), chunks={}, chunk_bytes=MIB // 2)
     explained = remote.tensorfmt.explain()
@@ -164,7 +162,7 @@ def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
     assert store.log.heads == (tensor.data.npartitions if isinstance(store, MemoryStore) else 0)
 
 
-def test_a_column_is_one_request_and_a_row_skips_no_more_than_it_may(store: Store) -> None:
+def test_column_is_one_request_and_row_skips_no_more_than_it_may(store: Store) -> None:
     values = np.arange(4 * MIB, dtype="f8").reshape(256 << 10, 16)  # columns of 2 MiB
     tensor = opened(store, store.put("column", tf.version_0_9(values))).tensor
     np.testing.assert_array_equal(tensor[:1024, 7], values[:1024, 7])
@@ -174,7 +172,7 @@ def test_a_column_is_one_request_and_a_row_skips_no_more_than_it_may(store: Stor
     assert sorted(store.log.gets) == [(848 + n * 2 * MIB, 8) for n in range(16)]
 
 
-def test_near_points_share_a_request_and_far_ones_do_not(store: Store) -> None:
+def test_near_points_share_request_and_far_ones_do_not(store: Store) -> None:
     values = np.arange(MIB, dtype="f8")
     tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
     near = MAX_GAP // 8
@@ -201,7 +199,7 @@ def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
     assert store.log.fetched <= len(content)
 
 
-def test_pairs_as_stored_read_the_entries_alone(store: Store) -> None:
+def test_pairs_as_stored_read_entries_alone(store: Store) -> None:
     content = FILES["tens-pairs"]()
     dataset = opened(store, store.put("pairs", content), sparse="stored")
     np.testing.assert_array_equal(dataset.tensor[5:9], local(content, sparse="stored").tensor[5:9])
@@ -209,7 +207,7 @@ def test_pairs_as_stored_read_the_entries_alone(store: Store) -> None:
     assert store.log.fetched <= 4 * 16
 
 
-def test_a_long_header_takes_few_requests(store: Store) -> None:
+def test_long_header_takes_few_requests(store: Store) -> None:
     puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
     content = mf.archive(puts)
     header = content.index(np.ones(1, "f4").tobytes() + b"\xff" * 60)
@@ -224,7 +222,7 @@ def test_a_long_header_takes_few_requests(store: Store) -> None:
     assert second[0] == HEAD_BYTES
 
 
-def test_no_more_requests_are_in_flight_than_the_limit(http: HttpStore) -> None:
+def test_no_more_requests_are_in_flight_than_limit(http: HttpStore) -> None:
     values = np.zeros(12 * MIB)
     url = http.put("large", tf.version_0_9(values))
     tensor = opened(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
@@ -235,7 +233,7 @@ def test_no_more_requests_are_in_flight_than_the_limit(http: HttpStore) -> None:
     assert http.log.fetched == values.nbytes
 
 
-def test_a_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
+def test_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
     content = FILES["mag-archive"]()
     dataset = opened(store, store.put("pickled", content))
     pickled = pickle.dumps(dataset)
@@ -243,7 +241,7 @@ def test_a_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
     xr.testing.assert_identical(pickle.loads(pickled).load(), local(content).load())
 
 
-def test_a_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
+def test_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
     url = http.put("chunks", tf.version_0_9(np.zeros((16, 10_000))))
     tensor = opened(http, url, chunks={}, chunk_bytes=128).tensor
     assert tensor.data.npartitions == 10_000
@@ -251,7 +249,7 @@ def test_a_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
     assert not http.log.gets
 
 
-def test_variables_load_at_the_same_time(http: HttpStore) -> None:
+def test_variables_load_concurrently(http: HttpStore) -> None:
     values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MAX_REQUESTS)}
     content = mf.archive(values)
     dataset = opened(http, http.put("async", content))
@@ -268,7 +266,7 @@ def test_variables_load_at_the_same_time(http: HttpStore) -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_a_replaced_object_is_noticed(store: Store, chunks: dict | None) -> None:
+def test_replaced_object_is_detected(store: Store, chunks: dict | None) -> None:
     url = store.put("replaced", tf.version_0_9(numbers()))
     before = opened(store, url, chunks=chunks).tensor
     store.put("replaced", tf.version_0_9(numbers() + 1))
@@ -278,7 +276,7 @@ def test_a_replaced_object_is_noticed(store: Store, chunks: dict | None) -> None
     np.testing.assert_array_equal(after, numbers() + 1)
 
 
-def test_a_replaced_object_has_another_name_in_dask_if_chunked_later(store: Store) -> None:
+def test_replaced_object_has_another_name_in_dask_if_chunked_later(store: Store) -> None:
     url = store.put("named", tf.version_0_9(numbers()))
     before = opened(store, url).tensor.chunk().data.name
     assert before == opened(store, url).tensor.chunk().data.name
@@ -295,7 +293,7 @@ def test_trees_and_groups_open_from_stores(store: Store) -> None:
     np.testing.assert_array_equal(groups["/w"]["b"], local(content)["w.b"])
 
 
-def test_an_open_file_of_fsspec_and_a_file_system_will_do(store: Store) -> None:
+def test_open_file_of_fsspec_and_file_system_will_do(store: Store) -> None:
     content = FILES["tens-0.9"]()
     url = store.put("ways", content)
     expected = local(content).load()
@@ -328,7 +326,7 @@ def test_many_objects_become_one_dataset(store: Store) -> None:
     np.testing.assert_array_equal(many.tensor[2], numbers() + 2)
 
 
-def test_a_listing_from_before_does_not_hide_a_replaced_object(s3: S3Store) -> None:
+def test_listing_from_before_does_not_hide_replaced_object(s3: S3Store) -> None:
     url = s3.put("listed/t.bin", tf.version_0_9(numbers()))
     fs, _ = fsspec.url_to_fs(url, **s3.options)
     fs.ls("bucket/listed", detail=True)
@@ -338,7 +336,7 @@ def test_a_listing_from_before_does_not_hide_a_replaced_object(s3: S3Store) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1, 40])
-def test_tiny_objects_are_refused_by_their_content(store: Store, size: int) -> None:
+def test_tiny_objects_raise_by_their_content(store: Store, size: int) -> None:
     url = store.put("tiny", b"TENS"[:size].ljust(size, b"\0"))
     with pytest.raises(ValueError, match="expected"):
         opened(store, url)
@@ -357,14 +355,14 @@ def test_guessing_asks_no_store(store: Store) -> None:
     assert not store.log.heads
 
 
-def test_a_source_is_equal_to_its_copy_and_small() -> None:
+def test_source_is_equal_to_its_copy_and_small() -> None:
     source = RemoteFile(Location("memory://x", MemoryStore().fs, "/x"), 5, Version(5, "etag"))
     copy = pickle.loads(pickle.dumps(source))
     assert copy == source
     assert len(pickle.dumps(source)) < 500
 
 
-def test_a_local_copy_spares_the_pass_over_blocks_its_requests(tmp_path: Path) -> None:
+def test_local_copy_spares_pass_over_blocks_its_requests(tmp_path: Path) -> None:
     content = FILES["vespa-irregular.tbf"]()
     keywords = {"engine": "tensorfmt", "sparse": "stored"}
     with MemoryStore().running() as store:
@@ -377,7 +375,7 @@ def test_a_local_copy_spares_the_pass_over_blocks_its_requests(tmp_path: Path) -
         assert not store.log.gets
 
 
-def test_there_is_no_folder_for_results_of_a_pass(tmp_path: Path) -> None:
+def test_scan_writes_no_results_to_disk(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'index_cache' is not a keyword of the engine"):
         xr.open_dataset(FILES["vespa-irregular.tbf"](), engine="tensorfmt", index_cache=tmp_path)
 
@@ -404,7 +402,7 @@ def test_labels_of_unequal_length_are_fetched_once(
     assert ds.tensor[2_345, ..., 3] == values[2_345, 3]
 
 
-def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
+def test_one_part_that_fails_fails_read(http: HttpStore) -> None:
     values = np.zeros(4 * MIB)
 
     def last_part(handler: Handler, content: bytes, start: int, stop: int) -> bool:
@@ -418,7 +416,7 @@ def test_one_part_that_fails_fails_the_read(http: HttpStore) -> None:
         tensor.values  # noqa: B018
 
 
-def test_what_is_not_there_is_a_missing_file(http: HttpStore, s3: S3Store) -> None:
+def test_missing_object_raises_file_not_found(http: HttpStore, s3: S3Store) -> None:
     s3.put("there", b"")
     with pytest.raises(FileNotFoundError):
         tensor_of(f"{http.url}/missing")
@@ -428,13 +426,13 @@ def test_what_is_not_there_is_a_missing_file(http: HttpStore, s3: S3Store) -> No
         tensor_of("memory://missing")
 
 
-def test_a_folder_is_refused() -> None:
+def test_folder_raises() -> None:
     MemoryFileSystem().pipe_file("/folder/x", b"TENS")
     with pytest.raises((IsADirectoryError, FileNotFoundError)):
         tensor_of("memory://folder")
 
 
-def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
+def test_file_url_is_local_file(tmp_path: Path) -> None:
     path = tmp_path / "t.bin"
     path.write_bytes(tf.version_0_9(numbers()))
     for file, keywords in (
@@ -475,24 +473,24 @@ def test_a_file_url_is_a_local_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(file, keywords, error, words) -> None:
+def test_invalid_arguments_raise(file, keywords, error, words) -> None:
     with pytest.raises(error, match=words):
         xr.open_dataset(file, engine="tensorfmt", **keywords)
 
 
-def test_compressed_open_files_are_refused() -> None:
+def test_compressed_open_files_raise() -> None:
     MemoryFileSystem().pipe_file("/t.gz", b"x")
     with pytest.raises(ValueError, match=r"is compressed \(gzip\).* decompress it first"):
         tensor_of(fsspec.open("memory://t.gz", compression="gzip"))
 
 
-def test_asynchronous_file_systems_are_refused(http: HttpStore) -> None:
+def test_asynchronous_file_systems_raise(http: HttpStore) -> None:
     fs = fsspec.filesystem("http", asynchronous=True)
     with pytest.raises(ValueError, match="asynchronous=True"):
         tensor_of(f"{http.url}/x", fs=fs)
 
 
-def test_a_store_that_does_not_say_how_long_its_objects_are_is_refused() -> None:
+def test_store_without_object_size_raises() -> None:
     class Silent(MemoryFileSystem):
         def info(self, path: str, **_: Any) -> dict[str, Any]:
             return {"name": path, "size": None, "type": "file"}
@@ -516,7 +514,7 @@ def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpSto
         assert all(threads.map(read, range(40)))
 
 
-def test_calls_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> None:
+def test_calls_stop_at_first_error_and_take_no_more_than_they_can_do() -> None:
     taken = []
 
     def items() -> Iterator[int]:
@@ -539,7 +537,7 @@ def test_calls_stop_at_the_first_error_and_take_no_more_than_they_can_do() -> No
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_reads_with_threads_of_its_own(http: HttpStore) -> None:
+def test_forked_process_reads_with_own_threads(http: HttpStore) -> None:
     tensor = tensor_of(http.put("fork", tf.version_0_9(numbers())))
     tensor[0].values  # noqa: B018  # threads and connections are there
     reading, writing = os.pipe()

@@ -19,7 +19,7 @@ from xr_tensorfmt.sources.remote import open_remote
 from xr_tensorfmt.sources.requests import Version
 
 
-def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore) -> None:
+def test_server_without_conditions_is_detected_by_its_answer(http: HttpStore) -> None:
     http.conditions = False
     url = http.put("plain", tf.version_0_9(numbers()))
     tensor = tensor_of(url)
@@ -28,7 +28,7 @@ def test_a_server_without_conditions_is_found_out_by_its_answer(http: HttpStore)
         tensor[3].values  # noqa: B018
 
 
-def test_a_server_without_versions_is_found_out_where_the_size_tells(http: HttpStore) -> None:
+def test_server_without_versions_is_detected_where_size_tells(http: HttpStore) -> None:
     http.etags = False
     url = http.put("bare", tf.version_0_9(numbers()))
     tensor = tensor_of(url)
@@ -41,7 +41,7 @@ def test_a_server_without_versions_is_found_out_where_the_size_tells(http: HttpS
 
 @pytest.mark.parametrize("modified", ["", "Mon, 05 Jan 2026 10:00:00 GMT"], ids=["none", "second"])
 @pytest.mark.parametrize("rows", [3, 40], ids=["smaller", "larger"])
-def test_an_object_of_another_size_is_found_out_without_a_version(
+def test_object_of_another_size_is_detected_without_version(
     http: HttpStore, modified: str, rows: int
 ) -> None:
     http.etags, http.modified = False, modified
@@ -54,7 +54,7 @@ def test_an_object_of_another_size_is_found_out_without_a_version(
         tensor[:, 19].values  # noqa: B018
 
 
-def test_an_object_that_shrinks_while_it_is_opened_is_noticed(http: HttpStore) -> None:
+def test_object_that_shrinks_while_it_is_opened_is_detected(http: HttpStore) -> None:
     http.etags = False
     url = http.put("race", tf.version_0_9(np.zeros(50_000)))
 
@@ -67,7 +67,7 @@ def test_an_object_that_shrinks_while_it_is_opened_is_noticed(http: HttpStore) -
         tensor_of(url)
 
 
-def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3Store) -> None:
+def test_object_of_s3_of_another_size_is_detected_without_version(s3: S3Store) -> None:
     fs = fsspec.filesystem("s3", **s3.options)
     for rows in (3, 40):
         url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
@@ -78,7 +78,7 @@ def test_an_object_of_s3_of_another_size_is_found_out_without_a_version(s3: S3St
             bare.read(Extents.single(bare.size - 8, bare.size))
 
 
-def test_an_object_replaced_while_it_is_opened_is_noticed(http: HttpStore) -> None:
+def test_object_replaced_while_it_is_opened_is_detected(http: HttpStore) -> None:
     url = http.put("race", tf.version_0_9(numbers()))
 
     def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
@@ -90,7 +90,7 @@ def test_an_object_replaced_while_it_is_opened_is_noticed(http: HttpStore) -> No
         tensor_of(url)
 
 
-def test_a_checksum_is_not_sent_as_a_condition(http: HttpStore) -> None:
+def test_checksum_is_not_sent_as_condition(http: HttpStore) -> None:
     http.etags, http.headers = False, {"Content-MD5": "Q2hlY2sgSW50ZWdyaXR5IQ=="}
     sent: list[str | None] = []
 
@@ -109,7 +109,7 @@ def whole_file(handler: Handler, content: bytes, start: int, stop: int) -> bool:
     return True
 
 
-def test_a_small_file_of_a_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
+def test_small_file_of_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
     url = http.put("small", tf.version_0_9(np.arange(6.0).reshape(2, 3)))
     http.trouble = whole_file
     tensor = tensor_of(url)
@@ -117,7 +117,7 @@ def test_a_small_file_of_a_server_without_ranges_is_not_read_wrongly(http: HttpS
         tensor.values  # noqa: B018
 
 
-def test_s3_without_ranges_is_refused(s3: S3Store) -> None:
+def test_s3_without_ranges_raises(s3: S3Store) -> None:
     small = s3.put("small", tf.version_0_9(np.arange(6.0)))
     large = s3.put("large", tf.version_0_9(np.zeros(1 << 20)))
     s3.ranges = False

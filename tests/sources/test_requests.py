@@ -27,7 +27,7 @@ counts_memory = pytest.mark.skipif(sys.platform != "linux", reason="counts memor
 
 
 @pytest.mark.parametrize("axes", list(itertools.permutations("abc")))
-def test_a_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
+def test_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
     values = numbers((40, 30, 50), "<f8")
     content, layout = stored(values, "F", 96)
     source = RecordingSource(content)
@@ -36,7 +36,7 @@ def test_a_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, .
     assert source.requests == [(96, values.nbytes)]
 
 
-def test_an_outer_product_in_disguise_is_read_as_one() -> None:
+def test_vectorized_outer_key_is_read_as_outer() -> None:
     values = numbers((40, 30, 50), "<f8")
     content, layout = stored(values, "C", 0)
     source = RecordingSource(content)
@@ -50,7 +50,7 @@ def test_an_outer_product_in_disguise_is_read_as_one() -> None:
     assert source.requests == [(0, values.nbytes)]
 
 
-def test_points_of_a_large_tensor_are_fetched_alone() -> None:
+def test_points_of_large_tensor_are_fetched_alone() -> None:
     lengths = (8192, 4096)  # 256 MiB
     source = HollowSource(header(lengths), 48 + 8192 * 4096 * 8)
     lazy = xr.DataArray(
@@ -67,7 +67,7 @@ def test_points_of_a_large_tensor_are_fetched_alone() -> None:
     assert source.fetched == 3 * 8
 
 
-def test_nothing_is_read_before_values_are_asked_for() -> None:
+def test_opening_and_indexing_read_nothing() -> None:
     values = numbers((40, 30), "<f8")
     content, layout = stored(values, "C", 0)
     source = RecordingSource(content)
@@ -104,7 +104,7 @@ def needs_less_than(limit: int) -> Iterator[None]:
 
 
 @counts_memory
-def test_the_measure_of_memory_notices_what_is_used() -> None:
+def test_measure_of_memory_notices_what_is_used() -> None:
     with pytest.raises(AssertionError), needs_less_than(50 * MIB):
         np.ones(100 * MIB, dtype=np.uint8)
     with needs_less_than(50 * MIB):

@@ -69,7 +69,7 @@ def test_pauses_grow_and_differ(pauses: list[float]) -> None:
     assert len({pause / 2**number for number, pause in enumerate(pauses)}) == 4
 
 
-def test_the_last_failure_is_raised_after_five_attempts_or_three_timeouts(
+def test_last_failure_is_raised_after_five_attempts_or_three_timeouts(
     pauses: list[float],
 ) -> None:
     with pytest.raises(GivenUpError, match="5"):
@@ -80,7 +80,7 @@ def test_the_last_failure_is_raised_after_five_attempts_or_three_timeouts(
     assert attempts_of(TimeoutError(), RefusedError(503), TimeoutError(), RefusedError(503)) == 5
 
 
-def test_the_server_may_ask_for_a_pause(pauses: list[float]) -> None:
+def test_server_may_ask_for_pause(pauses: list[float]) -> None:
     assert attempts_of(RefusedError(429, Retry_After="7"), RefusedError(503, retry_after="30")) == 3
     assert pauses == [7, 30]
     for nothing in ("", "soon", "-3", "Wed, 21 Oct 2015 07:28:00 GMT"):
@@ -89,14 +89,14 @@ def test_the_server_may_ask_for_a_pause(pauses: list[float]) -> None:
         assert pauses[0] <= 0.5
 
 
-def test_a_pause_that_is_longer_than_the_limit_ends_the_attempts(pauses: list[float]) -> None:
+def test_pause_that_is_longer_than_limit_ends_attempts(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
         attempts_of(RefusedError(503, Retry_After="61"))
     assert pauses == []
     assert attempts_of(RefusedError(503, Retry_After="61"), limit=None) == 2
 
 
-def test_what_a_library_repeats_itself_is_not_repeated(pauses: list[float]) -> None:
+def test_failures_retried_by_library_are_not_retried(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
         attempts_of(RefusedError(503), store_retries=True)
     assert attempts_of(ConnectionResetError(), store_retries=True) == 2
@@ -111,7 +111,7 @@ def test_other_failures_are_raised_at_once(error: Exception, pauses: list[float]
     assert pauses == []
 
 
-def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
+def test_failures_are_known_by_errors_from_which_others_were_made() -> None:
     for cause in (RefusedError(503), TimeoutError(), ConnectionResetError(104, "reset")):
         error = FileNotFoundError("http://host/x")
         error.__cause__ = cause
@@ -124,7 +124,7 @@ def test_failures_are_known_by_the_errors_from_which_others_were_made() -> None:
 
 
 @pytest.mark.parametrize("cause", [TimeoutError("late"), ConnectionRefusedError(111, "no")])
-def test_a_failure_that_fsspec_calls_missing_keeps_its_type(cause: Exception) -> None:
+def test_failure_that_fsspec_calls_missing_keeps_its_type(cause: Exception) -> None:
     error = FileNotFoundError("http://host/x")
     error.__cause__ = cause
     translated = translate_error(error, "http://host/x", "http://host/x", {})
@@ -145,7 +145,7 @@ class Window:
 ends: list[float] = []
 
 
-def test_a_slow_line_has_time_for_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_line_has_time_for_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "timeout", Window)
     ends.clear()
     part = 4 << 20

@@ -95,7 +95,7 @@ def assert_silent(*things: object) -> None:
 
 @ways
 @statuses
-def test_an_http_status_at_opening(
+def test_http_status_at_opening(
     http: HttpStore, way: Way, status: int, kind: type[OSError], caplog: Any
 ) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
@@ -111,7 +111,7 @@ def test_an_http_status_at_opening(
 @ways
 @statuses
 @pytest.mark.parametrize("chunks", [None, {}], ids=["at once", "threads"])
-def test_an_http_status_at_reading(
+def test_http_status_at_reading(
     http: HttpStore, way: Way, status: int, kind: type[OSError], chunks: Any, caplog: Any
 ) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
@@ -127,7 +127,7 @@ def test_an_http_status_at_reading(
 
 
 @ways
-def test_a_server_that_is_gone(http: HttpStore, way: Way) -> None:
+def test_server_that_is_gone(http: HttpStore, way: Way) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     url, options = way(plain)
     tensor = tensor_of(url, storage_options=options)
@@ -142,7 +142,7 @@ def test_a_server_that_is_gone(http: HttpStore, way: Way) -> None:
 
 
 @ways
-def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None:
+def test_object_that_changed_or_is_corrupt(http: HttpStore, way: Way) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     url, options = way(plain)
     tensor = tensor_of(url, storage_options=options)
@@ -162,7 +162,7 @@ def test_an_object_that_changed_or_is_damaged(http: HttpStore, way: Way) -> None
 
 
 @ways
-def test_what_prints_of_a_tensor(http: HttpStore, way: Way) -> None:
+def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
     tensor = tensor_of(url, storage_options=options)
@@ -183,7 +183,7 @@ def test_objects_that_differ_by_their_query_alone_are_different_to_dask(http: Ht
 
 @ways
 @pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
-def test_a_cache_before_a_url(http: HttpStore, way: Way, cache: str, tmp_path: Path) -> None:
+def test_cache_before_url(http: HttpStore, way: Way, cache: str, tmp_path: Path) -> None:
     url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
     http.status = 401
     options = {"http": options, cache: {"cache_storage": str(tmp_path)}}
@@ -193,7 +193,7 @@ def test_a_cache_before_a_url(http: HttpStore, way: Way, cache: str, tmp_path: P
 
 
 @ways
-def test_a_file_beside_it_that_is_missing(http: HttpStore, way: Way) -> None:
+def test_missing_sibling_file(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("folder/t", tf.version_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
     with pytest.raises(FileNotFoundError, match="404 Not Found") as caught:
@@ -220,7 +220,7 @@ def test_writing_where_it_cannot_be(http: HttpStore, way: Way) -> None:
     assert_silent(delayed.value)
 
 
-def test_an_upload_that_s3_refuses(s3: S3Store) -> None:
+def test_upload_that_s3_refuses(s3: S3Store) -> None:
     s3.put("first", b"")
     options = {**s3.options, "key": "user", "secret": SECRET}
     ds = xr.Dataset({"a": ("x", np.zeros(3, "f4"))})
@@ -238,7 +238,7 @@ def test_an_upload_that_s3_refuses(s3: S3Store) -> None:
         s3.refused = lambda environ: False
 
 
-def test_a_store_whose_own_words_hold_secrets() -> None:
+def test_store_whose_own_words_hold_secrets() -> None:
     class Talkative(MemoryFileSystem):
         cachable = False
         notes: Any = None
@@ -256,12 +256,12 @@ def test_a_store_whose_own_words_hold_secrets() -> None:
     assert_silent(caught.value)
 
 
-def test_a_memory_error_stays_one() -> None:
+def test_memory_error_stays_one() -> None:
     assert type(translate_error(MemoryError(), "a", "a", {})) is MemoryError
 
 
 @pytest.mark.parametrize("word", ["nowhere", "http+nowhere"])
-def test_a_url_that_cannot_be_reached_at_all(word: str) -> None:
+def test_url_that_cannot_be_reached_at_all(word: str) -> None:
     with pytest.raises(ValueError, match="Protocol not known") as caught:
         tensor_of(f"{word}://user:{SECRET}@host/x?sig={SECRET}", storage_options={})
     assert_silent(caught.value)
@@ -269,7 +269,9 @@ def test_a_url_that_cannot_be_reached_at_all(word: str) -> None:
 
 @ways
 @pytest.mark.parametrize("command", ["info", "info --json", "validate", "explain", "convert"])
-def test_what_the_command_prints(http: HttpStore, way: Way, command: str, tmp_path: Path) -> None:
+def test_command_output_has_no_secrets(
+    http: HttpStore, way: Way, command: str, tmp_path: Path
+) -> None:
     good = http.put("good.bin", tf.version_0_9(np.zeros(40)))
     bad = http.put("bad.bin", b"TENS" + bytes(90))
     missing = f"{http.url}/missing.bin"
@@ -294,9 +296,7 @@ def test_what_the_command_prints(http: HttpStore, way: Way, command: str, tmp_pa
 
 @ways
 @pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])
-def test_the_source_in_the_encoding_is_without_secrets(
-    http: HttpStore, way: Way, chunks: Any
-) -> None:
+def test_source_in_encoding_is_without_secrets(http: HttpStore, way: Way, chunks: Any) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     url, options = way(plain)
     for file, given in (
@@ -314,7 +314,7 @@ def test_the_source_in_the_encoding_is_without_secrets(
 
 
 @ways
-def test_a_file_object_is_no_target(http: HttpStore, way: Way) -> None:
+def test_file_object_is_no_target(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
     with fsspec.open(url, **options) as file, pytest.raises(TypeError, match="URL") as caught:
         to_mag(xr.Dataset({"a": ("x", np.zeros(3, "f4"))}), file)
@@ -322,13 +322,13 @@ def test_a_file_object_is_no_target(http: HttpStore, way: Way) -> None:
 
 
 @pytest.mark.parametrize("secret", [SECRET.encode(), [SECRET], {"a": {"b": SECRET}}])
-def test_secrets_of_any_form_are_left_out(secret: Any) -> None:
+def test_secrets_of_any_form_are_omitted(secret: Any) -> None:
     error = translate_error(RuntimeError(f"refused {SECRET}"), "a", "a", {"token": secret})
     assert "refused ***" in str(error)
     assert_silent(error)
 
 
-def test_an_option_that_is_none_is_not_repeated() -> None:
+def test_option_that_is_none_is_not_repeated() -> None:
     answer = CliRunner().invoke(main, ["info", "--storage-option", f"secret:{SECRET}", "a"])
     assert answer.exit_code == 2
     assert "must have the form KEY=VALUE" in answer.output
@@ -407,7 +407,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
-def test_errors_on_a_cluster(http: HttpStore, s3: S3Store, tmp_path: Path, processes: bool) -> None:
+def test_errors_on_cluster(http: HttpStore, s3: S3Store, tmp_path: Path, processes: bool) -> None:
     plain = http.put("t", tf.version_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]
     script = tmp_path / "script.py"

@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("start", "stop"), [(0, 1 << 20), (4097, 900_001), (5, 20)])
-def test_a_local_file_gives_its_bytes(path: Path, mapped: bool, start: int, stop: int) -> None:
+def test_local_file_gives_its_bytes(path: Path, mapped: bool, start: int, stop: int) -> None:
     read = LocalFile.from_path(path, mapped=mapped).read(Extents.single(start, stop))
     assert read.tobytes() == CONTENT[start:stop]
 
@@ -52,7 +52,7 @@ def test_scattered_ranges_come_out_of_one_window(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_arrays_are_writable_and_the_file_never_changes(path: Path, mapped: bool) -> None:
+def test_arrays_are_writable_and_file_never_changes(path: Path, mapped: bool) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     source = LocalFile.from_path(path, mapped=mapped)
     values = layout.read(source, Selection.everything(layout.shape))
@@ -62,7 +62,7 @@ def test_arrays_are_writable_and_the_file_never_changes(path: Path, mapped: bool
     assert path.read_bytes() == CONTENT
 
 
-def test_a_window_is_handed_out_without_a_copy(path: Path) -> None:
+def test_window_is_handed_out_without_copy(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
     assert isinstance(owner(values), mmap.mmap)
@@ -84,7 +84,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
         pytest.param("<f8", 0, range(0, 100_001, 1000), id="holes"),
     ],
 )
-def test_a_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, indices) -> None:
+def test_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
     values = layout.read(LocalFile.from_path(path), Selection((131_071,), (indices,)))
     assert owner(values) is None
@@ -99,7 +99,7 @@ def owner(array: np.ndarray) -> mmap.mmap | None:
     return base
 
 
-def test_a_window_is_unmapped_with_its_array(path: Path) -> None:
+def test_window_is_unmapped_with_its_array(path: Path) -> None:
     def mappings() -> int:
         return Path("/proc/self/maps").read_text().count(str(path))
 
@@ -125,7 +125,7 @@ def written_over(path: Path) -> None:
         file.write(bytes(len(CONTENT)))
 
 
-def test_a_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
+def test_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
     source = LocalFile.from_path(path)
     full = source.read(Extents.single(0, 1 << 20))
     part = source.read(Extents.single(10_000, 900_000))
@@ -137,7 +137,7 @@ def test_a_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
     assert not LocalFile.from_path(path).mapped
 
 
-def test_a_file_that_was_detached_is_not_mapped(path: Path) -> None:
+def test_file_that_was_detached_is_not_mapped(path: Path) -> None:
     before = LocalFile.from_path(path)
     windows.detach(path.stat())
     after = LocalFile.from_path(path)
@@ -157,7 +157,7 @@ def test_windows_of_another_file_stay_attached(path: Path) -> None:
     assert isinstance(owner(LocalFile.from_path(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
 
 
-def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
+def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> mmap.mmap:
         raise OSError("no mappings here")
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_mapped_is_read(path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
+def test_rewritten_file_is_detected(path: Path, mapped: bool) -> None:
     source = LocalFile.from_path(path, mapped=mapped)
     os.utime(path, ns=(0, 123_000_000_456))
     with pytest.raises(
@@ -180,7 +180,7 @@ def test_a_rewritten_file_is_noticed(path: Path, mapped: bool) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_grown_or_cut_file_is_noticed(path: Path, mapped: bool) -> None:
+def test_grown_or_cut_file_is_detected(path: Path, mapped: bool) -> None:
     source = LocalFile.from_path(path, mapped=mapped)
     os.truncate(path, 1000)
     os.utime(path, ns=(source.mtime_ns, source.mtime_ns))
@@ -201,7 +201,7 @@ def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+def test_replacement_of_same_size_and_mtime_is_detected(path: Path, mapped: bool) -> None:
     source = LocalFile.from_path(path, mapped=mapped)
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
     other.replace(path)
@@ -211,7 +211,7 @@ def test_a_replacement_of_the_same_size_and_mtime_is_noticed(path: Path, mapped:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_other_content_of_the_same_size_and_mtime_is_noticed(path: Path, mapped: bool) -> None:
+def test_other_content_of_same_size_and_mtime_is_detected(path: Path, mapped: bool) -> None:
     wait_for_a_tick(path)
     source = LocalFile.from_path(path, mapped=mapped)
     with path.open("r+b") as file:  # as cp -p, into the same inode
@@ -231,7 +231,7 @@ def change_mode(path: Path) -> None:
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("change", [hard_link, change_mode])
-def test_a_hard_link_and_another_mode_are_no_change_of_content(
+def test_hard_link_and_another_mode_are_no_change_of_content(
     path: Path, mapped: bool, change: Callable[[Path], None]
 ) -> None:
     wait_for_a_tick(path)
@@ -241,7 +241,7 @@ def test_a_hard_link_and_another_mode_are_no_change_of_content(
     assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
 
 
-def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
+def test_replacement_with_another_mode_is_detected(path: Path) -> None:
     wait_for_a_tick(path)
     source = LocalFile.from_path(path)
     other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
@@ -251,14 +251,14 @@ def test_a_replacement_with_another_mode_is_noticed(path: Path) -> None:
         source.read(Extents.single(0, 1 << 20))
 
 
-def test_an_inode_of_the_same_times_tells_a_file_that_has_just_changed(path: Path) -> None:
+def test_inode_of_same_times_tells_file_that_has_just_changed(path: Path) -> None:
     source = LocalFile.from_path(path)
     assert source.inode == path.stat().st_ino
     with pytest.raises(SourceChangedError, match=r"inode 0 changed"):
         replace(source, inode=0).read(Extents.single(0, 100))
 
 
-def test_an_inode_number_is_of_no_account_where_the_time_of_change_tells(
+def test_inode_number_is_of_no_account_where_time_of_change_tells(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = path.stat().st_ctime_ns + 10 * 10**9
@@ -276,19 +276,19 @@ def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
         source.read(Extents.single(0, 1 << 20))
 
 
-def test_a_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
+def test_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
     source = pickle.loads(pickle.dumps(LocalFile.from_path(path)))
     with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
     with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
         source.read(Extents.single(0, 1 << 20))
 
 
-def test_the_home_folder_is_understood(path: Path, monkeypatch) -> None:
+def test_home_directory_is_expanded(path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(path.parent))
     assert LocalFile.from_path("~/content.bin").path == str(path)
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory; pass the path of a file in it"):
         LocalFile.from_path(tmp_path)
 
@@ -296,7 +296,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [bytes, bytearray, memoryview, lambda c: np.frombuffer(c, "<f8").data]
 )
-def test_bytes_of_any_kind_are_a_source(make) -> None:
+def test_bytes_of_any_kind_are_source(make) -> None:
     source = open_source(make(CONTENT))
     assert isinstance(source, Memory)
     assert source.read(Extents.single(10, 30)).tobytes() == CONTENT[10:30]
@@ -324,7 +324,7 @@ def test_bytes_are_never_written_to() -> None:
     assert content == CONTENT
 
 
-def test_a_file_object_is_a_source(path: Path) -> None:
+def test_file_object_is_source(path: Path) -> None:
     with path.open("rb") as file:
         source = open_source(file)
         assert isinstance(source, FileObject)
@@ -333,7 +333,7 @@ def test_a_file_object_is_a_source(path: Path) -> None:
     assert open_source(io.BytesIO(CONTENT)).name == "<BytesIO>"
 
 
-def test_a_file_object_that_gives_less_at_a_time_is_read_to_the_end() -> None:
+def test_file_object_that_gives_less_at_once_is_read_to_end() -> None:
     class Dribble(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(size or 0, 1000))
@@ -351,18 +351,18 @@ def test_a_file_object_that_gives_less_at_a_time_is_read_to_the_end() -> None:
     ],
     ids=lambda source: type(source).__name__,
 )
-def test_sources_travel(source) -> None:
+def test_sources_pickle(source) -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert (copy.size, copy.name) == (source.size, source.name)
     if not isinstance(source, LocalFile):
         assert copy.read(Extents.single(3, 9)).tobytes() == CONTENT[3:9]
 
 
-def test_a_local_file_pickles_small(path: Path) -> None:
+def test_local_file_pickles_small(path: Path) -> None:
     assert len(pickle.dumps(LocalFile.from_path(path))) < 300
 
 
-def test_text_and_pipes_are_refused(path: Path) -> None:
+def test_text_and_pipes_raise(path: Path) -> None:
     with path.open(encoding="latin-1") as file, pytest.raises(TypeError, match="mode 'rb'"):
         open_source(file)
     reading, writing = os.pipe()
@@ -371,7 +371,7 @@ def test_text_and_pipes_are_refused(path: Path) -> None:
     os.close(writing)
 
 
-def test_pipes_and_devices_are_refused_and_do_not_hang(tmp_path: Path) -> None:
+def test_pipes_and_devices_raise_and_do_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
         with pytest.raises(OSError, match="is not a regular file"):
@@ -385,7 +385,7 @@ def test_pipes_and_devices_are_refused_and_do_not_hang(tmp_path: Path) -> None:
         ("/no/such/file", FileNotFoundError, "/no/such/file"),
     ],
 )
-def test_what_is_no_file_is_refused(file, error, words) -> None:
+def test_other_objects_raise(file, error, words) -> None:
     with pytest.raises(error, match=words):
         open_source(file)
 
@@ -395,7 +395,7 @@ def test_words_for_io_are_checked() -> None:
         find_source(b"", "fast")
 
 
-def test_a_file_cut_while_it_is_read_is_an_error() -> None:
+def test_file_cut_while_it_is_read_raises() -> None:
     source = RecordingSource(CONTENT)
     source.content = CONTENT[:100]
     with pytest.raises(TensorFormatError, match="truncated while it was open"):
@@ -403,7 +403,7 @@ def test_a_file_cut_while_it_is_read_is_an_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
-def test_three_far_points_touch_a_few_pages_of_a_large_file(tmp_path: Path) -> None:
+def test_three_far_points_touch_few_pages_of_large_file(tmp_path: Path) -> None:
     path = tmp_path / "hole"
     with path.open("wb") as file:
         file.truncate(256 << 20)

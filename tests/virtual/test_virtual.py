@@ -210,7 +210,7 @@ def virtuals(files: dict[str, Path]) -> dict[str, xr.Dataset]:
     return {name: virtual(path) for name, path in files.items()}
 
 
-def test_no_value_is_read_and_names_and_attributes_are_those_of_the_engine(
+def test_virtual_dataset_matches_engine_without_reading(
     files: dict[str, Path], virtuals: dict[str, xr.Dataset]
 ) -> None:
     for name, actual in virtuals.items():
@@ -230,7 +230,7 @@ def test_no_value_is_read_and_names_and_attributes_are_those_of_the_engine(
             assert attrs == variable.attrs, (name, key)
 
 
-def test_no_chunk_is_shorter_than_the_others_and_none_much_larger_than_wanted(
+def test_chunks_are_equal_and_near_target(
     virtuals: dict[str, xr.Dataset],
 ) -> None:
     several = 0
@@ -244,7 +244,7 @@ def test_no_chunk_is_shorter_than_the_others_and_none_much_larger_than_wanted(
     assert several > 40
 
 
-def test_the_values_of_the_store_of_the_parser_are_those_of_the_file(
+def test_parser_store_has_values_of_file(
     files: dict[str, Path],
 ) -> None:
     for name, (_, arrays) in KINDS.items():
@@ -285,7 +285,7 @@ np.savez("values.npz", **found)
 """
 
 
-def test_values_are_those_of_the_files_in_a_process_without_this_package(
+def test_references_read_without_this_package(
     files: dict[str, Path], virtuals: dict[str, xr.Dataset], tmp_path: Path
 ) -> None:
     directory = files["npz"].parent
@@ -319,7 +319,7 @@ def labelled(path: Path) -> xr.Dataset:
     return dataset
 
 
-def test_coordinates_of_the_header_are_loaded_and_kept(tmp_path: Path) -> None:
+def test_coordinates_of_header_are_loaded_and_kept(tmp_path: Path) -> None:
     dataset = labelled(tmp_path / "a.tens")
     actual = virtual(tmp_path / "a.tens")
     assert isinstance(actual.tensor.data, ManifestArray)
@@ -339,7 +339,7 @@ def test_coordinates_of_the_header_are_loaded_and_kept(tmp_path: Path) -> None:
         assert back.tensor.attrs == {"units": "hartree"}
 
 
-def test_coordinates_among_the_tensors_refer_to_the_file(tmp_path: Path) -> None:
+def test_coordinates_among_tensors_refer_to_file(tmp_path: Path) -> None:
     dataset = xr.Dataset(
         {"a": (("x", "y"), np.arange(12, dtype="i4").reshape(4, 3))},
         {"x": [3.0, 2.0, 0.0, 1.0], "weight": ("y", np.array([0, 1, 2], "i8"))},
@@ -352,7 +352,7 @@ def test_coordinates_among_the_tensors_refer_to_the_file(tmp_path: Path) -> None
         xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
-def test_zeros_of_integers_cannot_become_missing_by_the_writer_of_virtualizarr(
+def test_zeros_of_integers_cannot_become_missing_by_writer_of_virtualizarr(
     tmp_path: Path,
 ) -> None:
     for dtype in ("<i4", "?", "<M8[s]", "u1"):
@@ -365,7 +365,7 @@ def test_zeros_of_integers_cannot_become_missing_by_the_writer_of_virtualizarr(
     assert_same_bits(by_references(references).tensor.values, values)
 
 
-def test_any_byte_but_zero_is_true(tmp_path: Path) -> None:
+def test_nonzero_bytes_are_true(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(4, bool))
     content = bytearray((tmp_path / "a.npy").read_bytes())
     content[-3:] = b"\x02\x01\xff"
@@ -374,7 +374,7 @@ def test_any_byte_but_zero_is_true(tmp_path: Path) -> None:
         assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
 
 
-def test_a_length_without_divisors_makes_a_single_chunk_or_is_refused(tmp_path: Path) -> None:
+def test_length_without_divisors_makes_single_chunk_or_raises(tmp_path: Path) -> None:
     prime = 1_000_003
     np.save(tmp_path / "a.npy", np.arange(prime, dtype="<f8"))
     actual = virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
@@ -384,14 +384,14 @@ def test_a_length_without_divisors_makes_a_single_chunk_or_is_refused(tmp_path: 
         virtual(tmp_path / "a.npy", chunk_bytes="100kB")
 
 
-def test_chunks_follow_the_order_of_the_file(tmp_path: Path) -> None:
+def test_chunks_follow_order_of_file(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", np.zeros((30, 4)))
     np.save(tmp_path / "f.npy", np.zeros((4, 30), order="F"))
     assert virtual(tmp_path / "c.npy").tensor.data.metadata.chunks == (3, 4)
     assert virtual(tmp_path / "f.npy").tensor.data.metadata.chunks == (4, 3)
 
 
-def test_an_empty_tensor_is_loaded(tmp_path: Path) -> None:
+def test_empty_tensor_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", empty=np.zeros((0, 3), ">f4"), full=np.arange(3))
     actual = virtual(tmp_path / "a.npz")
     assert actual.empty.shape == (0, 3)
@@ -471,7 +471,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("make", REFUSED, ids=lambda make: make.__name__)
-def test_what_cannot_be_virtual_is_refused_with_the_reason_or_left_out(
+def test_unsupported_variables_raise_or_are_skipped(
     make: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     path = make(tmp_path)
@@ -482,13 +482,13 @@ def test_what_cannot_be_virtual_is_refused_with_the_reason_or_left_out(
     assert not virtual(path, skip_variables=names).variables
 
 
-def test_stored_pairs_and_quadruple_precision_are_refused(tmp_path: Path) -> None:
+def test_stored_pairs_and_quadruple_precision_raise(tmp_path: Path) -> None:
     content = tensfiles.header((2,), size=16) + tensfiles.quad(1.5) * 2
     with pytest.raises(ValueError, match="no specified data type for binary128"):
         virtual(_put(tmp_path / "a.tens", content))
 
 
-def test_the_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> None:
+def test_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> None:
     puts = {f"n{i}": magfiles.Put("bfloat16", (1,), bytes(2)) for i in range(7)}
     puts["kept"] = magfiles.put(np.arange(3, dtype="i4"))
     path = _put(tmp_path / "a.mag", magfiles.snapshot(puts))
@@ -514,7 +514,7 @@ def test_attributes_decode_values_as_in_the_engine(tmp_path: Path) -> None:
         virtual(path)
 
 
-def test_attributes_that_zarr_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_attributes_unsupported_by_zarr_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     mask = xr.Dataset({"mask": ("x", np.ones(3, bool), {"dtype": "an attribute"})})
     mask.tensorfmt.to_file(path)
@@ -534,7 +534,7 @@ def test_attributes_that_zarr_cannot_hold_are_refused(tmp_path: Path) -> None:
     assert virtual(path, skip_variables=["w"]).attrs == {}
 
 
-def test_attributes_of_a_file_that_the_engine_decodes_are_decoded(tmp_path: Path) -> None:
+def test_attributes_are_decoded_like_engine(tmp_path: Path) -> None:
     metadata = {"title": "a model", "nested": {"a": [1, 2.5, None]}}
     puts = {"a": magfiles.put(np.arange(3, dtype="i4"))}
     path = _put(tmp_path / "a.mag", magfiles.document(puts, metadata))
@@ -546,7 +546,7 @@ def many(path: Path) -> Path:
     return _put(path, magfiles.document(puts, {"title": "a model"}))
 
 
-def test_a_group_is_that_of_the_engine(tmp_path: Path) -> None:
+def test_virtual_group_equals_engine(tmp_path: Path) -> None:
     path = many(tmp_path / "a.mag")
     for group in ("a", "/a"):
         actual, expected = virtual(path, group=group), opened(path, group=group)
@@ -557,7 +557,7 @@ def test_a_group_is_that_of_the_engine(tmp_path: Path) -> None:
         virtual(path, group="A")
 
 
-def test_nested_groups_are_those_of_the_tree(tmp_path: Path) -> None:
+def test_virtual_groups_equal_tree(tmp_path: Path) -> None:
     path = many(tmp_path / "a.mag")
     options = TensorFormatParser(nested=True, chunk_bytes=100)
     tree = virtualizarr.open_virtual_datatree(str(path), LOCAL, options)
@@ -596,7 +596,7 @@ def test_many_files_are_concatenated(tmp_path: Path) -> None:
             assert_same_bits(back.tensor.values, expected)
 
 
-def test_references_of_another_order_of_axes_are_refused(tmp_path: Path) -> None:
+def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
     values = np.arange(48.0).reshape(2, 3, 4, 2)
     path = tmp_path / "a.tens"
     # Four numbers an element make a fastest axis, which the others are not reversed with.
@@ -608,7 +608,7 @@ def test_references_of_another_order_of_axes_are_refused(tmp_path: Path) -> None
     xr.testing.assert_equal(back.load(), opened(path).load())
 
 
-def test_icechunk_notices_a_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
+def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5.0))
     actual = virtual(tmp_path / "a.npy")
     references = to_kerchunk(actual)
@@ -621,7 +621,7 @@ def test_icechunk_notices_a_file_that_was_changed_and_kerchunk_does_not(tmp_path
     assert by_references(references).tensor[0] == 1
 
 
-def test_files_beside_the_one_that_was_opened_are_found_in_its_store() -> None:
+def test_sibling_files_are_found_in_store() -> None:
     store = stores.MemoryStore()
     registry = ObjectStoreRegistry({"memory://bucket": store})
     values = cc4sfiles.numbers((5, 4))
@@ -672,7 +672,7 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
     assert_same_bits(back.tensor.values, values)
 
 
-def test_a_file_that_is_missing_or_damaged_says_so(tmp_path: Path) -> None:
+def test_missing_or_corrupt_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.tens"):
         virtual(tmp_path / "nowhere.tens")
     path = _put(tmp_path / "a.tens", tensfiles.version_1_0(np.ones(3))[:-1])
@@ -691,7 +691,7 @@ def test_findings_are_warnings(tmp_path: Path) -> None:
         virtual(tmp_path / "a.npy", verify=False)
 
 
-def test_wrong_keywords_are_refused(tmp_path: Path) -> None:
+def test_invalid_keywords_raise(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3.0))
     for options in ({"chunk_bytes": 0}, {"chunk_bytes": True}, {"dims": "x"}, {"format": "nope"}):
         with pytest.raises((ValueError, TypeError), match=next(iter(options))):
@@ -700,7 +700,7 @@ def test_wrong_keywords_are_refused(tmp_path: Path) -> None:
         virtual(tmp_path / "a.npy", dims=["x"], leading_dim="x")
 
 
-def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
+def test_parser_without_options_pickles(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3.0))
     copy = pickle.loads(pickle.dumps(parser))
     assert copy == parser
@@ -710,7 +710,7 @@ def test_the_parser_without_options_pickles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda item: item.__name__)
-def test_the_examples_of_the_docstrings_run(thing: Any, working_directory: Path) -> None:
+def test_docstring_examples_run(thing: Any, working_directory: Path) -> None:
     (test,) = doctest.DocTestFinder(recurse=False).find(
         thing, thing.__name__, globs={thing.__name__: thing}
     )
@@ -718,7 +718,7 @@ def test_the_examples_of_the_docstrings_run(thing: Any, working_directory: Path)
     assert doctest.DocTestRunner().run(test).failed == 0
 
 
-def test_without_virtualizarr_the_error_says_what_to_install() -> None:
+def test_missing_virtualizarr_raises_install_hint() -> None:
     code = (
         "import sys, xr_tensorfmt\n"
         "assert 'virtualizarr' not in sys.modules\n"

@@ -51,7 +51,7 @@ class PeculiarError(Exception):
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 @pytest.mark.parametrize("error", [PeculiarError("odd"), MemoryError("much"), KeyboardInterrupt()])
-def test_a_failing_chunk_leaves_the_old_file(tmp_path: Path, error, scheduler: str) -> None:
+def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     with dask.config.set(scheduler=scheduler), pytest.raises(type(error)) as caught:
@@ -61,14 +61,14 @@ def test_a_failing_chunk_leaves_the_old_file(tmp_path: Path, error, scheduler: s
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_a_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
+def test_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
     for _ in range(20):  # whichever task is first
         with pytest.raises(PeculiarError):
             to_mag(failing(PeculiarError()), tmp_path / "a.mag")
         assert os.listdir(tmp_path) == []
 
 
-def test_a_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
+def test_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.mag"
@@ -85,7 +85,7 @@ def test_a_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
     xr.testing.assert_identical(opened(path).load(), dataset(2))
 
 
-def test_nothing_happens_before_it_is_computed_and_twice_is_as_once(tmp_path: Path) -> None:
+def test_delayed_write_writes_on_every_compute(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     task = to_mag(dataset(3, chunks=1), path, compute=False)
     assert os.listdir(tmp_path) == []
@@ -95,7 +95,7 @@ def test_nothing_happens_before_it_is_computed_and_twice_is_as_once(tmp_path: Pa
         assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_a_relative_path_stays_where_it_was_meant(
+def test_relative_path_stays_where_it_was_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -106,7 +106,7 @@ def test_a_relative_path_stays_where_it_was_meant(
     assert sorted(os.listdir(tmp_path)) == ["a.mag", "elsewhere"]
 
 
-def test_the_home_directory_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     to_mag(dataset(), "~/a.mag")
     assert opened("~/a.mag").a.shape == (4, 256)
@@ -124,7 +124,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
-def test_names_that_a_file_can_have(tmp_path: Path, name: str) -> None:
+def test_names_that_file_can_have(tmp_path: Path, name: str) -> None:
     assert len(os.fsencode(name)) <= 255
     for number in (1, 2):
         to_mag(dataset(number), tmp_path / name)
@@ -132,22 +132,22 @@ def test_names_that_a_file_can_have(tmp_path: Path, name: str) -> None:
     xr.testing.assert_identical(opened(tmp_path / name).load(), dataset(2))
 
 
-def test_paths_of_bytes_are_refused() -> None:
+def test_paths_of_bytes_raise() -> None:
     with pytest.raises(TypeError, match="neither a path nor a URL"):
         to_mag(dataset(), b"a.mag")
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no directory .*missing; create it first"):
         to_mag(dataset(), tmp_path / "missing" / "a.mag")
 
 
-def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+def test_directory_is_not_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory; give the name of a file"):
         to_mag(dataset(), tmp_path)
 
 
-def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+def test_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mag")
     with pytest.raises(OSError, match="not a regular file"):
         to_mag(dataset(), tmp_path / "a.mag")
@@ -156,7 +156,7 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> None:
+def test_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> None:
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "a.mag", tmp_path / "link.mag"
     if there:
@@ -169,7 +169,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> 
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
-def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
+def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     path.chmod(mode)
@@ -186,7 +186,7 @@ def test_who_may_read_a_file_stays(tmp_path: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
-def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path, umask: int) -> None:
+def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         to_mag(dataset(), tmp_path / "a.mag")
@@ -197,7 +197,7 @@ def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path, umask: int)
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
+def test_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     path.chmod(0o444)
@@ -212,7 +212,7 @@ def test_a_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_file_on_a_read_only_file_system_is_not_replaced(
+def test_file_on_read_only_file_system_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
@@ -224,7 +224,7 @@ def test_a_file_on_a_read_only_file_system_is_not_replaced(
         assert caught.value.filename == str(path)
 
 
-def test_a_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:
+def test_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:
     values = xr.Dataset({"w": (("p", "q"), np.ones((2, 2)))})
     to_cc4s(values, tmp_path / "w.yaml")
     (tmp_path / "w.elements").chmod(0o444)
@@ -243,7 +243,7 @@ def files_up_to(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_file_that_is_too_large_for_the_system_leaves_the_old_one(tmp_path: Path) -> None:
+def test_file_that_is_too_large_for_system_leaves_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(), path)
     with files_up_to(5000), pytest.raises(OSError, match="while writing its 8192 bytes") as caught:
@@ -256,7 +256,7 @@ def test_a_file_that_is_too_large_for_the_system_leaves_the_old_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite", "fsync", "replace"])
-def test_a_full_disk_leaves_the_old_file(
+def test_full_disk_leaves_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "a.mag"
@@ -280,7 +280,7 @@ def free(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
 
 
-def test_a_disk_that_is_too_small_says_so_before_anything_is_computed(
+def test_too_small_disk_raises_before_computing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.mag"
@@ -295,7 +295,7 @@ def test_a_disk_that_is_too_small_says_so_before_anything_is_computed(
 
 
 @pytest.mark.parametrize(("total", "space"), [(1 << 20, 8192), (0, 0)])
-def test_a_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
+def test_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, space: int
 ) -> None:
     free(monkeypatch, total, space)
@@ -303,18 +303,14 @@ def test_a_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
 
 
-def test_systems_without_pwrite_take_bytes_from_many_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_write_without_pwrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite")
     expected = dataset().assign(a=(("x", "y"), np.arange(1024, dtype="f4").reshape(4, 256)))
     to_mag(expected.chunk(x=1), tmp_path / "a.mag")
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), expected)
 
 
-def test_writes_that_take_a_part_only_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_writes_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, offset: full(file, data[:1000], offset))
     to_mag(dataset(), tmp_path / "a.mag")
@@ -327,7 +323,7 @@ def computed(task: Delayed | None) -> None:
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_directory_without_permission_is_an_error(
+def test_directory_without_permission_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
@@ -396,7 +392,7 @@ def test_mode_x_works_without_links(
 
 @pytest.mark.parametrize("chunks", [None, {}, {"x": 1}])
 @pytest.mark.parametrize("way", ["mmap", "read"])
-def test_a_file_can_be_made_of_itself(tmp_path: Path, chunks, way: str) -> None:
+def test_file_can_replace_its_own_source(tmp_path: Path, chunks, way: str) -> None:
     path = tmp_path / "a.mag"
     to_mag(dataset(2), path)
     lazy = opened(path, io=way)
@@ -409,7 +405,7 @@ def test_a_file_can_be_made_of_itself(tmp_path: Path, chunks, way: str) -> None:
         lazy.load()
 
 
-def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+def test_concurrent_writers_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     both = threading.Barrier(2, timeout=30)
 
@@ -430,9 +426,7 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_the_first_bytes_come_after_all_others_are_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "a")
     atomic_file = build_atomic_file(path, 100, replace=True).begin()
     log = []
@@ -447,7 +441,7 @@ def test_the_first_bytes_come_after_all_others_are_on_the_disk(
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 
-def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
+def test_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     atomic_file = build_atomic_file(str(tmp_path / "a"), 4, replace=True)
     assert not atomic_file.discard()
     atomic_file = atomic_file.begin()
@@ -457,7 +451,7 @@ def test_a_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"head"
 
 
-def test_errors_of_the_system_name_the_file_that_is_written(tmp_path: Path) -> None:
+def test_errors_of_system_name_file_that_is_written(tmp_path: Path) -> None:
     target, path = str(tmp_path / "a"), str(tmp_path / "gone.part")
     atomic_file = AtomicFile(target=target, path=path, size=4, replace=True)
     with pytest.raises(FileNotFoundError) as caught:
@@ -516,7 +510,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
+def test_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
     atomic_file = build_atomic_file(str(target), 6, replace=True).begin()
@@ -529,7 +523,7 @@ def test_a_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "fsync", "link"])
-def test_an_interrupt_in_a_call_of_the_system_leaves_nothing(
+def test_interrupt_in_call_of_system_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -541,7 +535,7 @@ def test_an_interrupt_in_a_call_of_the_system_leaves_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
+def test_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
     atomic_file = build_atomic_file(str(tmp_path / "a"), 3, replace=False).begin()
     atomic_file.complete([Piece(0, b"new")])
     assert atomic_file.discard()
@@ -549,7 +543,7 @@ def test_a_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", range(1, 7))
-def test_no_file_appears_before_all_are_on_the_disk(
+def test_files_appear_after_all_are_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     path = tmp_path / "s.yaml"

@@ -65,7 +65,7 @@ few_elements = st.lists(
 
 @given(chunks=few_elements, item=st.sampled_from([0.125, 1, 4, 16]))
 @example(chunks=((1, 1), (1,) * 200), item=4)
-def test_runs_are_long_or_an_axis_is_whole(chunks, item: float) -> None:
+def test_runs_are_long_or_axis_is_whole(chunks, item: float) -> None:
     merged = merge_chunks(chunks, [1] * len(chunks), item, 1)
     row = 1
     for lengths in reversed(merged):
@@ -103,7 +103,7 @@ def test_tiles_are_long_along_both_axes_and_no_larger_than_wanted(shape, data, m
         assert block[axis] == shape[axis] or block[axis] < 64 or block[axis] % 64 == 0
 
 
-def test_a_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> None:
+def test_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> None:
     values = np.arange(3000 * 2000.0).reshape(3000, 2000)
     raw = tmp_path / "a.tens"
     raw.write_bytes(tf.version_0_9(values))
@@ -145,7 +145,9 @@ ELEMENTS = (
 @given(
     selection=selections(), order=st.sampled_from("CFR"), batch=st.sampled_from([1, 40, 1 << 20])
 )
-def test_what_is_encoded_is_read(element: Element, selection: Selection, order, batch: int) -> None:
+def test_encoded_values_round_trip(
+    element: Element, selection: Selection, order, batch: int
+) -> None:
     rng = np.random.default_rng(0)
     layout = Dense(selection.tensor_shape, element, 7)
     values = element.decode(bits(rng, selection.shape, element.stored))
@@ -173,7 +175,7 @@ def test_what_is_encoded_is_read(element: Element, selection: Selection, order, 
     assert (np.frombuffer(raw[others].tobytes(), "u1") == 0xA5).all()
 
 
-def test_layouts_that_are_only_read_say_so() -> None:
+def test_layouts_that_are_only_read_raise() -> None:
     with pytest.raises(TypeError, match="in the layout InMemory can only be read"):
         file_order(InMemory(np.zeros(3)))
 
@@ -212,7 +214,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_values_that_survive_are_converted(case: str) -> None:
+def test_exact_conversions_succeed(case: str) -> None:
     values, dtype, element, exact = KEPT[case]
     array = np.array(values, dtype)
     actual = Conversion("v", element, exact).apply(array)
@@ -254,7 +256,7 @@ LOST = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("case", LOST)
-def test_values_that_do_not_survive_are_named(case: str) -> None:
+def test_inexact_conversions_raise(case: str) -> None:
     values, dtype, element, exact, first = LOST[case]
     array = np.array(values, dtype)
     with pytest.raises(ValueError, match=re.escape(first)) as caught:
@@ -270,7 +272,7 @@ def test_values_that_do_not_survive_are_named(case: str) -> None:
 
 
 @pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
-def test_rounding_is_that_of_ml_dtypes(element: Element) -> None:
+def test_rounding_equals_ml_dtypes(element: Element) -> None:
     rng = np.random.default_rng(0)
     values = (rng.normal(size=10000) * 10).astype("f4")
     expected = values.astype(getattr(ml_dtypes, element.name)).astype("f4")
@@ -278,7 +280,7 @@ def test_rounding_is_that_of_ml_dtypes(element: Element) -> None:
     np.testing.assert_array_equal(element.decode(element.encode(converted)), expected)
 
 
-def test_no_dimension_at_all_is_encoded_as_well() -> None:
+def test_scalars_are_encoded() -> None:
     for element in (BFloat16(), Float8E4M3FN(), Boolean()):
         value = np.ones((), element.dtype)
         assert element.decode(np.asarray(element.encode(value))) == value
@@ -308,5 +310,5 @@ def test_dtypes_are_called_by_their_usual_names(dtype, name: str) -> None:
         *((item, False) for item in ("O", "S3", "U3", "M8[ns]", "m8[s]", "V4", "i4,i4")),
     ],
 )
-def test_what_counts_as_a_number(dtype, numeric: bool) -> None:
+def test_is_numeric_by_dtype(dtype, numeric: bool) -> None:
     assert is_numeric(np.dtype(dtype)) == numeric

@@ -73,7 +73,7 @@ NOT_WRITTEN = {
 
 
 @pytest.mark.parametrize("case", NOT_WRITTEN)
-def test_what_cannot_be_written_is_named(tmp_path: Path, case: str) -> None:
+def test_unsupported_input_raises(tmp_path: Path, case: str) -> None:
     data, error, match = NOT_WRITTEN[case]
     with pytest.raises(error, match=match):
         to_mag(data, tmp_path / "a.mag")
@@ -120,7 +120,7 @@ class Sparse(Duck):
 
 
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
-def test_sparse_arrays_are_refused_with_what_to_do(tmp_path: Path, suffix: str) -> None:
+def test_sparse_arrays_raise_with_what_to_do(tmp_path: Path, suffix: str) -> None:
     values, path = np.eye(3, dtype="f4"), tmp_path / f"a.{suffix}"
     array = da.from_array(values).map_blocks(Sparse, dtype="f4", meta=np.empty((0, 0), "f4"))
     options: Any = {
@@ -136,7 +136,7 @@ def test_sparse_arrays_are_refused_with_what_to_do(tmp_path: Path, suffix: str) 
 
 
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
-def test_a_coordinate_with_the_name_of_its_array_is_not_lost(tmp_path: Path, suffix: str) -> None:
+def test_coordinate_with_name_of_its_array_is_not_lost(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
     ds = xr.Dataset(coords={"w": ("x", np.array([10, 20, 30], "f4"))})
     options: Any = {"encoding": {"dtype": "f8" if suffix == "yaml" else "f4"}}
@@ -159,7 +159,7 @@ def test_a_coordinate_with_the_name_of_its_array_is_not_lost(tmp_path: Path, suf
         assert load(path).w.values.tolist() == [10, 20, 30]
 
 
-def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
+def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     array = da.from_array(np.arange(10, dtype="f4"), chunks=5)
     unknown = of(array[array > 3], "x")
     with pytest.raises(ValueError, match=r"'a' has chunks of unknown size; call compute_chunk_siz"):
@@ -169,7 +169,7 @@ def test_lengths_that_dask_does_not_know_are_an_error(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.arange(4, 10))
 
 
-def test_unnamed_arrays_have_a_name_in_the_file(tmp_path: Path) -> None:
+def test_unnamed_arrays_have_name_in_file(tmp_path: Path) -> None:
     to_mag(xr.DataArray(np.ones(3, "f4")), tmp_path / "a.mag")
     assert list(load(tmp_path / "a.mag")) == ["tensor"]
 
@@ -213,14 +213,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_arguments_that_make_no_sense_are_named(tmp_path: Path, case: str) -> None:
+def test_invalid_arguments_raise(tmp_path: Path, case: str) -> None:
     options, error, match = WRONG[case]
     with pytest.raises(error, match=match.replace("{name", r"\{name").replace(r"\\{", r"\{")):
         to_mag(dataset(), tmp_path / "a.mag", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
+def test_unsupported_parts_can_be_dropped(tmp_path: Path) -> None:
     data = dataset(bad=object(), good=1).assign_coords(
         t=("x", np.array([None, 1], dtype=object)), s=5
     )
@@ -235,7 +235,7 @@ def test_what_cannot_be_kept_can_be_dropped(tmp_path: Path) -> None:
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
 
 
-def test_only_one_variable_goes_into_a_file_of_one() -> None:
+def test_single_tensor_formats_require_one_variable() -> None:
     two = check_input(xr.Dataset({"a": 1, "b": 2}), "f", "TENS", None, ())
     with pytest.raises(
         ValueError,
@@ -255,7 +255,7 @@ class Reluctant(Duck):
         raise RuntimeError("call todense() first")
 
 
-def test_ducks_become_numbers_or_say_why_not(tmp_path: Path) -> None:
+def test_duck_arrays_are_converted_or_raise(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
     to_mag(of(Duck(values), "x", "y"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
@@ -268,7 +268,7 @@ class Named(np.ndarray):
     """A kind of ndarray."""
 
 
-def test_kinds_of_ndarray_are_arrays(tmp_path: Path) -> None:
+def test_ndarray_subclasses_are_written(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").view(Named)
     to_mag(of(values, "x"), tmp_path / "a.mag")
     to_mag(of(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
@@ -276,7 +276,7 @@ def test_kinds_of_ndarray_are_arrays(tmp_path: Path) -> None:
         np.testing.assert_array_equal(load(tmp_path / name).a, np.arange(6))
 
 
-def test_masks_are_missing_values_as_xarray_has_them(tmp_path: Path) -> None:
+def test_masked_arrays_become_nan_like_xarray(tmp_path: Path) -> None:
     masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
     to_mag(of(masked, "x"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
@@ -304,7 +304,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("case", MADE)
-def test_chunks_are_what_numpy_makes_of_them(tmp_path: Path, case: str) -> None:
+def test_chunks_are_converted_by_numpy(tmp_path: Path, case: str) -> None:
     to_mag(blocks(MADE[case]), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.zeros(2000))
 
@@ -323,7 +323,7 @@ SURPRISES = {
 
 
 @pytest.mark.parametrize("case", SURPRISES)
-def test_chunks_that_dask_has_not_announced_are_errors(tmp_path: Path, case: str) -> None:
+def test_unexpected_chunk_shapes_raise(tmp_path: Path, case: str) -> None:
     make, match = SURPRISES[case]
     with pytest.raises((ValueError, TypeError), match=match):
         to_mag(blocks(make), tmp_path / "a.mag")
@@ -342,7 +342,7 @@ def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) 
     assert load(tmp_path / "a.mag").a.encoding["dtype"] == name
 
 
-def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
+def test_coordinates_use_requested_encoding(tmp_path: Path) -> None:
     data = dataset().assign_coords(x=[0.5, 1.5])
     to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
     actual = load(tmp_path / "a.mag")
@@ -351,13 +351,13 @@ def test_coordinates_are_stored_as_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunks", [(), (1,), -1])
-def test_no_dimension_at_all(tmp_path: Path, chunks) -> None:
+def test_scalar_input(tmp_path: Path, chunks) -> None:
     array = da.from_array(np.float32(3), chunks=()) if chunks == () else np.float32(3)
     to_mag(of(array), tmp_path / "a.mag")
     assert load(tmp_path / "a.mag").a == 3
 
 
-def test_what_is_given_is_not_changed(tmp_path: Path) -> None:
+def test_input_is_not_modified(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
     data = of(values, "x", "y").assign_coords(x=["p", "q"]).assign_attrs(a=[1, {"b": None}])
     before = data.copy(deep=True)
@@ -368,7 +368,7 @@ def test_what_is_given_is_not_changed(tmp_path: Path) -> None:
     assert data.a.encoding == {}
 
 
-def test_the_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
+def test_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
     assert dataset().tensorfmt.to_file(tmp_path / "a.mag") is None
     dataset().a.tensorfmt.to_file(tmp_path / "b.data", format="mag", mode="x")
     for name in ("a.mag", "b.data"):
@@ -380,7 +380,7 @@ def test_the_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
         dataset().tensorfmt.to_file(tmp_path / "a.mag", zlib=1)
 
 
-def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
+def test_suffix_selects_format(tmp_path: Path) -> None:
     for name in ("a", "a.nc", "mag", ".mag"):
         with pytest.raises(ValueError, match=re.escape(f"{name}: the suffix names no format; ")):
             to_file(dataset(), tmp_path / name)
@@ -391,7 +391,7 @@ def test_the_end_of_a_name_tells_the_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> None:
+def test_writers_are_imported_on_first_use() -> None:
     code = (
         "import sys, xr_tensorfmt; "
         "assert not any(name.startswith('xr_tensorfmt.writing') for name in sys.modules); "
@@ -408,7 +408,7 @@ def test_the_writers_are_there_and_cost_nothing_before_they_are_asked_for() -> N
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate dimension names:UserWarning")
-def test_dimensions_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_dimensions_of_one_name_raise(tmp_path: Path) -> None:
     twice = xr.DataArray(np.eye(3, dtype="f4"), dims=("a", "a"), name="v")
     with pytest.raises(
         ValueError, match=r"'v' has two dimensions of the same name in \('a', 'a'\)"
@@ -416,7 +416,7 @@ def test_dimensions_of_one_name_are_refused(tmp_path: Path) -> None:
         to_mag(twice, tmp_path / "v.mag")
 
 
-def test_keywords_that_there_are_not(tmp_path: Path) -> None:
+def test_unknown_keywords_raise(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match=r"'sprase' is not a keyword for MAG files; they accept .* and version"
     ):
@@ -427,7 +427,7 @@ def test_keywords_that_there_are_not(tmp_path: Path) -> None:
         to_file(dataset(), tmp_path / "a.mag", region="auto")
 
 
-def test_one_word_is_enough_for_drop(tmp_path: Path) -> None:
+def test_drop_accepts_a_str(tmp_path: Path) -> None:
     to_mag(dataset(), tmp_path / "a.mag", version=1, drop="dims", encoding={})
     assert load(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
     with pytest.raises(ValueError, match="drop=True must be a list with any of 'name', 'dims'"):

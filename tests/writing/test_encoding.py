@@ -64,7 +64,7 @@ CASES: dict[str, tuple[list[str], Any, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_and_patterns_change_what_they_say(tmp_path: Path, case: str) -> None:
+def test_encoding_for_all_and_for_patterns(tmp_path: Path, case: str) -> None:
     options, encoding, changed = CASES[case]
     to_file(model(), tmp_path / "a.mag")
     to_file(model(), tmp_path / "b.mag", encoding=encoding)
@@ -73,14 +73,14 @@ def test_all_and_patterns_change_what_they_say(tmp_path: Path, case: str) -> Non
     assert stored(tmp_path / "b.mag") == stored(tmp_path / "c.mag") == OWN | changed
 
 
-def test_a_sole_variable_may_be_of_any_kind(tmp_path: Path) -> None:
+def test_encoding_for_all_changes_single_variable_of_any_dtype(tmp_path: Path) -> None:
     numbers = xr.Dataset({"a": ("x", np.arange(3))})
     for requested in ({"dtype": "f4"}, {"a*": {"dtype": "f4"}}):
         to_file(numbers, tmp_path / "a.mag", encoding=requested)
         assert stored(tmp_path / "a.mag") == {"a": "float32"}
 
 
-def test_names_may_have_the_characters_of_patterns(tmp_path: Path) -> None:
+def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
     ones = np.ones(2, "f4")
     ds = xr.Dataset({"w[0]": ("x", ones), "w0": ("x", ones), "dtype": ("x", ones)})
     to_file(ds, tmp_path / "a.mag", encoding={"w[0]": {"dtype": "f2"}, "dtype": {"dtype": "f2"}})
@@ -101,7 +101,7 @@ def test_names_may_have_the_characters_of_patterns(tmp_path: Path) -> None:
         ({"layers.*": {"scale": 2}}, "only 'dtype' is supported"),
     ],
 )
-def test_what_would_change_nothing_is_refused(tmp_path: Path, encoding: Any, words: str) -> None:
+def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         to_file(model(), tmp_path / "a.mag", encoding=encoding)
 

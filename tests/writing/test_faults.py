@@ -122,7 +122,7 @@ CASES += [("later", "part", kind) for kind in LASTING if kind != "lost answer"]
 
 
 @pytest.mark.parametrize(("way", "operation", "kind"), CASES, ids=str)
-def test_a_fault_that_lasts(
+def test_fault_that_lasts(
     s3: S3Store, bucket: Any, tmp_path: Path, way: str, operation: str, kind: str
 ) -> None:
     url, data, error = s3.put("x.mag", OLD), dataset(operation), LASTING[kind]
@@ -166,7 +166,7 @@ def said(error: BaseException) -> str:
 
 @pytest.mark.parametrize("operation", WRITING)
 @pytest.mark.parametrize("kind", ["reset", "lost answer"])
-def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
+def test_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
     url, data = "s3://bucket/new.mag", dataset(operation)
     s3.fault = Faults(operation, kind, times=1)
     to_mag(data, url, storage_options=impatient(s3))
@@ -175,7 +175,7 @@ def test_a_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str
         assert bucket.list_multipart_uploads("bucket") == []
 
 
-def test_whose_object_the_second_attempt_finds_is_not_known(s3: S3Store, bucket: Any) -> None:
+def test_object_found_by_retry_is_uncertain(s3: S3Store, bucket: Any) -> None:
     url, data = "s3://bucket/new.mag", dataset("put")
     s3.fault = Faults("put", "lost answer", times=1)
     with pytest.raises(FileExistsError, match=f"exists already; .*; {UNCERTAIN}"):
@@ -184,7 +184,7 @@ def test_whose_object_the_second_attempt_finds_is_not_known(s3: S3Store, bucket:
 
 
 @pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])
-def test_a_fault_of_the_abort_leaves_the_old_object(s3: S3Store, bucket: Any, kind: str) -> None:
+def test_fault_of_abort_leaves_old_object(s3: S3Store, bucket: Any, kind: str) -> None:
     url = s3.put("x.mag", OLD)
     refused, fault = Faults("complete", "403 AccessDenied"), Faults("abort", kind)
     s3.fault = lambda environ, answer: refused(environ, lambda: fault(environ, answer))
@@ -197,7 +197,7 @@ def test_a_fault_of_the_abort_leaves_the_old_object(s3: S3Store, bucket: Any, ki
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_store_that_takes_no_bytes_is_given_up(
+def test_store_that_takes_no_bytes_is_given_up(
     s3: S3Store, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(upload, "MAX_STALL", 1.0)
@@ -272,7 +272,7 @@ def stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subprocess.P
     ("way", "number"),
     [("now", "SIGINT"), ("later", "SIGINT"), ("convert", "SIGINT"), ("convert", "SIGTERM")],
 )
-def test_a_signal_in_a_stalled_upload_ends_it(
+def test_signal_in_stalled_upload_ends_it(
     s3: S3Store, bucket: Any, tmp_path: Path, way: str, number: str
 ) -> None:
     s3.put("x.mag", OLD)
@@ -308,7 +308,7 @@ class LosesAnswers(MemoryFileSystem):
 
 
 @pytest.mark.parametrize("moves", [True, False])
-def test_a_move_without_an_answer(moves: bool) -> None:
+def test_move_without_answer(moves: bool) -> None:
     fs = LosesAnswers()
     fs.pipe_file("/bucket/x.mag", OLD)
     fs.moves = moves
@@ -329,7 +329,7 @@ class TakesNoBytes(MemoryFileSystem):
         raise OSError(ENOSPC, "the quota is used up")
 
 
-def test_an_object_is_unchanged_until_the_move() -> None:
+def test_object_is_unchanged_until_move() -> None:
     fs = TakesNoBytes()
     fs.pipe_file("/bucket/x.mag", bytes(WHOLE))
     with pytest.raises(OSError, match=f"quota is used up; {UNCERTAIN}") as caught:

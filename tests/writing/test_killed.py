@@ -77,7 +77,7 @@ def value_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_the_old_file_or_the_new_one_is_there(tmp_path: Path) -> None:
+def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     outcomes, unfinished, before = [], 0, 0
     with nursery(path) as process:

@@ -58,7 +58,7 @@ def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
-def test_masked_attributes_are_refused(tmp_path: Path, name: str) -> None:
+def test_masked_attributes_raise(tmp_path: Path, name: str) -> None:
     masked = matrix(np.ones((2, 3), "f4"), m=np.ma.masked_array([1, 2], [False, True]))
     with pytest.raises(
         ValueError, match="'m' of 'v' has masked values, which JSON does not support"
@@ -71,7 +71,7 @@ def test_masked_attributes_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (1 << 30, 1 << 30), (0, 1 << 62)])
-def test_what_no_computer_can_address_is_refused(tmp_path: Path, name: str, shape) -> None:
+def test_unaddressable_shape_raises(tmp_path: Path, name: str, shape) -> None:
     chunks = tuple(max(1, length >> 2) for length in shape)
     huge = matrix(da.zeros(shape, chunks=chunks, dtype="i1"))
     with pytest.raises(ValueError, match=r"'v' of shape .* is too large to address; write a part"):
@@ -97,14 +97,14 @@ def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
-def test_a_region_is_a_mapping(tmp_path: Path, region) -> None:
+def test_region_is_mapping(tmp_path: Path, region) -> None:
     to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens")
     with pytest.raises(TypeError, match=r"must have the form .'x': slice"):
         to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a.tens", ["a.tens"]])
-def test_what_is_no_path_is_said_to_be_none(path) -> None:
+def test_invalid_path_type_raises(path) -> None:
     with pytest.raises(TypeError, match="is neither a path nor a URL; pass a str or a PathLike"):
         to_tens(matrix(np.ones((2, 3))), path)
 
@@ -135,7 +135,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("problem", NOTES)
-def test_notes_that_do_not_fit_are_not_used(tmp_path: Path, problem: str) -> None:
+def test_mismatched_embedded_metadata_are_ignored(tmp_path: Path, problem: str) -> None:
     path = tmp_path / "a.tens"
     tens_with_note(path, {"version": 1, **NOTES[problem]})
     with pytest.warns(UserWarning, match=problem):
@@ -145,7 +145,7 @@ def test_notes_that_do_not_fit_are_not_used(tmp_path: Path, problem: str) -> Non
     assert any(problem in str(finding) for finding in validate(path))
 
 
-def test_a_damaged_magic_of_a_chunk_is_found(tmp_path: Path) -> None:
+def test_corrupt_magic_of_chunk_is_found(tmp_path: Path) -> None:
     path = tmp_path / "a.tens"
     values = xr.Dataset({"v": (("a", "b"), np.array([[0.0, 2.0], [2.0, 0.0]]))})
     to_tens(values, path, sparse=True, symmetries="x ba")

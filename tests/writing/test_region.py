@@ -51,7 +51,7 @@ def patch(*shape: int, value: float = -1, dtype: str = "f4", dims=("x", "y")) ->
     return xr.Dataset({"a": (dims, np.full(shape, value, dtype))})
 
 
-def test_only_the_region_changes(path: Path) -> None:
+def test_only_region_changes(path: Path) -> None:
     size = path.stat().st_size
     to_mag(patch(2, 3), path, region={"x": slice(1, 3), "y": slice(-3, None)})
     expected = base()
@@ -113,12 +113,12 @@ def test_dims_may_come_in_another_order(path: Path) -> None:
     np.testing.assert_array_equal(load(path).a[:2, 1:3], values.T)
 
 
-def test_without_any_slice_whole_variables_are_written(path: Path) -> None:
+def test_empty_region_writes_whole_variables(path: Path) -> None:
     to_file(base()[["b"]].drop_vars("level") * np.int16(2), path, region={})
     xr.testing.assert_identical(load(path), base().assign(b=base().b * np.int16(2)))
 
 
-def test_later_is_possible(path: Path) -> None:
+def test_delayed_region(path: Path) -> None:
     task = to_mag(patch(1, 6).chunk(y=2), path, region={"x": slice(1)}, compute=False)
     xr.testing.assert_identical(load(path), base())
     task.compute()
@@ -138,7 +138,7 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(path).w, [[0, 1, 2], [3, 1, 5]])
 
 
-def test_numbers_are_rounded_to_what_the_file_holds_only_if_asked(path: Path) -> None:
+def test_numbers_are_rounded_to_what_file_holds_only_if_requested(path: Path) -> None:
     with pytest.raises(ValueError, match=r"'a' contains .*1\.1.*, which bfloat16 cannot represent"):
         to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
     to_mag(
@@ -158,32 +158,32 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a"
 
 
 @pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
-def test_a_region_is_made_of_slices_of_step_1(path: Path, requested) -> None:
+def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
     refused(patch(4, 6), path, {"x": requested}, "pass a slice of step 1")
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
-def test_a_region_is_as_long_as_what_is_written(path: Path, requested: slice) -> None:
+def test_region_is_as_long_as_what_is_written(path: Path, requested: slice) -> None:
     refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
 
 
-def test_a_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
+def test_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
     refused(patch(4, 2), path, {"x": slice(4)}, "selects 6 of 6 elements along 'y'")
 
 
-def test_a_dimension_that_is_none_is_named(path: Path) -> None:
+def test_unknown_dimension_raises(path: Path) -> None:
     refused(patch(4, 6), path, {"z": slice(1)}, "names 'z', which is not one of the dimensions 'x'")
 
 
-def test_a_variable_that_is_not_there_is_named(path: Path) -> None:
+def test_unknown_variable_raises(path: Path) -> None:
     refused(patch(4, 6).rename(a="c"), path, {}, "has no variable 'c', only 'a', 'b', 'level'")
 
 
-def test_other_dims_are_an_error(path: Path) -> None:
+def test_other_dims_raise(path: Path) -> None:
     refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), but .* has \('x', 'y'\)")
 
 
-def test_labels_along_a_region_must_be_those_of_the_file(path: Path) -> None:
+def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
     part = base()[["a"]].isel(x=slice(1, 3))
     to_mag(part * 2, path, region={"x": slice(1, 3)})
     expected = base().a.values
@@ -195,7 +195,7 @@ def test_labels_along_a_region_must_be_those_of_the_file(path: Path) -> None:
     refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
 
 
-def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
+def test_labels_that_stay_must_be_those_of_file(path: Path) -> None:
     one = base()[["a"]].isel(x=slice(1)).drop_vars("x")
     to_mag(one * 2, path, region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
@@ -205,7 +205,7 @@ def test_labels_that_stay_must_be_those_of_the_file(path: Path) -> None:
     refused(one.assign_coords(new=1), path, region, "coordinate 'new' differs from")
 
 
-def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
+def test_values_unsupported_by_dtype_raise(path: Path) -> None:
     refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
     refused(text, path, {}, "'b' is str32, but MAG supports only int16")
@@ -214,7 +214,7 @@ def test_what_has_no_place_in_the_dtype_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_a_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
+def test_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)[["a"]].drop_vars("x")
     changed = lazy if chunks is None else (lazy + 1).astype("f4")
     refused(changed.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
@@ -239,7 +239,7 @@ def test_loaded_values_are_not_changed_by_writing_into_their_file(tmp_path: Path
     np.testing.assert_array_equal(persisted.tensor, values)
 
 
-def test_values_that_are_loaded_before_a_task_is_done_are_not_changed(tmp_path: Path) -> None:
+def test_values_that_are_loaded_before_task_is_done_are_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     before = wide(0)
     to_mag(before, path)
@@ -257,7 +257,7 @@ def wide(value: float) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), np.full((100, 1000), value, "f4"))})
 
 
-def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch) -> None:
+def test_device_has_another_number_on_another_machine(path: Path, monkeypatch) -> None:
     task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
     stat = os.stat
 
@@ -272,7 +272,7 @@ def test_a_device_has_another_number_on_another_machine(path: Path, monkeypatch)
     assert (load(path).a[0] == -1).all()
 
 
-def test_a_hard_link_is_the_same_file(path: Path) -> None:
+def test_hard_link_is_same_file(path: Path) -> None:
     link = path.with_name("link.mag")
     link.hardlink_to(path)
     lazy = xr.open_dataset(link, engine="tensorfmt")[["a"]].drop_vars("x")
@@ -287,7 +287,7 @@ def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
     np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
 
 
-def test_a_file_that_took_its_place_is_left_alone(path: Path) -> None:
+def test_replaced_file_is_not_changed(path: Path) -> None:
     task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
     to_mag(xr.Dataset({"other": ("z", np.zeros(9, "i4"))}), path)
     before = path.read_bytes()
@@ -296,7 +296,7 @@ def test_a_file_that_took_its_place_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_reads_from_before_notice(path: Path) -> None:
+def test_earlier_reads_detect_change(path: Path) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt")
     to_mag(patch(1, 6), path, region={"x": slice(1)})
     with pytest.raises(SourceChangedError):
@@ -307,19 +307,17 @@ def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
     refused(patch(4, 6), path, {}, "mode='x' creates a new file, but region=", mode="x")
 
 
-def test_without_a_file_there_is_no_region(tmp_path: Path) -> None:
+def test_without_file_there_is_no_region(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         to_mag(patch(4, 6), tmp_path / "none.mag", region={})
 
 
-def test_a_store_has_no_regions() -> None:
+def test_store_has_no_regions() -> None:
     with pytest.raises(ValueError, match="no store can change a part of an object"):
         to_mag(patch(4, 6), "s3://bucket/a.mag", region={})
 
 
-def test_others_may_write_while_the_header_is_read(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_may_write_while_header_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = MutableFile.read
 
     def touched(source, extents):
@@ -352,7 +350,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(path).a, expected)
 
 
-def test_extents_of_a_region_do_not_touch_its_neighbours() -> None:
+def test_extents_of_region_do_not_touch_its_neighbours() -> None:
     layout = Dense((4, 6), Plain(np.dtype("<f4")), 100)
     extents = layout.extents(Selection((4, 6), (range(1, 3), range(3, 6))))
     assert isinstance(extents, Extents)

@@ -84,16 +84,14 @@ def at(s3: S3Store) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-def test_a_dataset_comes_back_from_s3(s3: S3Store, bucket: Any, chunks: dict) -> None:
+def test_dataset_round_trips_from_s3(s3: S3Store, bucket: Any, chunks: dict) -> None:
     to_mag(dataset().chunk(chunks), "s3://bucket/x.mag", **at(s3))
     xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset())
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-def test_it_is_the_same_object_as_a_local_file(
-    tmp_path: Path, memory: Any, chunks: dict, threads: int
-) -> None:
+def test_object_equals_local_file(tmp_path: Path, memory: Any, chunks: dict, threads: int) -> None:
     data = dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
     options: dict = {"version": 1, "drop": ["dims", "attrs"]}
     with dask.config.set(num_workers=threads):
@@ -111,7 +109,7 @@ def test_variables_in_memory_and_lazy_ones_are_written_too(s3: S3Store, bucket: 
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
-def test_what_chunks_share_is_computed_once(memory: Any, scheduler: str) -> None:
+def test_shared_tasks_are_computed_once(memory: Any, scheduler: str) -> None:
     calls = []
 
     def counted(block: np.ndarray) -> np.ndarray:
@@ -137,7 +135,7 @@ def failing() -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), values.map_blocks(broken, meta=np.ones((0, 0), "f4")))})
 
 
-def test_a_failing_chunk_leaves_the_old_object_and_no_part(s3: S3Store, bucket: Any) -> None:
+def test_failing_chunk_leaves_old_object_and_no_part(s3: S3Store, bucket: Any) -> None:
     url = s3.put("x.mag", b"old")
     with pytest.raises(ZeroDivisionError) as caught:
         to_mag(failing(), url, **at(s3))
@@ -146,9 +144,7 @@ def test_a_failing_chunk_leaves_the_old_object_and_no_part(s3: S3Store, bucket: 
     assert bucket.list_multipart_uploads("bucket") == []
 
 
-def test_nothing_is_left_in_the_store_of_a_delayed_write_that_fails(
-    s3: S3Store, bucket: Any, tmp_path: Path
-) -> None:
+def test_failed_delayed_write_leaves_no_object(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
     url = s3.put("x.mag", b"old")
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         tasks = to_mag(failing(), url, compute=False, **at(s3))
@@ -158,7 +154,7 @@ def test_nothing_is_left_in_the_store_of_a_delayed_write_that_fails(
     assert bucket.cat_file("bucket/x.mag") == b"old"
 
 
-def test_a_delayed_write_writes_when_it_is_computed_and_again(s3: S3Store, bucket: Any) -> None:
+def test_delayed_write_writes_on_every_compute(s3: S3Store, bucket: Any) -> None:
     tasks = to_mag(dataset().chunk(x=500), "s3://bucket/x.mag", compute=False, **at(s3))
     assert not bucket.exists("bucket/x.mag")
     tasks.compute()
@@ -167,7 +163,7 @@ def test_a_delayed_write_writes_when_it_is_computed_and_again(s3: S3Store, bucke
 
 
 @pytest.mark.parametrize("what", ["uploads", "partNumber=2", "uploadId", "POST"])
-def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, what: str) -> None:
+def test_store_that_refuses_leaves_old_object(s3: S3Store, bucket: Any, what: str) -> None:
     url = s3.put("x.mag", b"old")
     requests = {"PUT", "POST"} if what != "POST" else {"POST"}
     query = what if what != "POST" else "uploadId"
@@ -181,7 +177,7 @@ def test_a_store_that_refuses_leaves_the_old_object(s3: S3Store, bucket: Any, wh
     assert bucket.cat_file("bucket/x.mag") == b"old"
 
 
-def test_a_dead_line_in_the_middle_leaves_the_old_object(
+def test_dead_line_in_middle_leaves_old_object(
     s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = s3.put("x.mag", b"old")
@@ -199,7 +195,7 @@ def test_a_dead_line_in_the_middle_leaves_the_old_object(
     assert bucket.cat_file("bucket/x.mag") == b"old"
 
 
-def test_errors_that_are_none_of_the_system_name_the_object(
+def test_other_errors_name_object(
     s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = s3fs.S3FileSystem._call_s3
@@ -214,14 +210,14 @@ def test_errors_that_are_none_of_the_system_name_the_object(
         to_mag(dataset(10), "s3://bucket/x.mag", **at(s3))
 
 
-def test_a_missing_bucket_is_named(s3: S3Store) -> None:
+def test_missing_bucket_is_named(s3: S3Store) -> None:
     for rows in (10, 6000):
         with pytest.raises(FileNotFoundError, match=r"bucket does not exist; .*'s3://none/x.mag'"):
             to_mag(dataset(rows), "s3://none/x.mag", **at(s3))
 
 
 @pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
-def test_the_very_object_that_was_opened_is_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
+def test_opened_object_can_be_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
     url = "s3://bucket/x.mag"
     to_mag(dataset(rows), url, **at(s3))
     again = opened(url, chunks={}, chunk_bytes=4 * MIB, **at(s3))
@@ -229,7 +225,7 @@ def test_the_very_object_that_was_opened_is_replaced(s3: S3Store, bucket: Any, r
     xr.testing.assert_equal(opened(url, **at(s3)).load(), dataset(rows) + 1)
 
 
-def test_the_very_object_in_memory_is_replaced(memory: Any) -> None:
+def test_object_in_memory_can_be_replaced(memory: Any) -> None:
     to_mag(dataset(), "memory://bucket/x.mag")
     again = opened("memory://bucket/x.mag", chunks={}, chunk_bytes=MIB)
     to_mag(again + 1, "memory://bucket/x.mag")
@@ -251,9 +247,7 @@ def test_mode_x_replaces_nothing(s3: S3Store, bucket: Any, memory: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
-def test_an_object_that_appears_meanwhile_is_not_replaced(
-    s3: S3Store, bucket: Any, rows: int
-) -> None:
+def test_object_created_meanwhile_is_not_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
     tasks = to_mag(dataset(rows), "s3://bucket/x.mag", mode="x", compute=False, **at(s3))
     s3.put("x.mag", b"another's")
     with pytest.raises(FileExistsError, match=f"s3://bucket/x.mag {EXISTS}"):
@@ -261,7 +255,7 @@ def test_an_object_that_appears_meanwhile_is_not_replaced(
     assert bucket.cat_file("bucket/x.mag") == b"another's"
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(memory: Any) -> None:
+def test_file_created_meanwhile_is_not_replaced(memory: Any) -> None:
     tasks = to_mag(dataset(10), "memory://bucket/x.mag", mode="x", compute=False)
     memory.pipe_file("/bucket/x.mag", b"another's")
     with pytest.raises(FileExistsError, match=EXISTS):
@@ -283,7 +277,7 @@ def test_stores_with_atomic_uploads_get_objects_directly() -> None:
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_no_object_appears_after_a_failure(tmp_path: Path, compute: bool) -> None:
+def test_failed_write_creates_no_object(tmp_path: Path, compute: bool) -> None:
     fs = AppearingStore()
     fs.objects["bucket/x.mag"] = b"old"
 
@@ -297,7 +291,7 @@ def test_no_object_appears_after_a_failure(tmp_path: Path, compute: bool) -> Non
     assert fs.objects == {"bucket/x.mag": b"old"}
 
 
-def test_a_file_aside_is_removed_after_a_failure(memory: Any) -> None:
+def test_temporary_file_is_removed_after_failure(memory: Any) -> None:
     memory.pipe_file("/bucket/x.mag", b"old")
     with pytest.raises(ZeroDivisionError):
         to_mag(failing(), "memory://bucket/x.mag")
@@ -305,7 +299,7 @@ def test_a_file_aside_is_removed_after_a_failure(memory: Any) -> None:
     assert memory.cat_file("/bucket/x.mag") == b"old"
 
 
-def test_a_directory_of_a_store_is_a_store(memory: Any) -> None:
+def test_directory_of_store_is_store(memory: Any) -> None:
     to_mag(dataset(10), "x.mag", fs=DirFileSystem("/bucket", fs=memory))
     xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset(10))
 
@@ -324,13 +318,13 @@ def test_local_files_by_other_names_are_written_as_such(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_open_file_of_fsspec_names_an_object(s3: S3Store, bucket: Any) -> None:
+def test_open_file_of_fsspec_names_object(s3: S3Store, bucket: Any) -> None:
     file = fsspec.open("s3://bucket/x.mag", "wb", **s3.options)
     to_file(dataset(10), file)
     xr.testing.assert_identical(opened(file.full_name, **at(s3)).load(), dataset(10))
 
 
-def test_a_region_of_an_object_is_refused(s3: S3Store, memory: Any) -> None:
+def test_region_of_object_raises(s3: S3Store, memory: Any) -> None:
     words = "no store can change a part of an object"
     with pytest.raises(ValueError, match=words):
         to_mag(dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **at(s3))
@@ -338,7 +332,7 @@ def test_a_region_of_an_object_is_refused(s3: S3Store, memory: Any) -> None:
         to_mag(dataset(10), "bucket/x.mag", region={"x": slice(0, 10)}, fs=memory)
 
 
-def test_a_region_of_a_local_url_is_written(tmp_path: Path) -> None:
+def test_region_of_local_url_is_written(tmp_path: Path) -> None:
     url = (tmp_path / "x.mag").as_uri()
     to_mag(dataset(10), url)
     to_mag(
@@ -347,12 +341,12 @@ def test_a_region_of_a_local_url_is_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(opened(url).a[3:5], dataset(10).a[3:5] + 1)
 
 
-def test_what_only_reads_says_so(http: HttpStore) -> None:
+def test_read_only_store_raises(http: HttpStore) -> None:
     with pytest.raises(OSError, match=r"its file system is read-only; write to a local .*x.mag'"):
         to_mag(dataset(10), f"{http.url}/x.mag")
 
 
-def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Path) -> None:
+def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) -> None:
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
         with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
             to_mag(dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
@@ -367,7 +361,7 @@ def test_what_can_be_no_object_is_refused(s3: S3Store, memory: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_the_directory_of_dask_is_used(memory: Any, tmp_path: Path, compute: bool) -> None:
+def test_directory_of_dask_is_used(memory: Any, tmp_path: Path, compute: bool) -> None:
     missing = str(tmp_path / "missing")
 
     def write() -> None:
@@ -380,7 +374,7 @@ def test_the_directory_of_dask_is_used(memory: Any, tmp_path: Path, compute: boo
     assert missing in str(caught.value)
 
 
-def test_a_local_directory_with_too_little_space_is_named_before_anything_is_computed(
+def test_local_directory_with_too_little_space_is_named_before_anything_is_computed(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 1000, 1000)
@@ -397,7 +391,7 @@ def test_a_local_directory_with_too_little_space_is_named_before_anything_is_com
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_local_directory_that_fills_up_is_named(
+def test_local_directory_that_fills_up_is_named(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -413,21 +407,21 @@ def test_a_local_directory_that_fills_up_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_processes_write_a_shared_file(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
+def test_processes_write_shared_file(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
     with dask.config.set({"scheduler": "processes", "temporary-directory": str(tmp_path)}):
         to_mag(dataset(300).chunk(x=50, y=500), "s3://bucket/x.mag", **at(s3))
     xr.testing.assert_identical(opened("s3://bucket/x.mag", **at(s3)).load(), dataset(300))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_processes_write_to_the_memory_of_this_one(memory: Any) -> None:
+def test_processes_write_to_memory_of_this_one(memory: Any) -> None:
     with dask.config.set(scheduler="processes"):
         to_mag(dataset(10), "memory://bucket/x.mag")
     xr.testing.assert_identical(opened("memory://bucket/x.mag").load(), dataset(10))
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_store_that_refuses_leaves_nothing_on_the_disk(
+def test_store_that_refuses_leaves_nothing_on_disk(
     tmp_path: Path, s3: S3Store, bucket: Any, compute: bool
 ) -> None:
     def write() -> None:
@@ -441,7 +435,7 @@ def test_a_store_that_refuses_leaves_nothing_on_the_disk(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_worker_that_does_not_see_the_directory_says_so(
+def test_worker_that_does_not_see_directory_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "No such file .*set dask's 'temporary-directory' to a directory that all"
@@ -521,7 +515,7 @@ FAMILIES: dict[str, tuple[str, xr.DataArray, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("chunks", [None, 7, 100], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_becomes_an_object(memory: Any, family: str, chunks: int | None) -> None:
+def test_every_family_is_written_to_store(memory: Any, family: str, chunks: int | None) -> None:
     suffix, array, options = FAMILIES[family]
     data = array if chunks is None else array.chunk(chunks).rename(array.name)
     url = f"memory://bucket/file{suffix}"
@@ -532,7 +526,7 @@ def test_every_family_becomes_an_object(memory: Any, family: str, chunks: int | 
     assert len(memory.find("bucket")) == 1
 
 
-def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
+def test_asymmetric_matrix_creates_no_object(memory: Any) -> None:
     skewed = SQUARE + SQUARE.T
     skewed[200, 3] += 1
     data = xr.DataArray(skewed, dims=("row", "col")).chunk(100)
@@ -541,7 +535,7 @@ def test_halves_that_are_no_mirror_images_become_no_object(memory: Any) -> None:
     assert not memory.find("bucket")
 
 
-def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
+def test_one_task_computed_by_many_threads_at_once_gives_whole_object(
     tmp_path: Path, memory: Any
 ) -> None:
     with dask.config.set({"temporary-directory": str(tmp_path)}):
@@ -554,7 +548,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_a_whole_object(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_does_not_answer_is_not_taken_for_one_without_the_object(
+def test_unresponsive_store_is_not_treated_as_missing_object(
     memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.pipe_file("/a.mag", b"kept")

@@ -35,7 +35,7 @@ def assert_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
 
 @settings(max_examples=100)
 @given(dataset=datasets())
-def test_any_dataset_comes_back(dataset: xr.Dataset) -> None:
+def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mag")
         to_mag(dataset, path)
@@ -66,7 +66,7 @@ def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: st
         np.testing.assert_array_equal(stored[number_at], raw[number_at])
 
 
-def test_numbers_that_became_others_are_not_rounded_to_the_dtype_of_the_file(
+def test_numbers_that_became_others_are_not_rounded_to_dtype_of_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "w.mag"
@@ -86,13 +86,13 @@ REAL = sorted(path.name for path in DATA.glob("*.mag"))
 
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_real_files_come_back(tmp_path: Path, name: str, chunks) -> None:
+def test_real_files_round_trip(tmp_path: Path, name: str, chunks) -> None:
     before = opened(DATA / name, chunks=chunks)
     to_mag(before, tmp_path / "again.mag")
     assert_files_same(opened(tmp_path / "again.mag"), before)
 
 
-def test_every_real_file_comes_back(conformance: Path, tmp_path: Path) -> None:
+def test_every_real_file_round_trips(conformance: Path, tmp_path: Path) -> None:
     count = 0
     for path in sorted((conformance / "mag").glob("*.mag")):
         try:
@@ -153,7 +153,7 @@ def test_lazy_selections_are_written(tmp_path: Path, key: str) -> None:
     xr.testing.assert_identical(opened(tmp_path / "part.mag").a.load(), LAZY[key](full))
 
 
-def test_chunks_of_any_size_give_the_same_file(tmp_path: Path) -> None:
+def test_chunks_of_any_size_give_same_file(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 99, (40, 30, 20), dtype="u2")
     contents = set()
     for number, chunks in enumerate([(40, 30, 20), (7, 11, 3), (1, 30, 20), (40, 1, 20)]):

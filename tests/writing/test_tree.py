@@ -43,11 +43,11 @@ def model() -> xr.DataTree:
     return xr.DataTree.from_dict({"/": token, **layers})
 
 
-def test_a_tree_opens_as_it_was_written(tmp_path: Path) -> None:
+def test_tree_opens_as_it_was_written(tmp_path: Path) -> None:
     xr.testing.assert_identical(back(model(), tmp_path / "a.mag"), model())
 
 
-def test_a_tree_in_chunks_can_be_written_over_the_file_that_it_is_from(tmp_path: Path) -> None:
+def test_tree_in_chunks_can_be_written_over_file_that_it_is_from(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_file(model(), path)
     with xr.open_datatree(path, engine="tensorfmt", chunks={}) as tree:
@@ -57,7 +57,7 @@ def test_a_tree_in_chunks_can_be_written_over_the_file_that_it_is_from(tmp_path:
     )
 
 
-def test_a_file_that_has_no_tree_opens_under_the_keys(tmp_path: Path) -> None:
+def test_file_without_tree_opens_by_keys(tmp_path: Path) -> None:
     model().tensorfmt.to_file(tmp_path / "a.mag")
     flat = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
     assert list(flat) == [
@@ -72,7 +72,7 @@ def test_a_file_that_has_no_tree_opens_under_the_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [".", "/", "::"])
-def test_the_separator_can_be_another(tmp_path: Path, separator: str) -> None:
+def test_other_separator(tmp_path: Path, separator: str) -> None:
     path = tmp_path / "a.mag"
     tree = back(model(), path, separator=separator)
     xr.testing.assert_identical(tree, model())
@@ -94,7 +94,7 @@ def test_trees_of_other_programs_need_no_metadata_of_this_package(tmp_path: Path
     assert "xr_tensorfmt" not in (tmp_path / "b.mag").read_bytes().decode(errors="replace")
 
 
-def test_default_dims_that_a_group_above_has_come_back(tmp_path: Path) -> None:
+def test_default_dims_of_parent_group_round_trip(tmp_path: Path) -> None:
     keys = ["w", "a.w", "a.b.w", "a.b"]
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
     content = memoryview(mf.document(tensors))
@@ -108,9 +108,7 @@ def test_default_dims_that_a_group_above_has_come_back(tmp_path: Path) -> None:
     st.sampled_from([".", "/", "a"]),
 )
 @settings(deadline=None)
-def test_whatever_the_keys_are_the_tree_comes_back(
-    tmp_path_factory, keys: list[str], separator: str
-) -> None:
+def test_trees_with_any_keys_round_trip(tmp_path_factory, keys: list[str], separator: str) -> None:
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(["z", *keys])}
     content = memoryview(mf.document(tensors))
     tree = xr.open_datatree(content, engine="tensorfmt", separator=separator).load()
@@ -119,7 +117,7 @@ def test_whatever_the_keys_are_the_tree_comes_back(
     assert set(xr.open_dataset(path, engine="tensorfmt")) == {"z", *keys}
 
 
-def test_encoding_names_the_keys(tmp_path: Path) -> None:
+def test_encoding_names_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_file(model(), path, encoding={"layers.0.weight": {"dtype": "bfloat16"}})
     tree = xr.open_datatree(path, engine="tensorfmt")
@@ -127,21 +125,21 @@ def test_encoding_names_the_keys(tmp_path: Path) -> None:
     assert tree["layers/1/weight"].encoding["dtype"] == np.float32
 
 
-def test_the_functions_of_formats_take_trees(tmp_path: Path) -> None:
+def test_functions_of_formats_take_trees(tmp_path: Path) -> None:
     to_mag(model(), tmp_path / "a.mag")
     xr.testing.assert_identical(
         xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), model()
     )
 
 
-def test_a_branch_of_a_tree_keeps_the_coordinates_that_it_inherits(tmp_path: Path) -> None:
+def test_branch_of_tree_keeps_coordinates_that_it_inherits(tmp_path: Path) -> None:
     branch = model()["layers/0"]
     tree = back(branch, tmp_path / "a.mag")
     assert tree["weight"].dims == ("in", "out")
     np.testing.assert_array_equal(tree["bias"].coords["out"], [0, 2, 4])
 
 
-def test_a_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path) -> None:
+def test_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path) -> None:
     tree = xr.DataTree(xr.Dataset({"tensor": (("x", "y"), np.eye(3))}))
     xr.testing.assert_identical(back(tree, tmp_path / "a.tens"), tree)
     with pytest.raises(ValueError, match="a TENS file holds one variable, but the Dataset has 7"):
@@ -171,7 +169,7 @@ NOT_WRITTEN = {
 
 
 @pytest.mark.parametrize("case", NOT_WRITTEN)
-def test_what_would_open_as_another_tree_is_refused(tmp_path: Path, case: str) -> None:
+def test_trees_that_would_open_differently_raise(tmp_path: Path, case: str) -> None:
     groups, words = NOT_WRITTEN[case]
     with pytest.raises(ValueError, match=words):
         to_file(xr.DataTree.from_dict(groups), tmp_path / "a.mag")
@@ -190,12 +188,12 @@ def test_attributes_of_groups_can_be_dropped(tmp_path: Path) -> None:
     assert not xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt")["a"].attrs
 
 
-def test_an_empty_separator_is_refused(tmp_path: Path) -> None:
+def test_empty_separator_raises(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="separator='' must be a non-empty str"):
         to_file(model(), tmp_path / "a.mag", separator="")
 
 
-def test_a_dataset_takes_no_separator(tmp_path: Path) -> None:
+def test_dataset_takes_no_separator(tmp_path: Path) -> None:
     for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
         with pytest.raises(ValueError, match="separator='/' is only for a DataTree; omit it"):
             write(tmp_path / "a.mag", separator="/")

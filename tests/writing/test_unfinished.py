@@ -102,7 +102,7 @@ def ended_process() -> int:
 # The next write
 
 
-def test_the_next_write_removes_what_a_killed_process_left() -> None:
+def test_next_write_removes_orphaned_files() -> None:
     left = left_by_killed_process()
     assert left.startswith(".a.mag.")
     to_mag(dataset(2), "a.mag")
@@ -110,14 +110,14 @@ def test_the_next_write_removes_what_a_killed_process_left() -> None:
     xr.testing.assert_identical(opened("a.mag").load(), dataset(2))
 
 
-def test_a_write_to_another_path_removes_nothing() -> None:
+def test_write_to_another_path_removes_nothing() -> None:
     left = left_by_killed_process()
     for path in ("b.mag", "a.mag.mag", ".mag"):
         to_mag(dataset(), path)
     assert leftovers() == [left]
 
 
-def test_what_is_left_of_files_beside_a_file_is_removed_as_well() -> None:
+def test_orphaned_sibling_files_are_removed() -> None:
     gone = ended_process()
     make("a.yaml", process=gone)
     make("a.elements", process=gone)
@@ -125,7 +125,7 @@ def test_what_is_left_of_files_beside_a_file_is_removed_as_well() -> None:
     assert leftovers() == []
 
 
-def test_a_file_of_a_process_that_runs_is_kept() -> None:
+def test_file_of_process_that_runs_is_kept() -> None:
     with process_with_unfinished_file(WRITES_FOR_EVER, "a.mag") as process:
         own = leftovers()
         to_mag(dataset(), "a.mag")
@@ -157,7 +157,7 @@ def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
     assert leftovers() == sorted([*expected, *own])
 
 
-def test_where_the_host_cannot_be_told_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise FileNotFoundError
 
@@ -170,7 +170,7 @@ def test_where_the_host_cannot_be_told_nothing_is_removed(monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its namespaces are Linux's")
-def test_a_container_of_the_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_of_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     make("a.mag", process=ended_process())
     (file,) = unfinished.unfinished_in(".")
     assert not file.reason_to_keep
@@ -185,7 +185,7 @@ def test_names_of_any_length_are_found_again(name: str) -> None:
     assert os.listdir() == [name]
 
 
-def test_a_worker_of_a_cluster_says_so(tmp_path: Path) -> None:
+def test_files_of_cluster_workers_are_marked(tmp_path: Path) -> None:
     script = """
 from distributed import Client
 from xr_tensorfmt.writing.unfinished import unfinished_path
@@ -201,7 +201,7 @@ if __name__ == "__main__":
 # The command
 
 
-def test_clean_removes_what_killed_processes_left_and_nothing_else() -> None:
+def test_clean_removes_only_orphaned_files() -> None:
     gone = ended_process()
     left = [make("a.mag", process=gone), make("b.tens", process=gone)]
     others = [".a.part", ".a.mag.1f0c2ab4.part", "a.mag", left[0][1:], f"{left[0]}.part"]
@@ -224,7 +224,7 @@ def test_clean_removes_what_killed_processes_left_and_nothing_else() -> None:
     assert done("clean", ".") == "0 files removed, 0 B\n"
 
 
-def test_clean_goes_into_directories_below_only_if_asked_and_never_through_links() -> None:
+def test_clean_is_recursive_on_request_and_skips_links() -> None:
     gone = ended_process()
     for folder in ("top/one/two", "elsewhere"):
         Path(folder).mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_clean_goes_into_directories_below_only_if_asked_and_never_through_links
     assert len(leftovers("elsewhere")) == 1
 
 
-def test_a_directory_that_is_missing_does_not_keep_clean_from_others() -> None:
+def test_clean_continues_after_missing_directory() -> None:
     make("a.mag", process=ended_process())
     result = run("clean", "missing", ".")
     assert result.exit_code == 1
@@ -245,7 +245,7 @@ def test_a_directory_that_is_missing_does_not_keep_clean_from_others() -> None:
     assert "Missing argument" in failed("clean", code=2)
 
 
-def test_a_file_that_cannot_be_removed_keeps_clean_from_no_other_directory(
+def test_clean_continues_after_failed_removal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone, unlink = ended_process(), os.unlink
@@ -266,7 +266,7 @@ def test_a_file_that_cannot_be_removed_keeps_clean_from_no_other_directory(
     assert (len(leftovers("top/one")), leftovers("top/two")) == (1, [])
 
 
-def test_old_files_of_other_hosts_are_removed_if_asked_for() -> None:
+def test_old_files_of_other_hosts_are_removed_if_requested() -> None:
     young, old = (Path(f".a.mag.0123456789ab-7-0123456{n}.part") for n in (1, 2))
     mine = Path(make("a.mag"))
     for path in (young, old):
@@ -289,7 +289,7 @@ def test_clean_takes_no_url() -> None:
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])
-def test_sigterm_ends_a_conversion_and_leaves_the_old_file_alone(target: str) -> None:
+def test_sigterm_ends_conversion_and_leaves_old_file_alone(target: str) -> None:
     save()
     done("convert", "a.mag", target)
     before = sorted(os.listdir())
@@ -315,7 +315,7 @@ xarray.Dataset.to_netcdf = to_netcdf
 """
 
 
-def test_the_library_leaves_sigterm_to_the_program() -> None:
+def test_library_leaves_sigterm_to_program() -> None:
     script = """
 import os, signal, sys
 import numpy, xarray
@@ -339,7 +339,7 @@ assert seen == {signal.SIG_DFL}
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda *_: None])
-def test_a_handler_of_sigterm_that_is_there_stays(own) -> None:
+def test_handler_of_sigterm_that_is_there_stays(own) -> None:
     before = signal.signal(signal.SIGTERM, own)
     try:
         with sigterm_raises_exit("."):
@@ -352,7 +352,7 @@ def test_a_handler_of_sigterm_that_is_there_stays(own) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_program_that_turns_sigterm_into_an_exception_leaves_nothing() -> None:
+def test_program_that_turns_sigterm_into_exception_leaves_nothing() -> None:
     handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
     script = handler + WRITES_FOR_EVER.replace("600", "2")
     with process_with_unfinished_file(script, "a.mag") as process:

@@ -74,7 +74,7 @@ TARGETS: dict[str, Any] = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kind", FILES)
-def test_attributes_that_a_reader_has_set_are_not_refused(
+def test_attributes_of_reader_are_accepted(
     kind: str, target: str, change: str, tmp_path: Path
 ) -> None:
     ds = opened(FILES[kind](tmp_path / "old"), format=kind, chunks={}, sparse="dense")
@@ -91,7 +91,7 @@ def test_attributes_that_a_reader_has_set_are_not_refused(
     assert sorted(the_only(opened(path)).shape) == sorted(the_only(ds).shape)
 
 
-def test_the_type_of_vespa_is_that_of_what_is_written_now(tmp_path: Path) -> None:
+def test_type_of_vespa_equals_what_is_written_now(tmp_path: Path) -> None:
     ds, path = opened(vespa_file(tmp_path / "old.tbf")).load(), tmp_path / "new.tbf"
     for changed, encoding, expected in (
         (ds, {}, "tensor<float>(user{},x[3])"),
@@ -109,7 +109,7 @@ def test_the_type_of_vespa_is_that_of_what_is_written_now(tmp_path: Path) -> Non
         np.testing.assert_array_equal(back.tensor, changed.tensor)
 
 
-def test_symmetries_that_still_hold_stay_and_others_go(tmp_path: Path) -> None:
+def test_valid_symmetries_are_kept_and_others_dropped(tmp_path: Path) -> None:
     ds, path = opened(tens_file(tmp_path / "old.tens")), tmp_path / "new.tens"
     attrs = {"symmetries": "x ba", "skipped_chunks": "OTHERONE"}
     assert ds.tensor.attrs == attrs
@@ -123,7 +123,7 @@ def test_symmetries_that_still_hold_stay_and_others_go(tmp_path: Path) -> None:
         assert opened(path).tensor.attrs == {"symmetries": "x ba"}
 
 
-def test_symmetries_go_with_elements_that_are_left_out(tmp_path: Path) -> None:
+def test_symmetries_are_dropped_for_selections(tmp_path: Path) -> None:
     content = tf.version_1_0(np.ones((5, 5)), tf.symmetry("x", "ba"))
     (tmp_path / "old.tens").write_bytes(content)
     to_tens(opened(tmp_path / "old.tens").isel(a=[0, 1, 3]), tmp_path / "new.tens")
@@ -131,7 +131,7 @@ def test_symmetries_go_with_elements_that_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("symmetries", ["C4v", "", 7, ["x ba"], None])
-def test_what_the_user_calls_symmetries_is_kept(symmetries: Any, tmp_path: Path) -> None:
+def test_symmetries_attribute_of_user_is_kept(symmetries: Any, tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(3), dims=("a", "b"), attrs={"symmetries": symmetries})
     to_tens(array, tmp_path / "t.tens")
     assert the_only(opened(tmp_path / "t.tens")).attrs == {"symmetries": symmetries}
@@ -139,7 +139,7 @@ def test_what_the_user_calls_symmetries_is_kept(symmetries: Any, tmp_path: Path)
         to_vespa(array, tmp_path / "t.tbf")
 
 
-def test_the_seed_of_a_matrix_is_not_lost_in_silence(tmp_path: Path) -> None:
+def test_losing_seed_raises(tmp_path: Path) -> None:
     ds = opened(pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(row=slice(2), col=slice(2))
     to_pycauset(ds, tmp_path / "new.pycauset")
     attrs = opened(tmp_path / "new.pycauset").tensor.attrs
@@ -152,14 +152,14 @@ def test_the_seed_of_a_matrix_is_not_lost_in_silence(tmp_path: Path) -> None:
         to_vespa(alone, tmp_path / "t.tbf")
 
 
-def test_the_unit_of_cc4s_is_the_users(tmp_path: Path) -> None:
+def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(2), dims=("a", "b"), attrs={"unit": 0.5})
     to_file(array, tmp_path / "t.yaml")
     with pytest.raises(ValueError, match="cannot store the attribute 'unit'"):
         to_vespa(opened(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
 
 
-def test_an_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
+def test_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
     array = xr.DataArray(np.full(2, 1 + 2j), dims="x", name="z")
     real = {"z": {"dtype": "float32"}}
     message = (
@@ -218,7 +218,7 @@ MOVED: dict[str, Any] = {
 @pytest.mark.parametrize("target", ["t.pycauset", "t.safetensors", "t.tens", "t.yaml"])
 @pytest.mark.parametrize("chunks", [None, {}])
 @pytest.mark.parametrize("change", MOVED)
-def test_results_are_lost_with_the_values_that_they_are_of(
+def test_results_are_dropped_if_values_change(
     change: str, chunks: Any, target: str, tmp_path: Path
 ) -> None:
     ds = opened(traced_file(tmp_path / "old"), chunks=chunks)
@@ -253,7 +253,7 @@ def test_results_stay_with_values_that_are_read_from_their_file(
     assert (attrs["matrix_type"], attrs["data_type"]) == ("DENSE_FLOAT", "FLOAT64")
 
 
-def test_results_stay_where_the_user_has_not_changed_them(tmp_path: Path) -> None:
+def test_unmodified_results_are_kept(tmp_path: Path) -> None:
     ds = opened(traced_file(tmp_path / "old"))
     ds.tensor.attrs["cached_trace"] = 16.0
     to_file(ds, tmp_path / "t.tens")

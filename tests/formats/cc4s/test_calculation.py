@@ -119,7 +119,7 @@ second_order_energy = function_of_page("second_order_energy")
         (ENERGIES > -10, 2, 6),
     ],
 )
-def test_the_energy_of_selected_states_is_that_of_einsum(
+def test_energy_of_selected_states_equals_einsum(
     tmp_path: Path, is_complex: bool, states: slice | list[int], occupied: int, count: int
 ) -> None:
     values = write_calculation(tmp_path / "all", is_complex=is_complex)
@@ -143,7 +143,7 @@ def test_the_energy_of_selected_states_is_that_of_einsum(
         assert validate(tmp_path / "part" / f"{name}.yaml") == []
 
 
-def test_the_energy_of_a_vertex_on_half_a_grid(tmp_path: Path) -> None:
+def test_energy_of_vertex_on_half_grid(tmp_path: Path) -> None:
     values = write_calculation(tmp_path / "all", is_complex=True)
     ds = open_cc4s_calculation(tmp_path / "all", apply_unit=True)
     ds.CoulombVertex.attrs["halfGrid"] = 1
@@ -182,7 +182,7 @@ def test_values_stay_lazy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored, values[:, 1:-1, 1:-1].ravel(order="F") / 0.25)
 
 
-def test_files_with_a_prefix_and_without_types(tmp_path: Path) -> None:
+def test_files_with_prefix_and_without_types(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False, prefix="lih_", types=False)
     ds = open_cc4s_calculation(tmp_path / "all")
     assert ds.CoulombVertex.dims == ("AuxiliaryField", "State", "State_2")
@@ -224,7 +224,7 @@ def test_states_must_ascend(tmp_path: Path, states: object) -> None:
         select_cc4s_states(open_cc4s_calculation(tmp_path), states)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_raise(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_cc4s_calculation(tmp_path / "all")
     with pytest.raises(FileExistsError, match="not empty"):
@@ -245,14 +245,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
         open_cc4s_calculation(tmp_path / "empty")
 
 
-def test_a_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:
+def test_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:
     write_calculation(tmp_path, is_complex=False)
     (tmp_path / "CoulombVertex.elements").unlink()
     with pytest.raises(FileNotFoundError):
         open_cc4s_calculation(tmp_path)
 
 
-def test_attributes_of_the_dataset_come_back_and_counts_are_not_written(tmp_path: Path) -> None:
+def test_attributes_of_dataset_round_trip_and_counts_are_not_written(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_cc4s_calculation(tmp_path / "all").assign_attrs(title="LiH")
     to_cc4s_calculation(ds, tmp_path / "part")
@@ -260,7 +260,7 @@ def test_attributes_of_the_dataset_come_back_and_counts_are_not_written(tmp_path
     assert "Nv" not in (tmp_path / "part" / "CoulombVertex.yaml").read_text()
 
 
-def test_the_files_of_vasp(tmp_path: Path) -> None:
+def test_files_of_vasp(tmp_path: Path) -> None:
     ds = open_cc4s_calculation(DATA / "cc4s" / "vasp")
     names = {"CoulombVertex", "CoulombVertexSingularVectors", "EigenEnergies", "GridVectors"}
     assert set(ds.data_vars) == names
@@ -273,7 +273,7 @@ def test_the_files_of_vasp(tmp_path: Path) -> None:
     assert again.EigenEnergies.attrs["energies"] == again.EigenEnergies.values.tolist()
 
 
-def test_without_energies_the_numbers_are_not_known(tmp_path: Path) -> None:
+def test_calculation_without_energies(tmp_path: Path) -> None:
     write_calculation(tmp_path, is_complex=False)
     for suffix in (".yaml", ".elements"):
         (tmp_path / f"EigenEnergies{suffix}").unlink()

@@ -55,7 +55,7 @@ def replace_elements(tmp_path: Path, factor: float, make: Any = tensor) -> None:
 class TestInterruptedWrites:
     @pytest.mark.parametrize("make", [tensor, tensor_set])
     @pytest.mark.parametrize("io", ["auto", "read"])
-    def test_a_write_that_ends_between_two_renames(
+    def test_write_that_ends_between_two_renames(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, io: Any
     ) -> None:
         path = tmp_path / "a.yaml"
@@ -98,7 +98,7 @@ class TestInterruptedWrites:
 
 
 class TestConcurrentWrites:
-    def test_the_yaml_file_is_replaced_while_the_elements_are_compared(
+    def test_yaml_file_is_replaced_while_elements_are_compared(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
@@ -109,7 +109,7 @@ class TestConcurrentWrites:
         )
         xr.testing.assert_identical(load(path), tensor(2))
 
-    def test_components_are_removed_while_the_set_is_opened(
+    def test_components_are_removed_while_set_is_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
@@ -125,7 +125,7 @@ class TestConcurrentWrites:
         xr.testing.assert_identical(opened(path).load(), tensor(2))
 
     @pytest.mark.parametrize("make", [tensor, tensor_set])
-    def test_values_always_have_the_unit_of_their_write(self, tmp_path: Path, make: Any) -> None:
+    def test_values_always_have_unit_of_their_write(self, tmp_path: Path, make: Any) -> None:
         path, expected = tmp_path / "a.yaml", make(1)
         to_cc4s(expected, path)
         writes = [2.0**number for number in range(40)]
@@ -143,7 +143,7 @@ class TestConcurrentWrites:
 
 class TestSamples:
     @pytest.mark.parametrize("position", [0, 600_000, -1])
-    def test_a_changed_element_of_a_large_file(self, tmp_path: Path, position: int) -> None:
+    def test_changed_element_of_large_file(self, tmp_path: Path, position: int) -> None:
         dataset = tensor(1, MIB)
         to_cc4s(dataset.chunk({"x": 100_000}), tmp_path / "a.yaml")
         assert validate(tmp_path / "a.yaml") == []
@@ -159,9 +159,7 @@ class TestSamples:
                 opened(tmp_path / "a.yaml")
 
     @pytest.mark.parametrize("position", [0, 5 * MIB + 1, 9 * MIB - 1])
-    def test_the_checksum_of_the_content_covers_all_bytes(
-        self, tmp_path: Path, position: int
-    ) -> None:
+    def test_checksum_of_content_covers_all_bytes(self, tmp_path: Path, position: int) -> None:
         path = tmp_path / "file"
         path.write_bytes(bytes(9 * MIB))
         before = Checksums.compute(open_source(path))
@@ -186,7 +184,7 @@ class TestSamples:
 
 
 class TestComments:
-    def test_other_programs_drop_the_checksums(self, tmp_path: Path) -> None:
+    def test_other_programs_drop_checksums(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
         to_cc4s(tensor(1), path)
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text())))
@@ -221,7 +219,7 @@ class TestComments:
         assert load(path).a.size == 2
 
     @pytest.mark.parametrize("name", ["a b", "a&b", "*a", "ä", "a'\"", "#"])
-    def test_any_name_of_a_component(self, tmp_path: Path, name: str) -> None:
+    def test_any_name_of_component(self, tmp_path: Path, name: str) -> None:
         dataset = xr.Dataset({name: ("x", np.ones(2)), "&*": ("x", np.zeros(2))})
         to_cc4s(dataset, tmp_path / "a.yaml")
         content = (tmp_path / "a.yaml").read_bytes()
@@ -232,7 +230,7 @@ class TestComments:
 class TestRegions:
     @pytest.mark.parametrize("compute", [True, False])
     @pytest.mark.parametrize("name", ["a.yaml", "a.elements"])
-    def test_the_checksums_follow(self, tmp_path: Path, compute: bool, name: str) -> None:
+    def test_checksums_follow(self, tmp_path: Path, compute: bool, name: str) -> None:
         to_cc4s(tensor(1), tmp_path / "a.yaml")
         before = (tmp_path / "a.yaml").read_bytes()
         part = xr.Dataset({"a": ("x", da.zeros(10))})
@@ -245,7 +243,7 @@ class TestRegions:
         assert load(tmp_path / "a.yaml").a.values.tolist() == [*range(1, 41), *[0] * 10]
         assert validate(tmp_path / "a.yaml") == []
 
-    def test_a_large_file_keeps_samples_alone(
+    def test_large_file_keeps_samples_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
@@ -260,14 +258,14 @@ class TestRegions:
         elements.flush()
         assert [finding.field for finding in validate(path)] == ["the elements"]
 
-    def test_an_interrupted_region_can_be_written_again(self, tmp_path: Path) -> None:
+    def test_interrupted_region_can_be_written_again(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
         to_cc4s(tensor(1), path)
         replace_elements(tmp_path, 2)
         to_cc4s(tensor(4), path, region={})
         xr.testing.assert_equal(load(path), tensor(4))
 
-    def test_a_yaml_file_that_must_not_be_written_to(self, tmp_path: Path) -> None:
+    def test_yaml_file_that_must_not_be_written_to(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
         to_cc4s(tensor(1), path)
         path.chmod(0o444)
@@ -276,7 +274,7 @@ class TestRegions:
         xr.testing.assert_equal(load(path), tensor(1))
 
     @pytest.mark.slow
-    def test_processes_write_regions_at_the_same_time(self, tmp_path: Path) -> None:
+    def test_processes_write_regions_concurrently(self, tmp_path: Path) -> None:
         script = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -56,7 +56,7 @@ class TestGenuineFiles:
         assert variable.attrs["unit"] == facts["unit"]
         assert isinstance(variable.attrs["unit"], float)
 
-    def test_every_bad_file_is_refused_when_it_is_read(self) -> None:
+    def test_bad_files_raise_on_read(self) -> None:
         bad = [name for name, facts in MANIFEST.items() if facts["expect"] == "error"]
         assert len(bad) == 9
         for name in bad:
@@ -64,7 +64,7 @@ class TestGenuineFiles:
                 load(DATA / name)
             assert Path(name).stem in str(caught.value)
 
-    def test_a_vertex_has_dims_coordinates_and_metadata(self) -> None:
+    def test_vertex_has_dims_coordinates_and_metadata(self) -> None:
         vertex = load(DATA / "vasp" / "CoulombVertex.yaml").CoulombVertex
         assert vertex.dims == ("AuxiliaryField", "State", "State_2")
         assert vertex.attrs == {"halfGrid": 1, "unit": 0.1917011272153577}
@@ -88,7 +88,7 @@ class TestGenuineFiles:
         grid = load(DATA / "vasp" / "GridVectors.yaml").GridVectors
         assert grid.attrs["Gj"] == [0.0, 1.5e5, 0.0]
 
-    def test_a_set_has_a_variable_for_each_component(self) -> None:
+    def test_set_has_variable_for_each_component(self) -> None:
         dataset = load(DATA / "set" / "CoulombIntegrals.yaml")
         components = MANIFEST["set/CoulombIntegrals.yaml"]["components"]
         assert list(dataset.data_vars) == list(components)
@@ -98,7 +98,7 @@ class TestGenuineFiles:
         for name, shape in components.items():
             np.testing.assert_array_equal(dataset[name].values, cf.numbers(shape))
 
-    def test_a_set_of_cc4s_has_no_version_of_its_own(self) -> None:
+    def test_set_of_cc4s_has_no_version_of_its_own(self) -> None:
         path = DATA / "set_cc4s" / "CoulombIntegrals.yaml"
         assert path.read_text().startswith("type: TensorSet\n")
         dataset = xr.open_dataset(path).load()  # guessed
@@ -118,7 +118,7 @@ class TestGenuineFiles:
         np.testing.assert_array_equal(full[dataset.State, dataset.State_2], stored.values)
         assert stored.size == 8
 
-    def test_bytes_of_an_older_run_are_a_warning(self) -> None:
+    def test_bytes_of_older_run_warn(self) -> None:
         with pytest.warns(TensorFormatWarning, match="24 more bytes"):
             load(DATA / "misc" / "longer.yaml")
 
@@ -135,7 +135,7 @@ class TestNames:
             ("\N{GREEK CAPITAL LETTER GAMMA}", "\N{GREEK CAPITAL LETTER GAMMA}"),
         ],
     )
-    def test_a_variable_has_the_name_of_the_object_or_of_the_file(
+    def test_variable_has_name_of_object_or_of_file(
         self, tmp_path: Path, stem: str, name: str
     ) -> None:
         path = cf.save(tmp_path, stem, cf.numbers((2,)))
@@ -147,7 +147,7 @@ class TestNames:
         assert opened(path).a.dims == ("State", "dim_1", "State_2")
         assert opened(path, dims=("a0", "i", "j")).a.dims == ("a0", "i", "j")
 
-    def test_dims_never_share_a_name_within_a_tensor(self, tmp_path: Path) -> None:
+    def test_dims_never_share_name_within_tensor(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((2,) * 4), ["S", "S_2", "S", "S"])
         assert len(set(opened(path).a.dims)) == 4
 
@@ -160,7 +160,7 @@ class TestNames:
             "State_2_Spin": ("j",),
         }
 
-    def test_components_share_dims_of_the_same_length(self, tmp_path: Path) -> None:
+    def test_components_share_dims_of_same_length(self, tmp_path: Path) -> None:
         path = cf.save_set(
             tmp_path,
             "Amplitudes",
@@ -176,11 +176,11 @@ class TestNames:
         assert dataset.x.dims == ("State",)
         np.testing.assert_array_equal(dataset.x.values, cf.numbers((3,), is_complex=True))
 
-    def test_dims_of_a_component_can_be_named(self) -> None:
+    def test_dims_of_component_can_be_named(self) -> None:
         path = DATA / "set" / "CoulombIntegrals.yaml"
         assert opened(path, dims={"hh": ("i", "j")}).hh.dims == ("i", "j")
 
-    def test_keys_of_a_map_of_dimensions_are_numbers(self, tmp_path: Path) -> None:
+    def test_keys_of_map_of_dimensions_are_numbers(self, tmp_path: Path) -> None:
         lengths = (2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3)
         values = cf.numbers(lengths)
         (tmp_path / "a.yaml").write_text(cf.sorted_yaml(lengths))
@@ -206,7 +206,7 @@ class TestYaml:
         actual = opened(cf.save(tmp_path, "a", cf.numbers((2,)), unit=written)).a.attrs["unit"]
         assert (type(actual), actual) == (float, unit)
 
-    def test_the_tag_of_cc4s_marks_a_str(self, tmp_path: Path) -> None:
+    def test_tag_of_cc4s_marks_str(self, tmp_path: Path) -> None:
         path = cf.save(
             tmp_path, "a", cf.numbers((2,)), ["!!text State"], elements="!!text TextFile"
         )
@@ -228,13 +228,13 @@ class TestYaml:
             lambda content: content.replace("type: Tensor\n", "type: 'Tensor'\n"),
         ],
     )
-    def test_ways_to_write_the_same(self, tmp_path: Path, change: Any) -> None:
+    def test_ways_to_write_same(self, tmp_path: Path, change: Any) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((2, 3)), ["F", "G"])
         expected = load(path)
         path.write_bytes(change(path.read_text()).encode())
         xr.testing.assert_identical(load(path), expected)
 
-    def test_a_unit_among_the_metadata_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
+    def test_unit_among_metadata_is_omitted_with_warning(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=2, more="metaData:\n  unit: eV\n")
         with pytest.warns(TensorFormatWarning, match=r"metaData\.unit.*rename it"):
             assert opened(path).a.attrs == {"unit": 2.0}
@@ -257,7 +257,7 @@ class TestYaml:
 class TestRecognition:
     @pytest.mark.parametrize("name", [*GOOD, "set/CoulombIntegrals.yaml", "blocks/Blocks.yaml"])
     @pytest.mark.filterwarnings("ignore:.*more bytes:xr_tensorfmt.TensorFormatWarning")
-    def test_xarray_finds_the_engine(self, name: str) -> None:
+    def test_xarray_finds_engine(self, name: str) -> None:
         xr.testing.assert_identical(xr.open_dataset(DATA / name).load(), load(DATA / name))
         xr.testing.assert_identical(load(DATA / name, format="cc4s"), load(DATA / name))
 
@@ -268,12 +268,12 @@ class TestRecognition:
         with pytest.raises(ValueError, match="did not find a match"):
             xr.open_dataset(tmp_path / "a.elements")
 
-    def test_comments_after_the_keys_do_not_matter(self, tmp_path: Path) -> None:
+    def test_comments_after_keys_do_not_matter(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((2,)))
         path.write_text(path.read_text().replace("version: 100", "version: 100  # since 2021"))
         assert list(xr.open_dataset(path)) == ["a"]
 
-    def test_keys_at_the_end_of_a_long_file_are_found(self, tmp_path: Path) -> None:
+    def test_keys_at_end_of_long_file_are_found(self, tmp_path: Path) -> None:
         lines = cf.sorted_yaml((2,)).splitlines(keepends=True)
         offset = lines.index("metaData:\n") + 1
         lines.insert(offset, "  weights: [" + "0.25, " * 100_000 + "1]\n")
@@ -299,13 +299,13 @@ class TestRecognition:
         with pytest.raises(ValueError, match="did not find a match"):
             xr.open_dataset(tmp_path / "other.yaml")
 
-    def test_little_of_a_large_file_of_another_program_is_read(self) -> None:
+    def test_little_of_large_file_of_another_program_is_read(self) -> None:
         source = RecordingSource(b"a: 1\n" * 1_000_000)
         source.name = "other.yaml"
         assert not registry.recognised(source)
         assert source.fetched <= 160 << 10
 
-    def test_files_of_other_names_need_the_format(self, tmp_path: Path) -> None:
+    def test_files_of_other_names_need_format(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((2,)))
         path = path.rename(tmp_path / "a.yml")
         (tmp_path / "a.elements").rename(tmp_path / "a.yml.elements")
@@ -330,7 +330,7 @@ def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
     np.testing.assert_array_equal(opened(path, apply_unit=True).a, cf.numbers((2,)) / 2)
 
 
-def test_energies_below_the_fermi_energy_are_occupied() -> None:
+def test_energies_below_fermi_energy_are_occupied() -> None:
     assert count_states([-1.0, 0.5, -2.0, 0.0], 0.0) == (2, 2)
     assert count_states([], 0.0) == (0, 0)
 
@@ -356,7 +356,7 @@ class TestMetadata:
         values = 0.5 * np.arange(length) - 3
         return cf.save(directory, "EigenEnergies", values, ["State"], unit=0.5, more=more)
 
-    def test_energies_of_cc4s_are_a_list(self, tmp_path: Path) -> None:
+    def test_energies_of_cc4s_are_list(self, tmp_path: Path) -> None:
         actual = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
         assert actual.attrs["energies"] == actual.values.tolist()
 
@@ -364,14 +364,14 @@ class TestMetadata:
         actual = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
         assert actual.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
 
-    def test_energies_of_another_length_are_a_finding(self, tmp_path: Path) -> None:
+    def test_energies_of_another_length_are_finding(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 11)
         with pytest.warns(TensorFormatWarning, match=r"metaData\.energies.*12 energies for 11"):
             load(path)
         (finding,) = validate(path)
         assert finding.field == "metaData.energies"
 
-    def test_metadata_in_the_unit_of_the_tensor_are_converted_too(self, tmp_path: Path) -> None:
+    def test_metadata_in_unit_of_tensor_are_converted_too(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 12)
         plain, actual = load(path).EigenEnergies, load(path, apply_unit=True).EigenEnergies
         assert actual.attrs["unit"] == 1
@@ -385,7 +385,7 @@ class TestMetadata:
         ]  # fmt: skip
         assert actual.attrs["kMesh"] == [2, 2, 2]
 
-    def test_metadata_of_a_vertex_are_not_converted(self, tmp_path: Path) -> None:
+    def test_metadata_of_vertex_are_not_converted(self, tmp_path: Path) -> None:
         more = "metaData: {fermiEnergy: 3.0, energies: [1.0, 4.0], Gi: [1, 0, 0]}\n"
         types = ["AuxiliaryField", "State", "State"]
         path = cf.save(tmp_path, "CoulombVertex", np.ones((3, 2, 2)), types, unit=0.5, more=more)
@@ -397,7 +397,7 @@ class TestMetadata:
         path = cf.save(tmp_path, "Potential", np.ones(3), ["Momentum"], unit=0.5, more=more)
         assert load(path, apply_unit=True).Potential.fermiEnergy == 3
 
-    def test_energies_that_differ_from_the_elements_are_a_finding(self, tmp_path: Path) -> None:
+    def test_energies_that_differ_from_elements_are_finding(self, tmp_path: Path) -> None:
         path = self.energies(tmp_path, [*range(12)], 12)
         assert validate(path) == []
         values = 0.5 * np.arange(12) - 3
@@ -432,15 +432,13 @@ class TestProperties:
         (directory / "State.yaml").write_text(content)
         return cf.save(directory, "a", cf.numbers((3, 2)), ["State", "State"])
 
-    def test_they_label_the_dimensions_of_their_length(self, tmp_path: Path) -> None:
+    def test_properties_label_dimensions_of_equal_length(self, tmp_path: Path) -> None:
         path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0]}))
         actual = load(path)
         assert set(actual.coords) == {"State_Spin"}
         np.testing.assert_array_equal(actual.State_Spin, [0, 1, 0])
 
-    def test_slices_with_fewer_states_than_the_calculation_are_no_fault(
-        self, tmp_path: Path
-    ) -> None:
+    def test_slices_with_fewer_states_than_calculation_are_no_fault(self, tmp_path: Path) -> None:
         path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0, 1]}))
         assert not load(path).coords
         assert validate(path) == []
@@ -473,9 +471,7 @@ class TestProperties:
             ("", "the file: None, expected a mapping"),
         ],
     )
-    def test_those_that_do_not_fit_are_a_warning(
-        self, tmp_path: Path, content: str, message: str
-    ) -> None:
+    def test_mismatched_properties_warn(self, tmp_path: Path, content: str, message: str) -> None:
         path = self.save(tmp_path, "")
         (tmp_path / "State.yaml").write_bytes(content.encode(errors="surrogateescape"))
         with pytest.warns(TensorFormatWarning, match=message) as caught:
@@ -485,19 +481,19 @@ class TestProperties:
         np.testing.assert_array_equal(dataset.a.values, cf.numbers((3, 2)))
         assert [finding.severity for finding in validate(path)] == ["warning"]
 
-    def test_a_directory_of_their_name_is_as_no_file(self, tmp_path: Path) -> None:
+    def test_directory_with_name_of_properties_is_ignored(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((3,)), ["State"])
         (tmp_path / "State.yaml").mkdir()
         assert not load(path).coords
 
-    def test_a_type_that_leads_elsewhere_is_not_followed(self, tmp_path: Path) -> None:
+    def test_type_that_leads_elsewhere_is_not_followed(self, tmp_path: Path) -> None:
         inner = tmp_path / "inner"
         inner.mkdir()
         (tmp_path / "State.yaml").write_text("]")
         path = cf.save(inner, "a", cf.numbers((3,)), ["../State"])
         assert load(path).a.dims == ("../State",)
 
-    def test_a_tensor_may_be_named_as_a_type(self, tmp_path: Path) -> None:
+    def test_tensor_may_be_named_as_type(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "State", cf.numbers((3,)), ["State"])
         with pytest.raises(ValueError, match="is both a variable and one of its dim"):
             opened(path)
@@ -531,7 +527,7 @@ class TestBlocks:
     @pytest.mark.parametrize("elements", [cf.BINARY, cf.TEXT])
     @fixtures_are_not_reset
     @given(tensor=block_tensors())
-    def test_blocks_are_those_of_an_independent_reader(
+    def test_blocks_match_reference_reader(
         self, tmp_path: Path, elements: str, tensor: Any
     ) -> None:
         path, filled = cf.save_blocks(tmp_path, *tensor, elements=elements)
@@ -664,7 +660,7 @@ class TestText:
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         np.testing.assert_array_equal(load(path).a.values, values, strict=True)
 
-    def test_a_part_is_read_without_the_rest(self, tmp_path: Path) -> None:
+    def test_part_is_read_without_rest(self, tmp_path: Path) -> None:
         values = cf.numbers((5000,))
         content = cf.text(values)
         layout = text.Text((5000,), is_complex=False, size=len(content))
@@ -695,7 +691,7 @@ class TestUnits:
         np.testing.assert_array_equal(opened(path, chunks=chunks).a, values)
         assert (tmp_path / "a.elements").stat().st_size > 0
 
-    def test_of_blocks_and_sets(self, tmp_path: Path) -> None:
+    def test_units_of_blocks_and_sets(self, tmp_path: Path) -> None:
         for name in ("set", "blocks"):
             shutil.copytree(DATA / name, tmp_path / name)
             for path in (tmp_path / name).glob("[CB]*.yaml"):
@@ -704,7 +700,7 @@ class TestUnits:
                 for variable in plain:
                     np.testing.assert_array_equal(doubled[variable], plain[variable] * 2)
 
-    def test_the_file_is_not_changed_by_it(self, tmp_path: Path, always_mapped: None) -> None:
+    def test_applying_unit_does_not_change_file(self, tmp_path: Path, always_mapped: None) -> None:
         values = cf.numbers((512, 16))
         path = cf.save(tmp_path, "a", values, unit=3)
         opened(path, apply_unit=True).a.load()
@@ -729,7 +725,7 @@ class TestChunks:
         assert sum(stop - start for start, stop in ranges) == values.nbytes
         np.testing.assert_array_equal(lazy.values, values)
 
-    def test_explain_names_the_file_of_elements(self, tmp_path: Path) -> None:
+    def test_explain_names_file_of_elements(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((3,)))
         explained = opened(path).a.tensorfmt.explain()
         ((name, start, stop),) = explained.pieces[0].requests
@@ -742,7 +738,7 @@ class TestChunks:
         again = pickle.loads(pickle.dumps(lazy))
         xr.testing.assert_identical(again.load(), lazy.load())
 
-    def test_elements_that_change_after_opening_are_noticed(self, tmp_path: Path) -> None:
+    def test_elements_that_change_after_opening_are_detected(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.numbers((3,)))
         lazy = opened(path)
         (tmp_path / "a.elements").write_bytes(bytes(48))
@@ -750,7 +746,7 @@ class TestChunks:
             lazy.load()
 
     @pytest.mark.cluster
-    def test_workers_of_a_cluster_read_the_elements(self, tmp_path: Path) -> None:
+    def test_workers_of_cluster_read_elements(self, tmp_path: Path) -> None:
         cf.save(tmp_path, "a", cf.numbers((64, 64, 8)), ["A", "B", "C"], unit=2)
         script = """
 from distributed import Client, LocalCluster
@@ -788,7 +784,7 @@ class TestStores:
         ["vasp/CoulombVertex", "vasp/EigenEnergies", "set/CoulombIntegrals", "blocks/Blocks"],
     )
     @pytest.mark.parametrize("chunks", [None, {}])
-    def test_values_are_those_of_the_local_files(self, store: Any, name: str, chunks: Any) -> None:
+    def test_values_equal_local_files(self, store: Any, name: str, chunks: Any) -> None:
         folder, stem = name.split("/")
         urls = put_all(store, DATA / folder, f"{folder}/")
         options = {"storage_options": store.options or None, "chunks": chunks}
@@ -806,7 +802,7 @@ class TestStores:
         assert store.log.heads == len(store.log.gets) == 4
         assert all(start == 0 for start, _ in store.log.gets)
 
-    def test_all_files_beside_are_opened_at_the_same_time(self, http: HttpStore) -> None:
+    def test_sibling_files_are_opened_concurrently(self, http: HttpStore) -> None:
         urls = put_all(http, DATA / "vasp", "")
         barrier = Barrier(3, timeout=10)
 
@@ -841,7 +837,7 @@ class TestStores:
 
 
 @pytest.mark.parametrize("error", [TimeoutError, PermissionError])
-def test_properties_that_cannot_be_read_are_an_error(tmp_path: Path, monkeypatch, error) -> None:
+def test_properties_that_cannot_be_read_raise(tmp_path: Path, monkeypatch, error) -> None:
     path = cf.save(tmp_path, "EigenEnergies", np.arange(3.0), ["State"])
     open_sibling = reading.open_sibling
 
@@ -855,13 +851,13 @@ def test_properties_that_cannot_be_read_are_an_error(tmp_path: Path, monkeypatch
         opened(path)
 
 
-def test_a_file_in_memory_has_no_neighbours() -> None:
+def test_file_in_memory_has_no_siblings() -> None:
     content = cf.yaml((3,)).encode()
     with pytest.raises(ValueError, match="has no directory with its sibling files"):
         opened(content, format="cc4s")
 
 
-def test_a_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
+def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
     path = cf.save(tmp_path, "CoulombVertex", np.zeros(0), ["F"])
     lengths = (4000, 1000, 1000)
     path.write_text(cf.yaml(lengths, ["AuxiliaryField", "State", "State"], scalar="Complex64"))

@@ -225,7 +225,7 @@ def test_bad_conditions(tmp_path: Path, value: str, message: str) -> None:
     assert "a.yaml: nonZeroCondition" in str(caught.value)
 
 
-def test_more_blocks_than_a_limit(tmp_path: Path) -> None:
+def test_more_blocks_than_limit(tmp_path: Path) -> None:
     tuples = ", ".join(f"[{number}]" for number in range(1000))
     other = "{properties: [{property: P, dimension: 1}], nonZeros: [" + tuples + "]}"
     value = f"{{{ONE}, nonZeros: [{tuples}]}}\n" + f"  - {other}\n" * 4
@@ -234,7 +234,7 @@ def test_more_blocks_than_a_limit(tmp_path: Path) -> None:
         load(path)
 
 
-def test_blocks_of_a_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
+def test_blocks_of_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
     (tmp_path / "A.yaml").write_text(cf.properties("A", {"P": [0]}))
     more = condition(f"{{{ONE}, nonZeros: [[1]]}}")
     path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
@@ -306,7 +306,7 @@ def test_bad_complex_texts(tmp_path: Path, content: bytes, message: str) -> None
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
-def test_much_white_space_before_the_values(tmp_path: Path, is_complex: bool) -> None:
+def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> None:
     values = np.ones(3, complex if is_complex else float)
     path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
     content = b" " * (5 << 20) + b"\n" + cf.text(values) + b" " * (5 << 20)
@@ -315,7 +315,7 @@ def test_much_white_space_before_the_values(tmp_path: Path, is_complex: bool) ->
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
-def test_a_value_of_any_length_is_not_cut(
+def test_value_of_any_length_is_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
 ) -> None:
     monkeypatch.setattr(elements_as_text, "PIECE", 40)
@@ -348,7 +348,7 @@ class TestFilesBeside:
             caught.value.strerror == f"it has the elements of {path} and is missing; fetch it too"
         )
 
-    def test_missing_elements_of_a_component(self, tmp_path: Path) -> None:
+    def test_missing_elements_of_component(self, tmp_path: Path) -> None:
         path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"]), "y": (np.ones(1), ["A"])})
         (tmp_path / "s.components.y.elements").unlink()
         with pytest.raises(FileNotFoundError, match=r"s\.components\.y\.elements"):
@@ -360,7 +360,7 @@ class TestFilesBeside:
             load(tmp_path / "a.elements")
 
     @pytest.mark.parametrize("name", ["a.elements", "a.yaml"])
-    def test_a_directory_in_the_place_of_a_file(self, tmp_path: Path, name: str) -> None:
+    def test_directory_instead_of_file(self, tmp_path: Path, name: str) -> None:
         path = save(tmp_path)
         (tmp_path / name).unlink()
         (tmp_path / name).mkdir()
@@ -375,7 +375,7 @@ class TestFilesBeside:
             load(path)
 
     @pytest.mark.parametrize("key", ["../x", "a/b", "", "C:x", "'\\0'", "a\\b"])
-    def test_components_cannot_leave_the_directory(self, tmp_path: Path, key: str) -> None:
+    def test_components_cannot_leave_directory(self, tmp_path: Path, key: str) -> None:
         path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"])})
         written = key if key.startswith("'") else f"'{key}'"
         written = '"\\0"' if "0" in key else written
@@ -390,7 +390,7 @@ class TestFilesBeside:
         with pytest.raises(TensorFormatError, match=r"components\.1: .*twice"):
             load(path)
 
-    def test_a_component_that_is_no_tensor(self, tmp_path: Path) -> None:
+    def test_component_that_is_no_tensor(self, tmp_path: Path) -> None:
         path = cf.save_set(tmp_path, "s", {"x": (np.ones(1), ["A"])})
         path.write_text(path.read_text().replace("    type: Tensor", "    type: TensorSet"))
         with pytest.raises(
@@ -400,16 +400,16 @@ class TestFilesBeside:
 
 
 class TestOptions:
-    def test_stored_elements_of_a_tensor_that_has_all(self, tmp_path: Path) -> None:
+    def test_stored_elements_of_tensor_that_has_all(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="sparse='stored'"):
             load(save(tmp_path), sparse="stored")
 
-    def test_one_name_for_a_set(self) -> None:
+    def test_one_name_for_set(self) -> None:
         with pytest.raises(ValueError, match="name="):
             load(DATA / "set" / "CoulombIntegrals.yaml", name="v")
 
     @pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "")])
-    def test_dims_that_do_not_fit(self, tmp_path: Path, names: tuple[str, ...]) -> None:
+    def test_mismatched_dims(self, tmp_path: Path, names: tuple[str, ...]) -> None:
         with pytest.raises((ValueError, TypeError), match="dims="):
             load(save(tmp_path), dims=names)
 
@@ -473,7 +473,7 @@ def test_long_blanks_are_looked_at_without_memory(end: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_components_of_a_thousand_lengths(tmp_path: Path) -> None:
+def test_components_of_thousand_lengths(tmp_path: Path) -> None:
     components = {f"c{n}": (np.zeros((0, n, n)), ["S"] * 3) for n in range(1, 1001)}
     path = cf.save_set(tmp_path, "s", components)
     dataset = load(path)
@@ -497,7 +497,7 @@ def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"%d: 0.5, "])
-def test_yaml_of_a_million_keys_or_lists_is_not_parsed(
+def test_yaml_of_million_keys_or_lists_is_not_parsed(
     monkeypatch: pytest.MonkeyPatch, form: bytes
 ) -> None:
     monkeypatch.setattr(yaml_text, "parse_yaml", None)
@@ -562,7 +562,7 @@ MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/Cou
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATED)
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
-def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, name: str) -> None:
+def test_files_that_are_changed_at_random_open_or_raise(tmp_path: Path, name: str) -> None:
     folder, outcomes = DATA / Path(name).parent, set()
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
     files.append(min(folder.glob(f"{Path(name).name}*.elements")))
@@ -585,7 +585,7 @@ def test_files_that_are_changed_at_random_open_or_are_refused(tmp_path: Path, na
     assert outcomes == {"opened", "refused"}
 
 
-def test_a_file_of_properties_is_not_a_tensor(tmp_path: Path) -> None:
+def test_file_of_properties_is_not_tensor(tmp_path: Path) -> None:
     path = tmp_path / "State.yaml"
     path.write_text(cf.properties("State", {"Spin": [0, 1]}))
     words = "type: properties of a dimension, expected Tensor or TensorSet; open a tensor of"

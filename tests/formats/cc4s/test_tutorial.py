@@ -66,9 +66,7 @@ def second_order_energy(psi: np.ndarray, energies: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("is_complex", "half_grid"), [(False, 0), (False, 1), (True, 0)])
 @pytest.mark.parametrize("unit", [1.0, 0.25])
-def test_the_second_order_energy(
-    tmp_path: Path, is_complex: bool, half_grid: int, unit: float
-) -> None:
+def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, unit: float) -> None:
     psi, energies = orbitals(is_complex=is_complex), np.array([-3.0, -2.5, 0.5, 1.25, 2.0])
     vertex = coulomb_vertex(psi, half_grid=half_grid)
     to_cc4s((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")

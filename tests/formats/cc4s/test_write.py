@@ -56,7 +56,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 class TestFiles:
     @pytest.mark.parametrize("chunks", [None, {}, {"State": 1}])
-    def test_the_yaml_has_the_keys_that_cc4s_reads(self, tmp_path: Path, chunks: Any) -> None:
+    def test_yaml_has_keys_that_cc4s_reads(self, tmp_path: Path, chunks: Any) -> None:
         dataset = vertex(halfGrid=1)
         to_cc4s(
             dataset if chunks is None else dataset.chunk(chunks), tmp_path / "CoulombVertex.yaml"
@@ -73,7 +73,7 @@ class TestFiles:
         elements = (tmp_path / "CoulombVertex.elements").read_bytes()
         assert elements == cf.binary(dataset.CoulombVertex.values)
 
-    def test_a_set_has_a_file_for_each_component(self, tmp_path: Path) -> None:
+    def test_set_has_file_for_each_component(self, tmp_path: Path) -> None:
         to_cc4s(integrals(), tmp_path / "Any.yaml")
         files = files_of(tmp_path)
         for name, variable in integrals().items():
@@ -108,7 +108,7 @@ class TestFiles:
         fields = ["metaData.energies"] if name == "vasp/EigenEnergies" else []
         assert [finding.field for finding in validate(target)] == fields
 
-    def test_the_suffix_names_the_format(self, tmp_path: Path) -> None:
+    def test_suffix_names_format(self, tmp_path: Path) -> None:
         to_file(vertex(), tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), vertex())
 
@@ -175,7 +175,7 @@ def datasets(draw: st.DrawFn) -> xr.Dataset:
 class TestRoundTrips:
     @fixtures_are_not_reset
     @given(dataset=datasets())
-    def test_whatever_is_written_opens_as_it_was(self, tmp_path: Path, dataset: Any) -> None:
+    def test_written_dataset_round_trips(self, tmp_path: Path, dataset: Any) -> None:
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
         to_cc4s(dataset, tmp_path / "Any.yaml")
@@ -192,38 +192,36 @@ class TestRoundTrips:
         assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
 
     @pytest.mark.parametrize("length", [0, 2])
-    def test_the_coordinate_of_a_numbered_dimension_is_kept(
-        self, tmp_path: Path, length: int
-    ) -> None:
+    def test_coordinate_of_numbered_dimension_is_kept(self, tmp_path: Path, length: int) -> None:
         coordinate = ("State_3", np.arange(length))
         dataset = xr.Dataset({"a": ("State_3", np.zeros(length))}, {"State_3": coordinate})
         to_cc4s(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
-    def test_a_set_of_one_component_stays_a_set(self, tmp_path: Path) -> None:
+    def test_set_of_one_component_stays_set(self, tmp_path: Path) -> None:
         to_cc4s(integrals(), tmp_path / "a.yaml")
         to_cc4s(opened(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
         xr.testing.assert_identical(load(tmp_path / "b.yaml"), integrals()[["ph"]])
 
-    def test_without_a_unit_it_is_one(self, tmp_path: Path) -> None:
+    def test_default_unit_is_one(self, tmp_path: Path) -> None:
         to_cc4s(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
         actual = load(tmp_path / "a.yaml").a
         assert "unit: 1.0\n" in (tmp_path / "a.yaml").read_text()
         assert actual.attrs == {}
 
-    def test_names_that_are_not_those_of_the_file_are_embedded(self, tmp_path: Path) -> None:
+    def test_names_that_are_not_those_of_file_are_embedded(self, tmp_path: Path) -> None:
         dataset = vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
         to_cc4s(dataset, tmp_path / "Any.yaml")
         xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset)
 
-    def test_what_looks_like_yaml_stays_a_str(self, tmp_path: Path) -> None:
+    def test_strings_that_look_like_yaml_stay_str(self, tmp_path: Path) -> None:
         attrs = {"a": "x &y and *y", "b &c": "*d", "e": "no", "f": "1E5", "g": {"&h": ["*i"]}}
         dataset = vertex(**attrs).assign_attrs(title="&a *a")
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
-    def test_arrays_among_the_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
+    def test_arrays_among_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
         dataset = vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         actual = load(tmp_path / "CoulombVertex.yaml")
@@ -259,7 +257,9 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
     @pytest.mark.parametrize("value", [None, [1, None], {"a": None}, 1j, np.nan, [np.inf], 1 << 70])
-    def test_what_cc4s_cannot_parse_is_embedded_alone(self, tmp_path: Path, value: Any) -> None:
+    def test_attributes_that_cc4s_cannot_parse_are_embedded(
+        self, tmp_path: Path, value: Any
+    ) -> None:
         dataset = vertex(odd=value, halfGrid=1)
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
@@ -331,7 +331,7 @@ class TestTypes:
             ("Amplitudes", ("a", "b", "i", "j"), "'State_3', 'State_4'"),
         ],
     )
-    def test_unknown_types_of_known_objects_are_an_error(
+    def test_unknown_types_of_known_objects_raise(
         self, tmp_path: Path, name: str, dims: tuple[str, ...], fix: str
     ) -> None:
         data = xr.DataArray(np.ones((2,) * len(dims)), dims=dims, name="v")
@@ -341,7 +341,7 @@ class TestTypes:
         to_cc4s(data, tmp_path / "Mine.yaml")
         xr.testing.assert_equal(load(tmp_path / "Mine.yaml").v, data)
 
-    def test_a_vertex_that_was_renamed_and_transposed_is_an_error(self, tmp_path: Path) -> None:
+    def test_vertex_that_was_renamed_and_transposed_raises(self, tmp_path: Path) -> None:
         to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
         dataset = opened(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
         with pytest.raises(ValueError, match="transpose or rename"):
@@ -351,7 +351,7 @@ class TestTypes:
 class TestEnergies:
     @pytest.mark.parametrize("chunks", [None, {}])
     @pytest.mark.parametrize("form", [list, np.array])
-    def test_a_selection_has_its_own_energies(self, tmp_path: Path, chunks: Any, form: Any) -> None:
+    def test_selection_has_its_own_energies(self, tmp_path: Path, chunks: Any, form: Any) -> None:
         values = np.array([-2.0, -1.0, 1.0, 3.0, 4.0])
         attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": form(values)}
         dataset = xr.Dataset({"EigenEnergies": ("State", values, attrs)}).isel(State=slice(1, 4))
@@ -364,7 +364,7 @@ class TestEnergies:
         assert validate(tmp_path / "EigenEnergies.yaml") == []
 
     @pytest.mark.parametrize("chunks", [None, {}])
-    def test_changed_values_change_the_energies(self, tmp_path: Path, chunks: Any) -> None:
+    def test_changed_values_change_energies(self, tmp_path: Path, chunks: Any) -> None:
         values = np.array([-2.0, -1.0, 1.0])
         attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": values.tolist()}
         path = tmp_path / "EigenEnergies.yaml"
@@ -414,7 +414,7 @@ class TestOrphans:
         np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
 
     @pytest.mark.parametrize("compute", [True, False])
-    def test_orphaned_elements_are_removed_from_a_store(
+    def test_orphaned_elements_are_removed_from_store(
         self, memory: MemoryFileSystem, compute: bool
     ) -> None:
         url = "memory://orphans/Amplitudes.yaml"
@@ -440,7 +440,7 @@ class TestOrphans:
             s3.refused = lambda environ: False
         xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
 
-    def test_elements_stay_if_the_write_fails(self, tmp_path: Path) -> None:
+    def test_elements_stay_if_write_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"
         to_cc4s(self.amplitudes, path)
         before = files_of(tmp_path)
@@ -453,7 +453,7 @@ class TestOrphans:
             to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
         assert files_of(tmp_path) == before
 
-    def test_a_component_cannot_name_a_file_elsewhere(self, tmp_path: Path) -> None:
+    def test_component_cannot_name_file_elsewhere(self, tmp_path: Path) -> None:
         path = tmp_path / "a" / "Amplitudes.yaml"
         path.parent.mkdir()
         (tmp_path / "Amplitudes.components.x").mkdir()
@@ -472,7 +472,7 @@ class TestProperties:
         )
 
     @pytest.mark.parametrize("attrs", [{}, {"values": [0.5, -0.5]}, {"values": [[0, 0], [1, 2]]}])
-    def test_they_become_a_file_of_their_type(self, tmp_path: Path, attrs: Any) -> None:
+    def test_coordinates_become_properties_file(self, tmp_path: Path, attrs: Any) -> None:
         to_cc4s(self.labelled(**attrs), tmp_path / "CoulombVertex.yaml")
         assert "xr_tensorfmt" not in (tmp_path / "CoulombVertex.yaml").read_text()
         text = (tmp_path / "State.yaml").read_text()
@@ -495,13 +495,13 @@ class TestProperties:
             lambda ds: ds.assign_coords(State=[1, 2, 3, 4], time=3),
         ],
     )
-    def test_those_that_cannot_be_are_embedded(self, tmp_path: Path, change: Any) -> None:
+    def test_unsupported_coordinates_are_embedded(self, tmp_path: Path, change: Any) -> None:
         dataset = change(self.labelled())
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         assert "xr_tensorfmt" in (tmp_path / "CoulombVertex.yaml").read_text()
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
-    def test_a_file_that_says_the_same_is_kept(self, tmp_path: Path) -> None:
+    def test_equal_properties_file_is_kept(self, tmp_path: Path) -> None:
         content = cf.properties("State", {"Spin": [0, 1, 0, 1]}, {"Spin": "[0, 1]"}) + "# mine\n"
         (tmp_path / "State.yaml").write_text(content)
         to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
@@ -509,7 +509,7 @@ class TestProperties:
 
     @pytest.mark.parametrize("mode", ["w", "x"])
     @pytest.mark.parametrize("spins", [[0, 1, 0, 0], [0, 1]])
-    def test_a_file_that_says_something_else_is_not_replaced(
+    def test_different_properties_file_is_not_replaced(
         self, tmp_path: Path, spins: list[int], mode: Any
     ) -> None:
         content = cf.properties("State", {"Spin": spins})
@@ -521,7 +521,7 @@ class TestProperties:
         assert files_of(tmp_path) == {"State.yaml": content.encode()}
 
     @pytest.mark.parametrize("content", ["]", "", "\0"])
-    def test_a_damaged_file_is_replaced(self, tmp_path: Path, content: str) -> None:
+    def test_corrupt_properties_file_is_replaced(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(FileExistsError, match=r"State\.yaml exists already"):
             to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
@@ -548,7 +548,7 @@ class TestRefusals:
             (xr.Dataset({"a": (list(map(str, range(32))), np.ones((1,) * 32))}), "at most 31"),
         ],
     )
-    def test_what_the_format_cannot_hold(
+    def test_unsupported_data_raise(
         self, tmp_path: Path, dataset: xr.Dataset, message: str
     ) -> None:
         with pytest.raises(ValueError, match=message):
@@ -568,7 +568,7 @@ class TestRefusals:
         assert not files_of(tmp_path)
 
     @pytest.mark.parametrize("values", [np.arange(3), np.ones(3, "f4"), np.ones(3, "c8")])
-    def test_other_dtypes_are_converted_where_that_is_wanted(
+    def test_other_dtypes_are_converted_on_request(
         self, tmp_path: Path, values: np.ndarray
     ) -> None:
         dtype = "complex128" if values.dtype.kind == "c" else "float64"
@@ -587,7 +587,7 @@ class TestRefusals:
 
 class TestFilesThatExist:
     @pytest.mark.parametrize("name", ["a.elements", "a.yaml"])
-    def test_mode_x_refuses_each_of_them(self, tmp_path: Path, name: str) -> None:
+    def test_mode_x_checks_all_files(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"mine")
         with pytest.raises(FileExistsError, match=f"{name} exists already"):
             to_cc4s(vertex(), tmp_path / "a.yaml", mode="x")
@@ -601,7 +601,7 @@ class TestFilesThatExist:
 
     @pytest.mark.parametrize("chunks", [None, {}])
     @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
-    def test_the_files_that_a_dataset_is_read_from(
+    def test_files_that_dataset_is_read_from(
         self, tmp_path: Path, chunks: Any, dataset: xr.Dataset
     ) -> None:
         path = tmp_path / "CoulombVertex.yaml"
@@ -615,9 +615,7 @@ class TestFilesThatExist:
         xr.testing.assert_identical(load(path), expected)
 
     @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
-    def test_a_failure_in_the_middle_leaves_all_as_it_was(
-        self, tmp_path: Path, dataset: xr.Dataset
-    ) -> None:
+    def test_failed_write_leaves_files_unchanged(self, tmp_path: Path, dataset: xr.Dataset) -> None:
         dataset = dataset.assign_coords(State_Spin=("State", np.arange(dataset.sizes["State"])))
         to_cc4s(dataset, tmp_path / "a.yaml")
         before = files_of(tmp_path)
@@ -636,7 +634,7 @@ class TestFilesThatExist:
         assert "the target is unchanged" in caught.value.__notes__[0]
         assert files_of(tmp_path) == before
 
-    def test_a_directory_in_the_place_of_the_elements(self, tmp_path: Path) -> None:
+    def test_directory_instead_of_elements(self, tmp_path: Path) -> None:
         (tmp_path / "a.elements").mkdir()
         with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
             to_cc4s(vertex(), tmp_path / "a.yaml")
@@ -652,7 +650,7 @@ class TestFilesThatExist:
 
 
 class TestLater:
-    def test_nothing_is_written_before_it_is_computed(self, tmp_path: Path) -> None:
+    def test_delayed_write_writes_on_compute(self, tmp_path: Path) -> None:
         task = to_cc4s(integrals().chunk(), tmp_path / "a.yaml", compute=False)
         assert not files_of(tmp_path)
         task.compute()
@@ -660,7 +658,7 @@ class TestLater:
         assert len(files_of(tmp_path)) == 4
 
     @pytest.mark.cluster
-    def test_workers_of_a_cluster_write_the_elements(self, tmp_path: Path) -> None:
+    def test_workers_of_cluster_write_elements(self, tmp_path: Path) -> None:
         script = """
 import dask.array as da
 import numpy as np
@@ -687,7 +685,7 @@ if __name__ == "__main__":
 
 
 class TestRegions:
-    def test_a_part_of_one_component_is_written_in_place(self, tmp_path: Path) -> None:
+    def test_part_of_one_component_is_written_in_place(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
         to_cc4s(integrals(), path)
         before = files_of(tmp_path)
@@ -709,14 +707,14 @@ class TestRegions:
         xr.testing.assert_identical(loaded, dataset)
         assert not load(tmp_path / "a.yaml").a.any()
 
-    def test_values_yet_to_be_read_from_the_elements_are_refused(self, tmp_path: Path) -> None:
+    def test_values_yet_to_be_read_from_elements_raise(self, tmp_path: Path) -> None:
         to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
         lazy = opened(tmp_path / "CoulombVertex.yaml")
         with pytest.raises(ValueError, match="reads from"):
             to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
 
     @pytest.mark.parametrize("name", ["vasp/EigenEnergies", "blocks/Blocks"])
-    def test_texts_and_blocks_are_written_as_a_whole_only(self, tmp_path: Path, name: str) -> None:
+    def test_texts_and_blocks_are_written_whole_only(self, tmp_path: Path, name: str) -> None:
         folder = shutil.copytree((DATA / name).parent, tmp_path / "x")
         path = folder / f"{Path(name).name}.yaml"
         before = files_of(folder)
@@ -727,7 +725,7 @@ class TestRegions:
 
 
 class TestStores:
-    def test_s3(self, s3: S3Store) -> None:
+    def test_write_to_s3(self, s3: S3Store) -> None:
         s3.put("w/x", b"")
         options = {"storage_options": s3.options}
         for dataset in (vertex().assign_coords(State_Spin=("State", [0, 1, 1, 1])), integrals()):
@@ -737,14 +735,14 @@ class TestStores:
                 actual = load("s3://bucket/w/CoulombVertex.yaml", **options)
                 xr.testing.assert_identical(actual, dataset)
 
-    def test_mode_x_looks_at_each_object(self, memory: MemoryFileSystem) -> None:
+    def test_mode_x_checks_all_objects(self, memory: MemoryFileSystem) -> None:
         memory.pipe_file("/b/a.elements", b"mine")
         with pytest.raises(FileExistsError, match=r"a\.elements exists already"):
             to_cc4s(vertex(), "memory://b/a.yaml", mode="x")
         assert memory.find("/b") == ["/b/a.elements"]
         assert memory.cat_file("/b/a.elements") == b"mine"
 
-    def test_properties_that_say_the_same_are_kept(self, memory: MemoryFileSystem) -> None:
+    def test_equal_properties_are_kept(self, memory: MemoryFileSystem) -> None:
         labels = {"State_Spin": ("State", [0, 1, 1, 1]), "State_2_Spin": ("State_2", [0, 1, 1, 1])}
         dataset = vertex().assign_coords(labels)
         content = cf.properties("State", {"Spin": [0, 1, 1, 1]}).encode()
@@ -771,7 +769,7 @@ class TestStores:
         assert memory.find("/b") == ["/b/State.yaml"]
         assert memory.cat_file("/b/State.yaml") == b"others need this"
 
-    def test_a_failure_leaves_all_objects_as_they_were(self, memory: MemoryFileSystem) -> None:
+    def test_failed_write_leaves_objects_unchanged(self, memory: MemoryFileSystem) -> None:
         to_cc4s(integrals(), "memory://b/a.yaml")
         before = {name: memory.cat_file(name) for name in memory.find("/b")}
 
@@ -804,7 +802,7 @@ class TestCommands:
         for word in ("cc4s", "AuxiliaryField", "State_2", "complex128", "halfGrid", "unit"):
             assert word in output
 
-    def test_validate_names_what_is_wrong(self) -> None:
+    def test_validate_names_findings(self) -> None:
         shutil.copytree(DATA, "d")
         assert "24 more bytes" in done("validate", "d/misc/longer.yaml")
         result = failed("validate", "d/bad/missing_elements.yaml")
@@ -824,7 +822,7 @@ class TestCommands:
         ("bad/alias_bomb", "error", "an anchor"),
     ],
 )
-def test_validation_finds_what_is_wrong(name: str, severity: str, message: str) -> None:
+def test_validation_finds_faults(name: str, severity: str, message: str) -> None:
     (finding,) = validate(DATA / f"{name}.yaml", format="cc4s")
     assert finding.severity == severity
     assert message in finding.message or message in str(finding)

@@ -89,7 +89,7 @@ class TestRoundTrips:
         ]
 
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["absolute", "relative"]))
-    def test_the_variants_before_archive_1(self, tensors, offsets) -> None:
+    def test_variants_before_archive_1(self, tensors, offsets) -> None:
         assert_holds(load(mf.archive(tensors, offsets=offsets, lengths="padded")), tensors)
 
     @given(stored(mf.ELEVEN, 1, 8))
@@ -102,7 +102,7 @@ class TestRoundTrips:
         assert_holds(load(mf.archive(tensors, version=100)), tensors)
 
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["literal", "ones", "zeros"]))
-    def test_the_record_of_the_published_text(self, tensors, records) -> None:
+    def test_record_of_published_text(self, tensors, records) -> None:
         if records == "ones":  # without a rank, trailing ones cannot be told from none
             tensors = {key: item for key, item in tensors.items() if item.shape[-1] != 1}
         if records == "zeros":
@@ -134,7 +134,7 @@ class TestRoundTrips:
         assert_holds(load(mf.stream(tensors)), tensors)
 
 
-def test_every_real_file_opens_as_its_description_says(conformance: Path) -> None:
+def test_real_files_match_their_descriptions(conformance: Path) -> None:
     tool = conformance.parent / "tools" / "conformance"
     run = subprocess.run(
         [sys.executable, tool, "--family", "mag"], capture_output=True, text=True, check=False
@@ -146,7 +146,7 @@ GOLDEN = json.loads((DATA / "mag.json").read_text())
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_files_open_the_same_for_ever(name: str) -> None:
+def test_golden_files_open_unchanged(name: str) -> None:
     dataset = xr.open_dataset(DATA / name).load()
     # Archives keep the order of the writer's hash table.
     assert set(dataset.data_vars) == {item["key"] for item in GOLDEN[name]}
@@ -160,7 +160,7 @@ def test_golden_files_open_the_same_for_ever(name: str) -> None:
         assert hashlib.sha256(stored.tobytes()).hexdigest() == item["sha256"]
 
 
-def test_a_golden_model_brings_its_metadata() -> None:
+def test_golden_model_brings_its_metadata() -> None:
     dataset = xr.open_dataset(DATA / "n300-qwen-like.mag")
     assert dataset.encoding["tensorfmt"]["magnetron_ver"] == "0.2.2"
     assert set(dataset.attrs) >= {"tokenizer_json", "model_config"}
@@ -168,12 +168,12 @@ def test_a_golden_model_brings_its_metadata() -> None:
 
 
 class TestKeysAndDims:
-    def test_any_key_is_a_variable(self) -> None:
+    def test_any_key_is_variable(self) -> None:
         names = ["a.b", "a/b", "a b", "\N{GRINNING FACE}", "a\0b", "", "x" * 65535, "\n"]
         tensors = {name: put(WEIGHTS) for name in names}
         assert_holds(load(mf.document(tensors)), tensors)
 
-    def test_dims_bear_the_key_and_never_equal_one(self) -> None:
+    def test_dims_bear_key_and_never_equal_one(self) -> None:
         tensors = {
             "x": put(WEIGHTS),
             "x_dim_0": put(np.float32([1, 2])),
@@ -198,7 +198,7 @@ class TestKeysAndDims:
         with pytest.raises(ValueError, match="conflicting sizes for dimension 'n'"):
             load(content, dims={"images": ("n", "x"), "labels": ("n",)})
 
-    def test_a_plain_sequence_names_the_dims_of_the_only_tensor(self) -> None:
+    def test_plain_sequence_names_dims_of_only_tensor(self) -> None:
         assert load(mf.document({"w": put(WEIGHTS)}), dims=("row", "col"))["w"].dims == (
             "row",
             "col",
@@ -214,12 +214,12 @@ class TestKeysAndDims:
             ({"w": ("row",)}, "pass 2 names"),
         ],
     )
-    def test_dims_that_do_not_fit_are_refused(self, dims, message) -> None:
+    def test_mismatched_dims_raise(self, dims, message) -> None:
         content = mf.document({"w": put(WEIGHTS), "b": put(WEIGHTS[0])})
         with pytest.raises(ValueError, match=message):
             load(content, dims=dims)
 
-    def test_a_name_or_stored_pairs_mean_nothing(self) -> None:
+    def test_name_or_stored_pairs_mean_nothing(self) -> None:
         content = mf.document({"w": put(WEIGHTS)})
         with pytest.raises(ValueError, match="contains variable names"):
             load(content, name="weight")
@@ -255,16 +255,16 @@ class TestMetadata:
         assert dataset.attrs == metadata
         assert math.isnan(load(mf.document({}, {"nan": math.nan})).attrs["nan"])
 
-    def test_one_key_may_be_a_tensor_and_a_metadata_entry(self) -> None:
+    def test_one_key_may_be_tensor_and_metadata_entry(self) -> None:
         dataset = load(mf.archive({"step": put(WEIGHTS)}, {"step": 7}))
         assert dataset.attrs["step"] == 7
         assert dataset["step"].shape == (3, 4)
 
-    def test_a_document_of_40_mb_is_fine(self) -> None:
+    def test_document_of_40_mb_is_fine(self) -> None:
         dataset = load(mf.document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
         assert len(dataset.attrs["tokenizer"]) == 20_000_000
 
-    def test_a_key_twice_in_the_metadata_is_a_warning(self) -> None:
+    def test_key_twice_in_metadata_warns(self) -> None:
         text = mf.document({}).split(b'"usr_metadata":{}')
         content = mf.document_of(
             text[0][44:] + b'"usr_metadata":{"a":1,"a":2},"tensor_map":{}}', b""
@@ -272,7 +272,7 @@ class TestMetadata:
         with pytest.warns(TensorFormatWarning, match="a repeated key and the last value"):
             assert load(content).attrs == {"a": 2}
 
-    def test_facts_of_the_container_are_in_the_encoding(self) -> None:
+    def test_encoding_describes_container(self) -> None:
         dataset = load(mf.document({"w": put(WEIGHTS)}, big_endian=False))
         file_info = dataset.encoding["tensorfmt"]
         assert (file_info["container"], file_info["version"], file_info["magnetron_ver"]) == (
@@ -285,7 +285,7 @@ class TestMetadata:
 
 
 class TestDtypes:
-    def test_what_numpy_has_no_dtype_for_is_exact_float32_and_lazy(self, tmp_path: Path) -> None:
+    def test_unsupported_dtypes_open_as_exact_lazy_float32(self, tmp_path: Path) -> None:
         tensors = {
             "half": Put("bfloat16", (2, 3), bytes(range(12))),
             "quarter": Put("float8_e4m3fn", (2, 3), bytes(range(6))),
@@ -299,7 +299,7 @@ class TestDtypes:
             assert dataset[key].encoding["dtype"] == name
         assert_holds(dataset.load(), tensors)
 
-    def test_they_can_be_saved_without_further_ado(self, tmp_path: Path) -> None:
+    def test_narrow_floats_can_be_saved(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
         path.write_bytes(mf.document({"w": Put("bfloat16", (4, 1), bytes(range(8)))}))
         dataset = xr.open_dataset(path, engine="tensorfmt", chunks={})
@@ -346,7 +346,7 @@ class TestContainersToldApart:
         ],
         ids=["another alignment", "numbers of version 100"],
     )
-    def test_snapshots_between_releases_are_refused(self, content: bytes) -> None:
+    def test_snapshots_between_releases_raise(self, content: bytes) -> None:
         with pytest.raises(TensorFormatError, match="the data"):
             load(content)
 
@@ -371,7 +371,7 @@ class TestChecksums:
         ],
         ids=["archive-1", "archive-100", "snapshot-100", "snapshot-200"],
     )
-    def test_wrong_is_an_error_unless_that_is_wanted(self, content: bytes) -> None:
+    def test_wrong_checksum_raises_with_verify(self, content: bytes) -> None:
         offset = 8 if content[32:36] != b"SRP!" else 16
         damaged = content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
         with pytest.raises(ValueError, match=rf"the checksum at byte {offset}: 0x.*verify=False"):
@@ -381,7 +381,7 @@ class TestChecksums:
         np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
         assert caught[0].filename == __file__
 
-    def test_right_is_silent(self) -> None:
+    def test_correct_checksum_does_not_warn(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             load(mf.archive({"w": put(WEIGHTS)}), verify=False)
@@ -396,7 +396,7 @@ class TestTheHeaderAlone:
         assert len(container.tensors) == 500
         assert source.fetched <= start + MAX_READ_AHEAD
 
-    def test_chunks_of_a_large_tensor_are_whole_pages(self) -> None:
+    def test_chunks_of_large_tensor_are_whole_pages(self) -> None:
         content = mf.document({"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim)
         nbytes = 151936 * 2560 * 2
         head = content[:36] + struct.pack("<Q", nbytes) + content[44:4096]
@@ -408,7 +408,7 @@ class TestTheHeaderAlone:
         assert 16 << 20 <= rows * columns * 4 <= 32 << 20
 
     @pytest.mark.slow
-    def test_a_dataset_of_many_pickles_and_prints(self, tmp_path: Path) -> None:
+    def test_dataset_of_many_pickles_and_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
         path.write_bytes(mf.document({f"layer.{i}": put(WEIGHTS[0]) for i in range(3000)}))
         dataset = xr.open_dataset(path, engine="tensorfmt")

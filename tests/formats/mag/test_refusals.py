@@ -293,36 +293,36 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_bad_file_is_refused_by_name_of_the_fault(content: bytes, message: str) -> None:
+def test_bad_files_raise_named_fault(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         load(content, format="mag")
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "mag")
 
 
-def test_a_document_beyond_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_beyond_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.mag.document.MAX_DOCUMENT_BYTES", 100)
     with pytest.raises(TensorFormatError, match=r"at byte 44: .* bytes, expected at most 100"):
         load(mf.document(TENSORS), format="mag")
 
 
-def test_a_tensor_described_twice_is_refused() -> None:
+def test_tensor_described_twice_raises() -> None:
     part = b'"w":{"shape":[],"dtype":"int8","dtype_id":6,"offset":%d,"nbytes":1}'
     content = text(b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}')
     with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a repeated key"):
         load(content)
 
 
-def test_a_dtype_whose_name_is_another_than_its_number_is_read_by_the_number() -> None:
+def test_dtype_whose_name_is_another_than_its_number_is_read_by_number() -> None:
     with pytest.warns(TensorFormatWarning, match="'int32' by name, but float32 by its number 0"):
         dataset = load(entry(dtype="int32"))
     np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
 
 
-def test_a_damaged_snapshot_is_no_empty_archive() -> None:
+def test_corrupt_snapshot_is_no_empty_archive() -> None:
     content = bytearray(mf.snapshot({"w": put(np.arange(8, dtype=np.float32))}))
     content[16:20], content[60:64] = bytes(4), b"\xff" * 4
     with pytest.raises(TensorFormatError, match="tensor descriptor 0 at byte 57"):
@@ -351,7 +351,7 @@ WHOLE = {
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 class TestDamage:
     @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
-    def test_every_part_of_a_file_opens_or_is_refused(self, content: bytes) -> None:
+    def test_truncated_files_open_or_raise(self, content: bytes) -> None:
         for stop in range(len(content)):
             try:
                 dataset = load(content[:stop], format="mag")
@@ -363,7 +363,7 @@ class TestDamage:
     @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
     @settings(max_examples=300)
     @given(offset=st.integers(0, 255), value=st.integers(0, 255))
-    def test_any_byte_may_be_any_other(self, content: bytes, offset: int, value: int) -> None:
+    def test_changed_bytes_open_or_raise(self, content: bytes, offset: int, value: int) -> None:
         changed = bytearray(content)
         changed[offset % len(content)] = value
         with contextlib.suppress(TensorFormatError):
@@ -371,7 +371,7 @@ class TestDamage:
 
     @settings(max_examples=400)
     @given(offset=st.integers(0, 700), value=st.integers(0, 255))
-    def test_any_byte_of_a_document_may_be_any_other(self, offset: int, value: int) -> None:
+    def test_changed_bytes_of_document_open_or_raise(self, offset: int, value: int) -> None:
         changed = bytearray(mf.document(TENSORS, {"n": [1, {"x": None}]}))
         changed[offset] = value
         with contextlib.suppress(TensorFormatError):
@@ -388,7 +388,7 @@ class TestDamage:
     ],
     ids=["archive", "snapshot", "stream", "document"],
 )
-def test_counts_that_lie_cost_neither_time_nor_memory(content: bytes) -> None:
+def test_false_counts_cost_neither_time_nor_memory(content: bytes) -> None:
     with (
         memory_below(100 << 20),
         calls_below(1_000_000),

@@ -24,7 +24,7 @@ from xr_tensorfmt.sources import find_source
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_a_genuine_archive_is_written_byte_for_byte(tmp_path: Path, chunks: Any) -> None:
+def test_genuine_archive_is_written_byte_for_byte(tmp_path: Path, chunks: Any) -> None:
     genuine = DATA / "a1-gpt2-like.mag"
     to_mag(opened(genuine, chunks=chunks), tmp_path / "a.mag", version=1)
     assert (tmp_path / "a.mag").read_bytes() == genuine.read_bytes()
@@ -48,14 +48,14 @@ def test_every_genuine_archive_is_written_byte_for_byte(conformance: Path, tmp_p
 WEIGHTS = xr.Variable(("w_dim_0", "w_dim_1"), np.arange(6, dtype="f4").reshape(2, 3))
 
 
-def test_an_archive_opens_as_what_was_written(tmp_path: Path) -> None:
+def test_archive_opens_as_what_was_written(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": WEIGHTS}, attrs={"epoch": 3, "loss": -0.5, "least": -(1 << 63)})
     to_mag(dataset, tmp_path / "a.mag", version=1)
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset)
     assert validate(tmp_path / "a.mag") == []
 
 
-def test_numpy_numbers_in_the_metadata_of_an_archive_become_those_of_python(tmp_path: Path) -> None:
+def test_numpy_numbers_in_metadata_of_archive_become_those_of_python(tmp_path: Path) -> None:
     attrs = {"epoch": np.int8(3), "loss": np.float32(0.5)}
     to_mag(xr.Dataset({"w": WEIGHTS}, attrs=attrs), tmp_path / "a.mag", version=1)
     actual = opened(tmp_path / "a.mag").attrs
@@ -112,7 +112,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("dataset", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_an_archive_cannot_hold_is_refused(
+def test_unsupported_data_raise_in_archive(
     tmp_path: Path, dataset: xr.Dataset, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -120,7 +120,7 @@ def test_what_an_archive_cannot_hold_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_an_archive_cannot_hold_can_be_dropped(tmp_path: Path) -> None:
+def test_unsupported_parts_can_be_dropped_in_archive(tmp_path: Path) -> None:
     variable = xr.Variable(("a", "b"), WEIGHTS.data, {"unit": "m"})
     dataset = xr.Dataset({"w": variable}, {"step": 7}, {"title": "net", "epoch": 3})
     to_mag(dataset, tmp_path / "a.mag", version=1, drop=["coords", "dims", "attrs"])
@@ -144,7 +144,7 @@ def test_tensor_records_are_read_as_they_are_packed() -> None:
 
 
 @pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])
-def test_a_version_may_be_a_number_or_its_str(version, tmp_path) -> None:
+def test_version_may_be_number_or_its_str(version, tmp_path) -> None:
     to_mag(xr.Dataset({"w": WEIGHTS}), tmp_path / "a.mag", version=version)
     file_info = opened(tmp_path / "a.mag").encoding["tensorfmt"]
     assert file_info["version"] == int(float(version))

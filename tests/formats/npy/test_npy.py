@@ -56,7 +56,7 @@ def zipped(**values: Any) -> bytes:
 
 
 @given(arrays, st.booleans())
-def test_what_numpy_saves_is_read(values: Any, is_fortran: bool) -> None:
+def test_reads_files_of_numpy(values: Any, is_fortran: bool) -> None:
     values = np.asfortranarray(values) if is_fortran else values
     tensor = opened(saved(values)).tensor
     assert tensor.dtype == values.dtype.newbyteorder("=")
@@ -65,7 +65,7 @@ def test_what_numpy_saves_is_read(values: Any, is_fortran: bool) -> None:
 
 
 @given(values=arrays)
-def test_what_is_written_is_what_numpy_saves(tmp_path_factory: Any, values: Any) -> None:
+def test_writes_same_bytes_as_numpy(tmp_path_factory: Any, values: Any) -> None:
     path = tmp_path_factory.mktemp("npy") / "a.npy"
     dims = tuple(f"dim_{axis}" for axis in range(values.ndim))
     to_npy(xr.DataArray(values, dims=dims, name="tensor"), path)
@@ -76,7 +76,7 @@ def test_what_is_written_is_what_numpy_saves(tmp_path_factory: Any, values: Any)
 
 
 @given(st.dictionaries(st.text("abc./", min_size=1, max_size=4), arrays, max_size=4))
-def test_what_numpy_saves_in_a_zip_is_read(values: dict[str, Any]) -> None:
+def test_reads_zip_of_numpy(values: dict[str, Any]) -> None:
     values.pop("file", None)
     actual = opened(zipped(**values), format="npz")
     assert list(actual) == list(values)
@@ -85,7 +85,7 @@ def test_what_numpy_saves_in_a_zip_is_read(values: dict[str, Any]) -> None:
         np.testing.assert_array_equal(actual[key].values, item)
 
 
-def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+def test_files_are_recognised_by_content(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(saved(np.arange(3)))
     (tmp_path / "b").write_bytes(zipped(x=np.arange(3)))
     assert int(xr.open_dataset(tmp_path / "a").tensor.sum()) == 3
@@ -93,19 +93,19 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_all_versions_of_the_header_are_read(version: Any) -> None:
+def test_all_versions_of_header_are_read(version: Any) -> None:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.arange(3), version)
     np.testing.assert_array_equal(opened(file.getvalue()).tensor, [0, 1, 2])
 
 
-def test_headers_of_python_2_are_read_with_the_warning_of_numpy() -> None:
+def test_headers_of_python_2_are_read_with_warning_of_numpy() -> None:
     with pytest.warns(UserWarning, match="created on Python 2"):
         actual = opened(headed(fields("(2L,)"), data=np.arange(2.0).tobytes()))
     np.testing.assert_array_equal(actual.tensor, [0, 1])
 
 
-def test_a_column_of_fortran_order_is_one_range() -> None:
+def test_column_of_fortran_order_is_one_range() -> None:
     content = saved(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
     actual = get_lazy_read(opened(content).tensor.variable)
     assert actual is not None
@@ -113,7 +113,7 @@ def test_a_column_of_fortran_order_is_one_range() -> None:
     assert actual.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
 
 
-def test_a_part_of_a_zip_reads_that_part(memory: MemoryFileSystem) -> None:
+def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     values = np.arange(1 << 18).reshape(512, 512)
     memory.pipe_file("/bucket/a.npz", zipped(a=values, b=values + 1, c=np.ones(3)))
     actual = opened("memory://bucket/a.npz")
@@ -123,7 +123,7 @@ def test_a_part_of_a_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     np.testing.assert_array_equal(rows, values[[3, 400]] + 1)
 
 
-def test_a_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
+def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(zipped(**{f"name{number:05}": np.full(3, number) for number in range(2000)}))
     with zipfile.ZipFile(path, "a") as archive:
@@ -150,7 +150,7 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
 
 @pytest.mark.filterwarnings("ignore:Custom dtypes:UserWarning")
 @pytest.mark.parametrize("name", FOREIGN)
-def test_dtypes_that_xarray_cannot_hold_are_refused(name: str) -> None:
+def test_dtypes_that_xarray_does_not_support_raise(name: str) -> None:
     values, message = FOREIGN[name]
     with pytest.raises(TensorFormatError, match=f"the dtype of the array at byte 0: .*{message}"):
         opened(saved(values))
@@ -191,20 +191,20 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_files_are_refused(content: bytes, message: str) -> None:
+def test_corrupt_files_raise(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         opened(content, format="npy")
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))
-def test_no_change_of_bytes_of_an_array_raises_anything_else(noise: bytes, position: int) -> None:
+def test_changed_bytes_of_array_raise_only_documented_errors(noise: bytes, position: int) -> None:
     content = bytearray(saved(np.arange(12.0).reshape(3, 4)))
     content[position : position + len(noise)] = noise
     survives(bytes(content), "npy")
 
 
 @given(st.binary(max_size=40), st.integers(0, 700))
-def test_no_change_of_bytes_of_a_zip_raises_anything_else(noise: bytes, position: int) -> None:
+def test_changed_bytes_of_zip_raise_only_documented_errors(noise: bytes, position: int) -> None:
     content = bytearray(zipped(a=np.arange(12.0).reshape(3, 4), b=np.arange(3)))
     content[position : position + len(noise)] = noise
     survives(bytes(content), "npz")
@@ -218,7 +218,7 @@ def survives(content: bytes, format: str) -> None:
             opened(content, format=format).load()
 
 
-def test_another_array_behind_the_first_is_refused() -> None:
+def test_another_array_behind_first_raises() -> None:
     content = saved(np.arange(3), np.arange(4))
     with pytest.raises(TensorFormatError, match="the first array at byte 152: 160 more bytes"):
         opened(content)
@@ -232,7 +232,7 @@ def archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) 
     return file.getvalue()
 
 
-def test_compressed_members_are_refused_with_the_way_out() -> None:
+def test_compressed_members_raise_with_hint() -> None:
     file = io.BytesIO()
     np.savez_compressed(file, a=np.zeros(100))
     message = (
@@ -242,7 +242,7 @@ def test_compressed_members_are_refused_with_the_way_out() -> None:
         opened(file.getvalue())
 
 
-def test_members_that_are_no_arrays_are_left_out_with_a_warning() -> None:
+def test_members_that_are_no_arrays_are_omitted_with_warning() -> None:
     content = archive(("a.npy", saved(np.arange(3))), ("README", b"text"))
     with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*omitted"):
         assert list(opened(content)) == ["a"]
@@ -271,20 +271,20 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("name", ["cut off", "no zip", "a name twice", "encrypted", "no header"])
-def test_damaged_zips_are_refused(name: str) -> None:
+def test_corrupt_zips_raise(name: str) -> None:
     content, message = damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
         opened(content, format="npz")
 
 
 @pytest.mark.parametrize("name", ["no array", "values cut off"])
-def test_damaged_members_are_refused_if_there_are_no_others(name: str) -> None:
+def test_corrupt_members_raise_if_there_are_no_others(name: str) -> None:
     content, message = damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
         opened(content)
 
 
-def test_a_damaged_member_is_left_out_with_a_warning() -> None:
+def test_corrupt_member_is_omitted_with_warning() -> None:
     content = archive(("a.npy", saved(np.arange(3))[:-8]), ("b.npy", saved(np.arange(4))))
     with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*omitted"):
         ds = opened(content)
@@ -294,7 +294,7 @@ def test_a_damaged_member_is_left_out_with_a_warning() -> None:
     assert (finding.offset, finding.severity) == (0, "error")
 
 
-def test_validate_checks_the_checksum_of_each_member() -> None:
+def test_validate_checks_checksum_of_each_member() -> None:
     content = bytearray(archive(("a.npy", saved(np.arange(3))), ("b.npy", saved(np.arange(4)))))
     assert validate(bytes(content)) == []
     header = content.index(b"PK\3\4", 4)
@@ -306,7 +306,7 @@ def test_validate_checks_the_checksum_of_each_member() -> None:
 
 
 @pytest.mark.parametrize("descr", ["()", "((),)", "('<f8',)", "[('', ())]"])
-def test_odd_descriptions_of_a_dtype_are_refused(descr: str) -> None:
+def test_odd_descriptions_of_dtype_raise(descr: str) -> None:
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (2,), }}\n".encode()
     content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(16)
     with pytest.raises(TensorFormatError, match="the header of the array"):
@@ -325,7 +325,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("part", LOST)
-def test_what_an_array_has_no_place_for_must_be_dropped(tmp_path: Path, part: Any) -> None:
+def test_unsupported_parts_must_be_dropped(tmp_path: Path, part: Any) -> None:
     with pytest.raises(ValueError, match=LOST[part]):
         to_npy(LABELLED, tmp_path / "a.npy", drop=sorted(set(LOST) - {part}))
     to_npy(LABELLED, tmp_path / "a.npy", drop=list(LOST))
@@ -349,7 +349,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_it_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+def test_unsupported_data_raise(tmp_path: Path, name: str) -> None:
     dataset, message = REFUSED[name]
     encoding = {"tensor": {"dtype": "f8"}} if name == "times as numbers" else None
     with pytest.raises(ValueError, match=message):
@@ -366,7 +366,7 @@ def test_chunks_encoding_and_regions_work(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(path)[2], [8, 9, 10, 11])
 
 
-def test_keywords_of_writing_stand_in_the_signature() -> None:
+def test_signature_lists_write_keywords() -> None:
     shared = inspect.signature(to_file).parameters
     own = inspect.signature(to_npy).parameters
     assert list(own) == [name for name in shared if name not in NOT_SHARED]

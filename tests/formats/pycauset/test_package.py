@@ -75,7 +75,7 @@ def test_saved_matrices_open_equal(directory: Path) -> None:
         np.testing.assert_array_equal(array.values, expected, err_msg=path.name, strict=True)
 
 
-def test_a_saved_causal_set_says_what_it_is_and_can_be_counted(directory: Path) -> None:
+def test_saved_causal_set_has_attributes_and_counts(directory: Path) -> None:
     array = xr.open_dataset(directory / "causet.pycauset", engine="tensorfmt").tensor
     assert (array.attrs["object_type"], array.attrs["n"], array.attrs["seed"]) == (
         "CausalSet",
@@ -108,7 +108,7 @@ def triangles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-def test_saved_triangles_with_and_without_a_diagonal_open_equal(triangles: Path) -> None:
+def test_saved_triangles_with_and_without_diagonal_open_equal(triangles: Path) -> None:
     files = sorted(triangles.glob("[fi]*.pycauset"))
     assert len(files) == 36
     for path in files:
@@ -123,7 +123,7 @@ def test_saved_triangles_with_and_without_a_diagonal_open_equal(triangles: Path)
         assert not validate(path)
 
 
-def test_a_triangle_with_a_diagonal_is_written_in_part_and_as_a_whole(
+def test_triangle_with_diagonal_is_written_in_part_and_whole(
     triangles: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.pycauset"
@@ -179,7 +179,7 @@ CLASSES = {
 
 
 @pytest.mark.slow
-def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None:
+def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     written: dict[str, tuple[np.ndarray, str]] = {}
 
@@ -220,7 +220,7 @@ def test_what_is_written_loads_with_every_dtype_and_type(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_what_was_saved_is_written_again_and_loads(directory: Path, tmp_path: Path) -> None:
+def test_saved_files_can_be_rewritten_and_loaded(directory: Path, tmp_path: Path) -> None:
     files = sorted(directory.glob("[a-z]*.pycauset"))
     before = loaded(directory)
     for path in files:
@@ -243,7 +243,7 @@ matrix.invert(save=True)
 """
 
 
-def test_the_package_leaves_the_embedded_metadata_where_they_are(tmp_path: Path) -> None:
+def test_package_keeps_embedded_metadata(tmp_path: Path) -> None:
     data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
     to_pycauset(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
@@ -266,7 +266,7 @@ else:
 """
 
 
-def test_a_result_that_the_package_has_cached_never_becomes_wrong(tmp_path: Path) -> None:
+def test_cached_results_never_become_stale(tmp_path: Path) -> None:
     run_python("-c", TRACE, "save", cwd=tmp_path)
     path = tmp_path / "t.pycauset"
     data = xr.open_dataset(path, engine="tensorfmt").load().tensor
@@ -293,9 +293,7 @@ pc.save(pc.vector(values) if values.ndim == 1 else pc.matrix(values), "by_the_pa
     [np.arange(9.0).reshape(3, 3), np.arange(4, dtype="i4"), np.ones((2, 3), bool)],
     ids=["matrix", "vector", "bits"],
 )
-def test_files_have_the_attributes_that_those_of_the_package_have(
-    values: np.ndarray, tmp_path: Path
-) -> None:
+def test_files_have_same_attributes_as_package(values: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "values.npy", values)
     run_python("-c", SAVED, cwd=tmp_path)
     dims = ("index",) if values.ndim == 1 else ("row", "col")

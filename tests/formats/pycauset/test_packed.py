@@ -135,7 +135,7 @@ def pair(source: object, layout: Layout, values: np.ndarray) -> tuple[xr.DataArr
 
 @pytest.mark.parametrize("name", [*CASES, *VECTORS])
 @pytest.mark.parametrize("kind", SOURCES)
-def test_the_whole_is_exact(name: str, kind: str, tmp_path: Path, always_mapped: None) -> None:
+def test_full_read_is_exact(name: str, kind: str, tmp_path: Path, always_mapped: None) -> None:
     content, layout, values = (CASES | VECTORS)[name]
     source = source_of(kind, content or b"\0", tmp_path / "file")
     assert layout.dtype == values.dtype
@@ -148,7 +148,7 @@ def test_the_whole_is_exact(name: str, kind: str, tmp_path: Path, always_mapped:
     # xarray's strategy has no vectorised keys for one axis.
     + [(name, kind) for name in VECTORS for kind in ("basic", "outer")],
 )
-def test_every_key_is_exact(name: str, kind: str) -> None:
+def test_every_key_matches_numpy(name: str, kind: str) -> None:
     content, layout, values = (CASES | VECTORS)[name]
     lazy, eager = pair(Memory(content), layout, values)
 
@@ -176,7 +176,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
 
 
 @pytest.mark.parametrize("limit", [1, 100, 2000])
-def test_small_windows_and_blocks_change_nothing(
+def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", limit)
@@ -192,9 +192,7 @@ def test_small_windows_and_blocks_change_nothing(
 @pytest.mark.parametrize("bits", [1, 16, 32, 64])
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("order", [0, 1, 2, 64, 65, 130, 321])
-def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
-    bits: int, diagonal: bool, order: int
-) -> None:
+def test_closed_form_of_row_offsets_agrees_with_loop(bits: int, diagonal: bool, order: int) -> None:
     rows = triangle_rows(order, bits, 4096, diagonal=diagonal)
     offset, expected = 4096, []
     for row in range(order):
@@ -204,7 +202,7 @@ def test_the_closed_form_of_row_offsets_agrees_with_a_loop(
     assert rows.nbytes == offset - 4096
 
 
-def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:
+def test_offsets_of_matrix_of_million_rows_need_no_table() -> None:
     rows = triangle_rows(10**6, 1, 4096)
     assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
     assert triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
@@ -213,7 +211,7 @@ def test_offsets_of_a_matrix_of_a_million_rows_need_no_table() -> None:
     assert last.tolist() == [4096 + rows.nbytes]
 
 
-def test_a_block_of_rows_is_one_request_of_their_bytes() -> None:
+def test_block_of_rows_is_one_request_of_their_bytes() -> None:
     content, layout, values = causal(300)
     source = RecordingSource(content)
     part = layout.read(source, Selection((300, 300), (range(20, 90), range(300))))
@@ -223,7 +221,7 @@ def test_a_block_of_rows_is_one_request_of_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["causal 130", "float64 triangle", "int32 triangle"])
-def test_what_is_not_stored_of_a_triangle_costs_no_request(name: str) -> None:
+def test_unstored_half_of_triangle_needs_no_request(name: str) -> None:
     content, layout, values = CASES[name]
     source = RecordingSource(content)
     lazy, _ = pair(source, layout, values)
@@ -245,7 +243,7 @@ def test_computed_values_cost_no_request(name: str) -> None:
     assert not len(layout.extents(Selection.everything(layout.shape)))
 
 
-def test_a_column_is_one_short_piece_a_row() -> None:
+def test_column_is_one_short_piece_per_row() -> None:
     layout = Bits(triangle_rows(20_000, 1, 4096))
     selection = Selection(layout.shape, (range(20_000), range(15_000, 15_001)))
     extents = layout.extents(selection)
@@ -257,7 +255,7 @@ def test_a_column_is_one_short_piece_a_row() -> None:
     assert len(source.requests) <= 5
 
 
-def test_the_extents_of_a_symmetric_matrix_are_each_stored_byte_once() -> None:
+def test_extents_of_symmetric_matrix_are_each_stored_byte_once() -> None:
     content, layout, _ = mirrored(8, 1)
     everything = layout.extents(Selection.everything((8, 8)))
     assert everything.starts.tolist() == [8]
@@ -305,7 +303,7 @@ def test_layouts_are_small_values(name: str) -> None:
     assert hash(copy) == hash(layout)
 
 
-def test_a_scaled_block_matrix_reads_what_its_blocks_read() -> None:
+def test_scaled_block_matrix_reads_what_its_blocks_read() -> None:
     _, layout, _ = blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
     points = (np.array([0, 4]), np.array([1, 6]))

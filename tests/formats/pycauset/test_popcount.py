@@ -131,7 +131,7 @@ def test_selections_are_counted_packed(
     ],
     ids=str,
 )
-def test_other_selections_are_counted_all_the_same(key: dict, tmp_path: Path) -> None:
+def test_other_selections_are_counted_all_same(key: dict, tmp_path: Path) -> None:
     content, values = FILES["r1 dense"]
     (tmp_path / "file").write_bytes(content)
     eager = xr.DataArray(values, dims=("row", "col"))
@@ -160,7 +160,7 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
             xr.testing.assert_equal(popcount(lazy, dim).compute(), expected.sum(dim))
 
 
-def test_an_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
+def test_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = tensor_of(tmp_path / "file")
     array[5, 0] = True
@@ -173,7 +173,7 @@ def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None
     np.testing.assert_array_equal(popcount(part, "col"), CAUSAL[10:90].sum(1))
 
 
-def test_tasks_of_dask_count_blocks_of_rows_and_travel(
+def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts_are_packed: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
@@ -221,7 +221,7 @@ def test_row_counts_of_some_columns_read_their_words_alone() -> None:
 
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("order", [128, 129, 300])
-def test_parts_of_a_triangle_are_counted_in_blocks_of_any_size(
+def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
@@ -241,7 +241,7 @@ def test_parts_of_a_triangle_are_counted_in_blocks_of_any_size(
 
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
 @pytest.mark.parametrize("width", [1, 64, 65, 530])
-def test_column_counts_of_more_rows_than_a_byte_can_count(rows: int, width: int) -> None:
+def test_column_counts_of_more_rows_than_byte_can_count(rows: int, width: int) -> None:
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))
@@ -250,7 +250,7 @@ def test_column_counts_of_more_rows_than_a_byte_can_count(rows: int, width: int)
     np.testing.assert_array_equal(counts[0], values.sum(0))
 
 
-def test_an_ellipsis_means_all_dimensions(tmp_path: Path) -> None:
+def test_ellipsis_means_all_dimensions(tmp_path: Path) -> None:
     path = tmp_path / "m.pycauset"
     path.write_bytes(
         pf.r1(pf.metadata("CAUSAL", "BIT", 3, 3), pf.triangle(np.triu(np.ones((3, 3), bool), 1)))

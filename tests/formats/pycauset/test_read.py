@@ -65,7 +65,7 @@ def test_v2_matrices(order: int, documented: bool) -> None:
     check(file("IDENTITY", "FLOAT64", b"", scalar=3.0), np.eye(order) * 3)
 
 
-def test_v2_of_two_lengths_keeps_the_stored_shape_of_a_transposed_matrix() -> None:
+def test_v2_of_two_lengths_keeps_stored_shape_of_transposed_matrix() -> None:
     values = RNG.random((3, 5))
     check(pf.v2("DENSE", "FLOAT64", 3, 5, values.tobytes()), values)
     check(pf.v2("DENSE", "FLOAT64", 3, 5, values.tobytes(), transposed=1), values.T)
@@ -90,7 +90,7 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
             check(pf.r1(unit | {"seed": length - 1}), np.eye(length)[-1].reshape(shape))
 
 
-def test_the_size_tells_what_type_2_means_in_v2() -> None:
+def test_size_tells_what_type_2_means_in_v2() -> None:
     values = upper(5, "i4")
     dense = RNG.integers(0, 9, (5, 5)).astype("i4")
     padded, packed = pf.triangle(values), pf.triangle(values, multiple=4)
@@ -119,7 +119,7 @@ def counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
 @pytest.mark.parametrize("updates", [0, 1, 2])
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("order", [0, 2, 3, 4, 7, 8, 9, 14, 15, 16, 17])
-def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
+def test_payload_length_tells_whether_triangle_has_diagonal(
     order: int, diagonal: bool, updates: int, excess: int
 ) -> None:
     # 64 bytes too many, as in 0.5.0, are as many as the diagonal of order 8 (float64), 15 and 16.
@@ -140,7 +140,7 @@ def test_the_payload_length_tells_whether_a_triangle_has_a_diagonal(
 
 @pytest.mark.parametrize("excess", [0, 64])
 @pytest.mark.parametrize("value", [0.0, 5.0])
-def test_the_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
+def test_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
     # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
     fields = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
     payload = np.array([[value]])
@@ -150,7 +150,7 @@ def test_the_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess
 
 
 @pytest.mark.parametrize("diagonal", [False, True])
-def test_triangles_of_the_release_that_counts_64_bytes_too_many(diagonal: bool) -> None:
+def test_triangles_of_release_that_counts_64_bytes_too_many(diagonal: bool) -> None:
     name = f"triangle-8{'-diagonal' * diagonal}-050.pycauset"
     values = counted(8, "f8", diagonal=diagonal)
     check(DATA / name, values)
@@ -179,9 +179,7 @@ WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
     "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]
 )
 @pytest.mark.parametrize("kind", WITH_ZEROS)
-def test_zeros_are_positive_whatever_the_scalar(
-    kind: str, scalar: complex, conjugated: bool
-) -> None:
+def test_zeros_are_positive_whatever_scalar(kind: str, scalar: complex, conjugated: bool) -> None:
     data_type, payload, values = WITH_ZEROS[kind]
     parts = {"real": scalar.real, "imag": float(scalar.imag)}
     columns = 9 if values.ndim == 2 else 1
@@ -200,7 +198,7 @@ def test_zeros_are_positive_whatever_the_scalar(
     np.testing.assert_array_equal(array.values[~zero], expected)
 
 
-def test_a_zip_is_read_where_it_lies() -> None:
+def test_stored_zip_member_is_read_in_place() -> None:
     dense = bits(3, 3)
     fields = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
     fields |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
@@ -268,14 +266,14 @@ def test_r1_identity_that_is_not_square_and_transposed() -> None:
     check(pf.r1(fields), 2 * np.eye(3, 5))
 
 
-def test_r1_half_precision_complex_lies_in_two_planes() -> None:
+def test_r1_half_precision_complex_has_two_planes() -> None:
     halves = RNG.random((2, 2, 3)).astype("<f2")
     fields = pf.metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
     values = (halves[0] + 1j * halves[1]).astype("c8")
     assert check(pf.r1(fields, halves.tobytes()), values).encoding["dtype"] == "complex_float16"
 
 
-def test_the_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> None:
+def test_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> None:
     values = RNG.random((2, 2))
     first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
     second = pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0))
@@ -288,7 +286,7 @@ def test_the_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> 
 
 
 @pytest.mark.parametrize("damage", ["slot", "metadata", "range"])
-def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> None:
+def test_corrupt_slot_falls_back_to_other_with_warning(damage: str) -> None:
     values = RNG.random((2, 2))
     first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
     content = bytearray(pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0)))
@@ -303,7 +301,7 @@ def test_a_damaged_slot_falls_back_to_the_other_with_a_warning(damage: str) -> N
     np.testing.assert_array_equal(array, values)
 
 
-def test_facts_become_attributes() -> None:
+def test_metadata_become_attributes() -> None:
     uuid, fits = "u" * 32, "t=0;c=0;sr=1;si=0"
     signature = {"payload_uuid": uuid, "view_signature": fits}
     cached = {
@@ -334,7 +332,7 @@ def test_facts_become_attributes() -> None:
     assert array.encoding["dtype"] == "bit"
 
 
-def test_complex_facts_are_texts_that_netcdf_can_hold(tmp_path: Path) -> None:
+def test_complex_metadata_are_str_for_netcdf(tmp_path: Path) -> None:
     signature = {"payload_uuid": "u" * 32, "view_signature": "t=0;c=0;sr=1;si=2"}
     cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
     scalar = {"real": 1.0, "imag": 2.0}
@@ -351,7 +349,7 @@ def test_temporary_files_and_seeds_of_v2_are_attributes() -> None:
     assert (attrs["is_temporary"], attrs["seed"], attrs["is_transposed"]) == (1, 5, 1)
 
 
-def test_options() -> None:
+def test_open_options() -> None:
     content = pf.v2("IDENTITY", "FLOAT64", 2, 2, b"")
     array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
     assert array.dims == ("i", "j")
@@ -360,7 +358,7 @@ def test_options() -> None:
         tensor_of(content, sparse="stored")
 
 
-def test_files_are_known_by_their_content(tmp_path: Path) -> None:
+def test_files_are_recognised_by_content(tmp_path: Path) -> None:
     for number, content in enumerate(
         [
             pf.v2("IDENTITY", "FLOAT64", 2, 2, b""),
@@ -375,7 +373,7 @@ def test_files_are_known_by_their_content(tmp_path: Path) -> None:
         np.testing.assert_array_equal(xr.open_dataset(path).tensor, np.eye(2))
 
 
-def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Path) -> None:
+def test_blocks_that_round_integers_warn(tmp_path: Path) -> None:
     large = np.array([[2**62 + 1]])
     path = two_blocks(
         tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
@@ -384,7 +382,7 @@ def test_long_integers_beside_numbers_that_round_them_are_a_warning(tmp_path: Pa
         tensor_of(path)
 
 
-def test_a_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
+def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
     tmp_path: Path,
 ) -> None:
     ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
@@ -403,14 +401,14 @@ def test_a_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no files of such names")
 @pytest.mark.parametrize("name", ["a\\b.pycauset", "matrix:1.pycauset"])
-def test_blocks_are_beside_the_file_whatever_its_name(tmp_path: Path, name: str) -> None:
+def test_blocks_are_siblings_for_any_file_name(tmp_path: Path, name: str) -> None:
     path, values = block_matrix(tmp_path)
     path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
     np.testing.assert_array_equal(tensor_of(path.rename(tmp_path / name)), values)
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])
-def test_blocks_within_blocks(tmp_path: Path, way: str) -> None:
+def test_nested_blocks(tmp_path: Path, way: str) -> None:
     path, values = block_matrix(tmp_path)
     array = tensor_of(path, io=way)
     np.testing.assert_array_equal(array, values)

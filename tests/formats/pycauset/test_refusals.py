@@ -252,7 +252,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_message(name: str) -> None:
+def test_error_messages(name: str) -> None:
     content, message = REFUSED[name]
     with pytest.raises(TensorFormatError, match=message) as caught:
         load(content)
@@ -260,7 +260,7 @@ def test_message(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "pycauset")
 
 
@@ -294,7 +294,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_blocks(name: str, tmp_path: Path) -> None:
+def test_block_errors(name: str, tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     change, message = BLOCKS[name]
     keys = manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")
@@ -304,7 +304,7 @@ def test_blocks(name: str, tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_block_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_block_that_is_missing_is_named(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     (tmp_path / "m.pycauset.blocks" / "a.pycauset").unlink()
     with pytest.raises(
@@ -314,13 +314,13 @@ def test_a_block_that_is_missing_is_named(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "m.pycauset.blocks" / "a.pycauset")
 
 
-def test_blocks_need_a_directory(tmp_path: Path) -> None:
+def test_blocks_without_directory_raise(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     with pytest.raises(ValueError, match=r"no directory .*; open it by its path or URL"):
         load(path.read_bytes())
 
 
-def test_blocks_of_blocks_end(tmp_path: Path) -> None:
+def test_recursive_blocks_raise(tmp_path: Path) -> None:
     directory = tmp_path
     for _ in range(10):
         (directory / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
@@ -330,7 +330,7 @@ def test_blocks_of_blocks_end(tmp_path: Path) -> None:
         load(tmp_path / "a.pycauset")
 
 
-def test_the_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = block_matrix(tmp_path)
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.matrix_file.MAX_BLOCKS", 3)
     with pytest.raises(TensorFormatError, match="more than 3, or"):
@@ -344,7 +344,7 @@ def test_the_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
         ("r1_061_backing_store_FloatMatrix_3x5.tmp", "a backing store"),
     ],
 )
-def test_real_files_without_a_description(name: str, message: str, conformance: Path) -> None:
+def test_real_files_without_description(name: str, message: str, conformance: Path) -> None:
     with pytest.raises(TensorFormatError, match=message):
         load(conformance / "pycauset" / "unreadable" / name)
 
@@ -355,7 +355,7 @@ SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zipped
 
 @settings(max_examples=300)
 @given(st.sampled_from(SEEDS), st.data())
-def test_damaged_bytes_are_refused_or_read(seed: bytes, data: st.DataObject) -> None:
+def test_corrupt_bytes_open_or_raise(seed: bytes, data: st.DataObject) -> None:
     content = bytearray(seed)
     for _ in range(data.draw(st.integers(1, 4))):
         offset = data.draw(st.integers(0, min(300, len(content)) - 1))

@@ -34,7 +34,7 @@ def opened(content: bytes | Path) -> xr.DataArray:
 @pytest.mark.parametrize("row_count", [8, 64])
 @pytest.mark.parametrize("order", [1, 7, 8, 65, 150])
 @pytest.mark.parametrize("diagonal", [None, 1])
-def test_columns_of_bits_are_taken_some_rows_at_a_time(
+def test_columns_of_bits_are_taken_some_rows_at_once(
     order: int, row_count: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bits, "_ROWS", row_count)
@@ -72,7 +72,7 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
-def test_all_axes_of_more_than_two_are_brought_into_order(
+def test_any_number_of_axes_is_reordered(
     most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(selection, "_MAX_REORDERED", most)
@@ -89,7 +89,7 @@ def test_all_axes_of_more_than_two_are_brought_into_order(
 
 
 @pytest.mark.parametrize("matrix", ["CAUSAL", "DENSE_FLOAT"])
-def test_elements_in_any_order_are_those_of_numpy_at_every_size_of_blocks(
+def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     matrix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = causal_values(200)
@@ -130,7 +130,7 @@ def type_and_bits(path: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("rows", [None, 7, 900])
 @pytest.mark.parametrize("compute", [True, False])
-def test_a_subposet_is_causal_and_half_as_large_as_all_bits(
+def test_subposet_is_causal_and_half_as_large_as_all_bits(
     tmp_path: Path, rows: int | None, compute: bool
 ) -> None:
     values, path = causal_values(900), tmp_path / "part.pycauset"
@@ -148,7 +148,7 @@ def test_a_subposet_is_causal_and_half_as_large_as_all_bits(
     assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
 
 
-def test_each_value_of_a_subposet_is_computed_once(tmp_path: Path) -> None:
+def test_each_value_of_subposet_is_computed_once(tmp_path: Path) -> None:
     data, sizes = counted(opened(causal_file(causal_values(100))).chunk(row=9))
     data.tensorfmt.to_file(tmp_path / "causal.pycauset")
     assert sum(sizes) == 100 * 100
@@ -176,7 +176,7 @@ def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, comput
     assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
-def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -> None:
+def test_old_file_remains_until_second_plan_completes(tmp_path: Path) -> None:
     path = tmp_path / "part.pycauset"
     path.write_bytes(b"what was there")
 
@@ -197,7 +197,7 @@ def test_what_was_there_stays_until_the_second_try_is_complete(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
-def test_the_type_of_an_object_in_a_store_is_found_in_the_same_way() -> None:
+def test_type_of_object_in_store_is_found_in_same_way() -> None:
     fs = fsspec.filesystem("memory")
     values = causal_values(200)
     for matrix, kind in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):

@@ -113,7 +113,7 @@ def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int
 
 
 @pytest.mark.parametrize("columns", [1, 64, 67, 512, 513])
-def test_bits_are_padded_to_64_bytes_a_row_and_to_8_in_a_vector(
+def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     tmp_path: Path, columns: int
 ) -> None:
     values, path = bits(5, columns), tmp_path / "t"
@@ -146,7 +146,7 @@ def test_every_type_of_matrix(tmp_path: Path, kind: str, order: int) -> None:
         pf.assert_comes_back(opened(path).load(), array(values).to_dataset())
 
 
-def test_an_identity_need_not_be_square(tmp_path: Path) -> None:
+def test_identity_need_not_be_square(tmp_path: Path) -> None:
     path = tmp_path / "t"
     to_pycauset(array(np.eye(3, 7)), path, matrix_type="IDENTITY")
     check_bytes(path, b"", matrix_type="IDENTITY", data_type="FLOAT64", rows=3, cols=7)
@@ -154,7 +154,7 @@ def test_an_identity_need_not_be_square(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (0,)])
 @pytest.mark.parametrize("dtype", ["bool", "f8", "i4"])
-def test_nothing_at_all_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
+def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
     data = array(np.zeros(shape, dtype))
     to_pycauset(data, tmp_path / "t")
     pf.assert_comes_back(opened(tmp_path / "t"), data.to_dataset())
@@ -162,7 +162,7 @@ def test_nothing_at_all_is_written(tmp_path: Path, shape: tuple[int, ...], dtype
     pf.assert_comes_back(opened(tmp_path / "t"), data.to_dataset())
 
 
-def test_the_kind_of_payload_is_said_as_pycauset_does(tmp_path: Path) -> None:
+def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
     words = {"DIAGONAL": "raw_diagonal", "IDENTITY": "raw_dense", "UNIT_VECTOR": "raw_dense"}
     for kind, make in SPECIAL.items():
         to_pycauset(array(make(4)), tmp_path / kind, matrix_type=kind)
@@ -198,7 +198,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
 
 @given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-def test_any_dataset_comes_back(
+def test_any_dataset_round_trips(
     tmp_path: Path, checked: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
 ) -> None:
     data, kind = checked
@@ -227,7 +227,7 @@ def test_numbers_strings_and_maps_are_encoded(value: Any) -> None:
     assert encode_map({"key": value, "a": 1}) == pf.encoded({"key": value, "a": 1})
 
 
-def test_real_files_come_back_as_they_were(conformance: Path, tmp_path: Path) -> None:
+def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
     root = conformance / "pycauset"
     for number, record in enumerate(json.loads((root / "manifest.json").read_text())["files"]):
         if record.get("expect") == "error":
@@ -258,7 +258,7 @@ def causal_file(directory: Path, order: int = 70) -> Path:
     return path
 
 
-def test_bools_are_looked_at(tmp_path: Path) -> None:
+def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
     upper = SPECIAL["CAUSAL"](20)
     for values, kind in ((upper, "CAUSAL"), (upper.T, "DENSE_FLOAT"), (upper[:9], "DENSE_FLOAT")):
         to_pycauset(array(values), tmp_path / "t")
@@ -270,7 +270,7 @@ def test_bools_are_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
-def test_values_that_were_changed_in_memory_are_stored_whole(tmp_path: Path, kind: str) -> None:
+def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, kind: str) -> None:
     to_pycauset(array(SPECIAL[kind](30)), tmp_path / "t", matrix_type=kind)
     data = opened(tmp_path / "t").load()
     to_pycauset(data, tmp_path / "t")
@@ -281,7 +281,7 @@ def test_values_that_were_changed_in_memory_are_stored_whole(tmp_path: Path, kin
     pf.assert_comes_back(opened(tmp_path / "t").load(), data)
 
 
-def test_a_part_of_a_matrix_and_another_dtype_are_stored_whole(tmp_path: Path) -> None:
+def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
     data = opened(causal_file(tmp_path), chunks={})
     for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
         to_pycauset(part, tmp_path / "t")
@@ -291,7 +291,7 @@ def test_a_part_of_a_matrix_and_another_dtype_are_stored_whole(tmp_path: Path) -
     assert facts(tmp_path / "t")["matrix_type"] == "INTEGER"
 
 
-def test_what_is_no_longer_of_its_type_is_stored_whole(tmp_path: Path) -> None:
+def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
     data = opened(causal_file(tmp_path), chunks={}).transpose("col", "row")
     with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to store all"):
         to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
@@ -327,7 +327,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("chunks", [None, 50, 7])
-def test_what_would_be_lost_is_named(tmp_path: Path, name: str, chunks: int | None) -> None:
+def test_lost_values_are_named_in_error(tmp_path: Path, name: str, chunks: int | None) -> None:
     kind, index, value, message = WRONG[name]
     data = array(spoiled(kind, index, value))
     path = tmp_path / "t"
@@ -349,7 +349,7 @@ def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Pat
     np.testing.assert_array_equal(opened(tmp_path / "t").tensor, upper)
 
 
-def test_chunks_of_a_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
+def test_chunks_of_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](120)
     created: list[weakref.ref[np.ndarray]] = []
     alive: list[int] = []
@@ -394,7 +394,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.cluster
-def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path) -> None:
+def test_symmetric_matrix_is_compared_by_worker_of_cluster(tmp_path: Path) -> None:
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)
     assert "requires" in run_script(CLUSTER, "values.npy", directory=tmp_path)
@@ -402,7 +402,7 @@ def test_a_symmetric_matrix_is_compared_by_a_worker_of_a_cluster(tmp_path: Path)
     assert not (tmp_path / "wrong").exists()
 
 
-def test_a_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
+def test_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
     path, values = tmp_path / "t", SPECIAL["SYMMETRIC"](40)
     task = to_pycauset(array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
     assert not path.exists()
@@ -412,7 +412,7 @@ def test_a_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Pat
     np.testing.assert_array_equal(opened(path).tensor, values + values.T)
 
 
-def test_a_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> None:
+def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> None:
     order, alive, most = 640, 0, 0
 
     def release() -> None:
@@ -437,7 +437,7 @@ def test_a_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) ->
     assert 0 < most < 10
 
 
-def test_nothing_is_computed_before_the_task(tmp_path: Path) -> None:
+def test_delayed_write_computes_in_task(tmp_path: Path) -> None:
     blocks: list[np.ndarray] = []
 
     def see(block: np.ndarray) -> np.ndarray:
@@ -457,7 +457,7 @@ def test_nothing_is_computed_before_the_task(tmp_path: Path) -> None:
 # Facts.
 
 
-def test_the_seed_is_kept_where_pycauset_looks(tmp_path: Path) -> None:
+def test_seed_is_stored_for_pycauset(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for seed in (0, 5, 2**64 - 1, np.int64(9)):
         to_pycauset(array(square(3), attrs={"seed": seed}), path)
@@ -472,7 +472,7 @@ def test_the_seed_is_kept_where_pycauset_looks(tmp_path: Path) -> None:
     assert opened(path).tensor.attrs["seed"] == 5
 
 
-def test_a_causal_set_stays_one(tmp_path: Path) -> None:
+def test_causal_set_stays_causal_set(tmp_path: Path) -> None:
     spacetime = {"type": "MinkowskiDiamond", "args": {"dimension": 2}}
     content = pf.r1(
         pf.metadata("CAUSAL", "BIT", 3, 3, seed=4, properties={"is_zero": False},
@@ -532,14 +532,14 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
     ],
     ids=lambda text: str(text)[:20],
 )
-def test_a_damaged_note_is_a_warning(tmp_path: Path, note: Any, fault: str) -> None:
+def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -> None:
     with pytest.warns(TensorFormatWarning, match=f"are ignored .*{fault}"):
         data = opened(written_note(tmp_path, note))
     assert data.tensor.dims == ("row", "col")
     assert data.tensor.attrs["matrix_type"] == "DENSE_FLOAT"
 
 
-def test_names_that_are_asked_for_come_before_the_note(tmp_path: Path) -> None:
+def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     data = array(square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
     to_pycauset(data, tmp_path / "t")
     actual = opened(tmp_path / "t", name="C", dims=("i", "j"))
@@ -573,7 +573,7 @@ def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
             np.testing.assert_array_equal(opened(path).tensor, values, strict=True)
 
 
-def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path) -> None:
+def test_version_2_drops_parts_only_on_request(tmp_path: Path) -> None:
     path = tmp_path / "t"
     to_pycauset(array(square(3)), path, version="v2", seed=5)
     data = opened(path).load()
@@ -619,7 +619,7 @@ def test_version_2_holds_what_it_shows_and_forgets_only_by_leave(tmp_path: Path)
         (da.zeros((2**31, 2**31)), {}, "is too large to address; write a part"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_held_is_said(
+def test_unsupported_data_raise(
     tmp_path: Path, values: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -627,7 +627,7 @@ def test_what_cannot_be_held_is_said(
     assert not list(tmp_path.iterdir())
 
 
-def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
+def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     numbers = da.arange(10, chunks=3)
     unknown = xr.DataArray(numbers[numbers > 3], name="x")
     with pytest.raises(
@@ -656,7 +656,7 @@ def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_part_is_written_in_place(
+def test_part_is_written_in_place(
     tmp_path: Path, make: Callable[[], np.ndarray], kind: Any, region: dict[str, slice]
 ) -> None:
     path, values, other = tmp_path / "t", make(), make()
@@ -700,7 +700,7 @@ def metadata_length(path: Path) -> int:
         ),
     ],
 )
-def test_parts_that_have_no_bytes_of_their_own_are_refused(
+def test_parts_without_own_bytes_raise(
     tmp_path: Path, kind: str, region: dict[str, slice], message: str
 ) -> None:
     data = array(SPECIAL[kind](20))
@@ -709,14 +709,14 @@ def test_parts_that_have_no_bytes_of_their_own_are_refused(
         to_pycauset(data.isel(region), tmp_path / "t", region=region)
 
 
-def test_a_part_of_bits_begins_and_ends_with_a_byte(tmp_path: Path) -> None:
+def test_part_of_bits_begins_and_ends_with_byte(tmp_path: Path) -> None:
     data = array(bits(4, 70))
     to_pycauset(data, tmp_path / "t")
     with pytest.raises(ValueError, match="8 elements of 'col' in a byte; start and stop at a mult"):
         to_pycauset(data[:, 4:12], tmp_path / "t", region={"col": slice(4, 12)})
 
 
-def test_a_part_of_a_triangle_must_be_one_too(tmp_path: Path) -> None:
+def test_part_of_triangle_must_be_one_too(tmp_path: Path) -> None:
     data = array(SPECIAL["CAUSAL"](20))
     to_pycauset(data, tmp_path / "t")
     with pytest.raises(ValueError, match=r"at \(15, 0\) is True, but a strict upper triangle"):
@@ -760,7 +760,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
     ],
     ids=["results", "properties", "zip"],
 )
-def test_a_part_is_not_written_where_the_file_says_something_of_all_values(
+def test_part_is_not_written_if_properties_hold(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     path = tmp_path / "t"
@@ -771,7 +771,7 @@ def test_a_part_is_not_written_where_the_file_says_something_of_all_values(
     assert path.read_bytes() == content
 
 
-def test_a_part_is_written_beside_properties_that_are_false(tmp_path: Path) -> None:
+def test_part_is_written_if_properties_are_false(tmp_path: Path) -> None:
     path, properties = tmp_path / "t", {"is_zero": False}
     facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, properties=properties)
     path.write_bytes(pf.r1(facts, np.eye(3).tobytes()))

@@ -48,7 +48,7 @@ def read(content: bytes, **options: Any) -> xr.Dataset:
 
 
 @given(st.dictionaries(keys, arrays, max_size=5), st.dictionaries(keys, st.text(max_size=5)))
-def test_what_the_package_writes_is_read(tensors: dict[str, Any], metadata: Any) -> None:
+def test_reads_files_of_package(tensors: dict[str, Any], metadata: Any) -> None:
     metadata = {name.encode().decode(): value for name, value in metadata.items()}
     metadata.pop("xr_tensorfmt", None)
     actual = read(save(tensors, metadata or None))
@@ -60,7 +60,7 @@ def test_what_the_package_writes_is_read(tensors: dict[str, Any], metadata: Any)
 
 
 @given(tensors=st.dictionaries(keys, arrays, max_size=5))
-def test_what_is_written_the_package_reads(tmp_path_factory: Any, tensors: dict[str, Any]) -> None:
+def test_package_reads_written_files(tmp_path_factory: Any, tensors: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("st") / "a.safetensors"
     names = {key: f"d{number}_{{}}" for number, key in enumerate(tensors)}
     variables = {
@@ -79,7 +79,7 @@ def test_what_is_written_the_package_reads(tmp_path_factory: Any, tensors: dict[
     assert validate(path) == []
 
 
-def test_data_lie_as_the_package_writes_them(tmp_path: Path) -> None:
+def test_data_have_same_order_as_package(tmp_path: Path) -> None:
     tensors = {
         "b": np.ones(3, "i1"),
         "d": np.ones(2, "f8"),
@@ -123,7 +123,7 @@ def test_float8_is_rounded_as_ml_dtypes_does(element: Any) -> None:
     assert np.isnan(element.decode(element.encode(np.full(1, np.nan, "f4")))).all()
 
 
-def test_what_a_dataset_has_comes_back(tmp_path: Path) -> None:
+def test_dataset_round_trips(tmp_path: Path) -> None:
     dataset = xr.Dataset(
         {"layers.0.weight": (("out", "in"), np.ones((2, 3), "f4"), {"unit": "m", "n": np.int8(3)})},
         coords={
@@ -167,7 +167,7 @@ def test_values_are_lazy_and_have_names_for_dimensions(tmp_path: Path) -> None:
     assert float(actual.w[1, 2]) == 5
 
 
-def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
+def test_part_of_file_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     dataset = xr.Dataset({"w": (("x", "y"), np.zeros((2, 3)))})
     to_safetensors(dataset, path)
@@ -175,7 +175,7 @@ def test_a_part_of_a_file_is_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_file(path)["w"], [[0, 0, 0], [1, 1, 1]])
 
 
-def test_a_file_is_written_to_a_store(memory: MemoryFileSystem) -> None:
+def test_file_is_written_to_store(memory: MemoryFileSystem) -> None:
     dataset = xr.Dataset({"b": ("x", np.arange(3, dtype="i1")), "a": ("x", np.ones(3))})
     to_safetensors(dataset.chunk(x=2), "memory://bucket/a.safetensors")
     actual = load(memory.cat_file("/bucket/a.safetensors"))
@@ -227,25 +227,25 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_files_are_refused(content: bytes, message: str) -> None:
+def test_corrupt_files_raise(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         read(content)
 
 
 @pytest.mark.parametrize("name", sorted(set(DAMAGED) - {"a fourth bit", "too many dimensions"}))
-def test_the_package_refuses_them_too(name: str) -> None:
+def test_package_also_raises(name: str) -> None:
     with pytest.raises(SafetensorError):
         load(DAMAGED[name][0])
 
 
-def test_names_twice_are_refused() -> None:
+def test_repeated_names_raise() -> None:
     text = b'{"a":%b,"a":%b}' % ((json.dumps(entry()).encode(),) * 2)
     with pytest.raises(TensorFormatError, match="a JSON object at byte 8: a repeated key"):
         read(file_of(text, b"ab"))
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))
-def test_no_change_of_bytes_raises_anything_else(noise: bytes, position: int) -> None:
+def test_changed_bytes_raise_only_documented_errors(noise: bytes, position: int) -> None:
     content = bytearray(save({"a": np.arange(4), "b": np.ones(3, "f4")}, {"k": "v"}))
     content[position : position + len(noise)] = noise
     with suppress(TensorFormatError):
@@ -264,7 +264,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("dataset", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_it_cannot_hold_is_refused(tmp_path: Path, dataset: xr.Dataset, message: str) -> None:
+def test_unsupported_data_raise(tmp_path: Path, dataset: xr.Dataset, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         to_safetensors(dataset, tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
@@ -291,7 +291,7 @@ def index(tmp_path: Path) -> str:
     return put_index(LocalFileSystem(), str(tmp_path))
 
 
-def test_an_index_is_one_dataset(index: str) -> None:
+def test_index_is_one_dataset(index: str) -> None:
     actual = xr.open_dataset(index)  # engine= is guessed
     assert list(actual) == ["a.w", "a.b", "b.w"]
     assert actual.attrs == {"format": "pt", "total_size": 60}
@@ -303,21 +303,21 @@ def test_an_index_is_one_dataset(index: str) -> None:
     assert validate(index) == []
 
 
-def test_an_index_of_one_file_has_the_dims_that_were_written(tmp_path: Path) -> None:
+def test_index_of_one_file_has_dims_that_were_written(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": (("out", "in"), np.ones((2, 3)))}, attrs={"epoch": 7})
     to_safetensors(dataset, tmp_path / "model-1.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"w": "model-1.safetensors"}}))
     xr.testing.assert_identical(opened(tmp_path / INDEX).load(), dataset)
 
 
-def test_an_index_in_a_store_is_one_dataset(memory: MemoryFileSystem) -> None:
+def test_index_in_store_is_one_dataset(memory: MemoryFileSystem) -> None:
     put_index(memory, "/bucket")
     actual = opened(f"memory://bucket/{INDEX}", chunks={})
     assert int(actual["b.w"].sum()) == 6
     assert list(actual) == ["a.w", "a.b", "b.w"]
 
 
-def test_files_of_an_index_are_opened_at_once(memory: MemoryFileSystem, monkeypatch: Any) -> None:
+def test_files_of_index_are_opened_at_once(memory: MemoryFileSystem, monkeypatch: Any) -> None:
     put_index(memory, "/bucket")
     together, cat_file = Barrier(len(SHARDS), timeout=30), MemoryFileSystem.cat_file
 
@@ -359,7 +359,7 @@ INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize(
     ("changes", "error", "message"), INDEX_REFUSALS.values(), ids=INDEX_REFUSALS
 )
-def test_a_damaged_index_is_refused(
+def test_corrupt_index_raises(
     memory: MemoryFileSystem, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     put_index(memory, "/bucket", **changes)
@@ -367,7 +367,7 @@ def test_a_damaged_index_is_refused(
         opened(f"memory://bucket/{INDEX}")
 
 
-def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
+def test_tensors_that_index_does_not_name_are_omitted_with_warning(
     memory: MemoryFileSystem,
 ) -> None:
     put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
@@ -375,7 +375,7 @@ def test_tensors_that_an_index_does_not_name_are_left_out_with_a_warning(
         assert list(opened(f"memory://bucket/{INDEX}")) == ["b.w"]
 
 
-def test_an_index_becomes_one_file(index: str, tmp_path: Path) -> None:
+def test_index_becomes_one_file(index: str, tmp_path: Path) -> None:
     to_safetensors(opened(index), tmp_path / "whole.safetensors")
     actual = load_file(tmp_path / "whole.safetensors")
     expected = {key: item for tensors in SHARDS.values() for key, item in tensors.items()}
@@ -384,7 +384,7 @@ def test_an_index_becomes_one_file(index: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(actual[key], values)
 
 
-def test_an_index_without_a_directory_is_refused() -> None:
+def test_index_without_directory_raises() -> None:
     class Named(io.BytesIO):
         name = INDEX
 

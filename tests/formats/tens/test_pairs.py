@@ -90,7 +90,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 
 @settings(max_examples=100)
 @given(sparse_tensors(">f8").map(lambda created: (created[0].astype("<f8"), created[1])))
-def test_stored_pairs_come_as_they_lie_with_their_indices(created: tuple) -> None:
+def test_stored_pairs_open_in_file_order_with_indices(created: tuple) -> None:
     dense, indices = created
     stored = opened(content_of(dense, indices), sparse="stored")
     assert stored.tensor.dims == ("entry",)
@@ -140,7 +140,7 @@ def test_values_of_several_components() -> None:
         opened(content, sparse="stored")
 
 
-def test_a_scalar_of_pairs() -> None:
+def test_scalar_of_pairs() -> None:
     assert opened(tf.index_value((), [0], np.array([2.5]))).tensor.values == 2.5
     assert opened(tf.index_value((), [], np.array([]))).tensor.values == 0.0
     assert opened(tf.index_value((), [0], np.array([2.5])), sparse="stored").tensor.values == [2.5]
@@ -162,7 +162,7 @@ def test_pairs_may_follow_chunks() -> None:
 
 
 @pytest.mark.parametrize("as_stored", [False, True])
-def test_an_index_out_of_range_is_refused_in_both_views(as_stored: bool) -> None:
+def test_index_out_of_range_raises_in_both_views(as_stored: bool) -> None:
     content = tf.index_value((2, 2), [1, 4], np.ones(2))
     with pytest.raises(TensorFormatError, match="below 4"):
         opened(content, sparse="stored" if as_stored else "auto").load()
@@ -179,7 +179,7 @@ def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
+def test_chunk_reads_only_matching_blocks() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
     layout = header_of(source).tensors[0].layout
@@ -193,7 +193,7 @@ def test_each_chunk_reads_only_the_blocks_that_can_fall_in_it() -> None:
     assert source.fetched == 2 * 4 * 16
 
 
-def test_the_pass_over_the_pairs_is_made_once_for_all_threads_and_travels() -> None:
+def test_pairs_are_scanned_once_and_index_pickles() -> None:
     content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))
     source = RecordingSource(content)
     layout = header_of(source).tensors[0].layout
@@ -261,7 +261,7 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
-def test_a_stored_zero_of_an_antisymmetric_tensor_stays_the_positive_zero(dtype) -> None:
+def test_stored_zero_of_antisymmetric_tensor_stays_positive_zero(dtype) -> None:
     chunk = tf.symmetry("-x", "ba", packed=True)
     filled = opened(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
     assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()
@@ -286,7 +286,7 @@ def test_groups_are_closed_and_bounded() -> None:
     assert generate_group([turn, Operation((1, 0, *range(2, 8)), 1)], 8) is None
 
 
-def test_a_file_of_many_pairs_is_passed_over_with_little_memory(tmp_path: Path) -> None:
+def test_scanning_many_pairs_needs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "pairs"
     count = 1 << 22  # 64 MiB
     table = np.empty(count, dtype=[("index", "<u8"), ("value", "<f8")])
@@ -301,6 +301,6 @@ def test_a_file_of_many_pairs_is_passed_over_with_little_memory(tmp_path: Path) 
     assert float(first.sum()) == 2 * (1 << 11)
 
 
-def test_the_bytes_of_pairs_are_all_of_them() -> None:
+def test_extents_of_pairs_cover_all_pairs() -> None:
     layout = Pairs((2, 2), Plain(np.dtype("<f8")), 1, 56, 3, IDENTITY)
     assert layout.extents(Selection.everything((2, 2))).bounds == (56, 56 + 48)

@@ -29,7 +29,7 @@ def assert_holds(dataset: xr.Dataset, values: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (3, 1, 5), (2, 3, 4, 5), (0, 3)])
 @pytest.mark.parametrize("tails", [bytes(3), b"\x7f\x55\x56"])
-def test_version_0_9_in_column_major_order_whatever_the_garbage(dtype, shape, tails) -> None:
+def test_version_0_9_in_column_major_order_whatever_garbage(dtype, shape, tails) -> None:
     values = values_of(shape, dtype)
     dataset = opened(tf.version_0_9(values, tails=tails))
     assert dataset.tensor.dims == tuple("abcd"[: len(shape)])
@@ -38,12 +38,12 @@ def test_version_0_9_in_column_major_order_whatever_the_garbage(dtype, shape, ta
 
 
 @pytest.mark.parametrize("shape", [(), (4, 2, 3), (0, 3)])
-def test_complex_files_that_count_16_bytes_a_number(shape) -> None:
+def test_complex_files_that_count_16_bytes_per_number(shape) -> None:
     values = values_of(shape, "<c16")
     assert_holds(opened(tf.version_0_9(values, size=16)), values)
 
 
-def test_the_size_tells_16_byte_numbers_from_16_byte_elements() -> None:
+def test_size_tells_16_byte_numbers_from_16_byte_elements() -> None:
     numbers = np.arange(6, dtype="<f8").reshape(3, 2)
     quads = b"".join(quad(x) for pair in numbers for x in pair)
     content = tf.header((3,), size=16, numbers=2) + quads
@@ -67,7 +67,7 @@ def test_version_1_0_reads_every_number_type_exactly(dtype) -> None:
     # Two IEEE numbers are complex.
     [(2, ">i4"), *((count, dtype) for count in (4, 8) for dtype in ("<f8", ">i4", "<f4"))],
 )
-def test_elements_of_several_numbers_get_a_component_axis(numbers, dtype) -> None:
+def test_elements_of_several_numbers_get_component_axis(numbers, dtype) -> None:
     stored = values_of((numbers, 3, 2), dtype)
     head = tf.header(
         (3, 2), version=tf.V1_0, **{**tf.number_fields(stored.dtype), "numbers": numbers}
@@ -127,7 +127,7 @@ def test_names_that_repeat_or_do_not_print_fall_back_to_numbers(names) -> None:
     assert dataset.tensor.encoding["tensorfmt"]["index_names"] == names
 
 
-def test_facts_of_the_file_are_in_the_encoding() -> None:
+def test_encoding_describes_file() -> None:
     dataset = opened(
         tf.version_1_0(values_of((3, 5), ">i4"), tf.chunk(b"FILLFILL", b""), names="Gq")
     )
@@ -150,12 +150,12 @@ def test_facts_of_the_file_are_in_the_encoding() -> None:
     st.sampled_from([*DTYPES, *INTEGERS]),
     st.booleans(),
 )
-def test_round_trips_through_the_specification(shape, dtype, raw) -> None:
+def test_round_trips_through_specification(shape, dtype, raw) -> None:
     values = values_of(shape, dtype)
     assert_holds(opened((tf.version_0_9 if raw else tf.version_1_0)(values)), values)
 
 
-def test_files_of_the_real_cc4s_hold_the_values_that_it_was_given(conformance) -> None:
+def test_files_of_cc4s_have_expected_values(conformance) -> None:
     values = np.arange(24)
     expected = (values + 1) * 0.5 - 1j * np.cos(values) * (values + 1)
     for directory in ("cc4s_0.9", "cc4s_0.9_complex16"):
@@ -166,7 +166,7 @@ def test_files_of_the_real_cc4s_hold_the_values_that_it_was_given(conformance) -
         )
 
 
-def test_every_file_of_the_conformance_directory_holds(conformance) -> None:
+def test_conformance_files_open_as_described(conformance) -> None:
     """The same as the conformance tool, for the family that is read today."""
     tool = conformance.parent / "tools" / "conformance"
     run = subprocess.run(
@@ -176,7 +176,7 @@ def test_every_file_of_the_conformance_directory_holds(conformance) -> None:
     assert "tens: 29 of 29 hold" in run.stdout
 
 
-def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
+def test_version_1_0_without_chunk_is_read_with_warning() -> None:
     values = values_of((3, 5), "<f8")
     content = tf.version_0_9(values, version=tf.V1_0)
     words = "the chunk 'DENSDATA' that version 1.0 requires at byte 48: missing, but values of exac"
@@ -184,19 +184,19 @@ def test_version_1_0_without_a_chunk_is_read_with_a_warning() -> None:
         assert_holds(opened(content), values)
 
 
-def test_values_of_1_0_that_look_like_text_are_still_values() -> None:
+def test_values_that_look_like_chunk_names_are_values() -> None:
     content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
     with pytest.warns(TensorFormatWarning, match="that version 1.0 requires at byte .*: missing"):
         tensor = opened(content).tensor
     assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
 
 
-def test_a_chunk_in_a_0_9_file_that_counts_16_bytes_a_number_is_no_quadruple() -> None:
+def test_chunk_in_0_9_file_that_counts_16_bytes_per_number_is_no_quadruple() -> None:
     values = np.array([1 + 2j])
     assert_holds(opened(tf.version_1_0(values, size=16, version=tf.V0_9)), values)
 
 
-def test_version_0_9_with_a_chunk_is_read() -> None:
+def test_version_0_9_with_chunk_is_read() -> None:
     values = values_of((3, 5), "<f8")
     assert_holds(opened(tf.version_1_0(values, version=tf.V0_9)), values)
 

@@ -210,7 +210,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_files_are_refused_with_a_sentence_that_names_the_place(case: str) -> None:
+def test_bad_files_raise_with_offset(case: str) -> None:
     content, words = REFUSED[case]
     with pytest.raises(TensorFormatError, match=words) as caught:
         load(content)
@@ -219,7 +219,7 @@ def test_bad_files_are_refused_with_a_sentence_that_names_the_place(case: str) -
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     # Of contradicting pairs the reader comes to another one first.
     same_offset = name != "stored against the symmetry"
     assert_finding_at_error(REFUSED[name][0], "tens", same_offset=same_offset)
@@ -239,7 +239,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize("case", GOOD)
-def test_a_file_cut_off_at_any_byte_is_refused(case: str) -> None:
+def test_file_truncated_at_any_byte_raises(case: str) -> None:
     content = GOOD[case]
     load(content)
     for length in range(len(content)):
@@ -250,9 +250,7 @@ def test_a_file_cut_off_at_any_byte_is_refused(case: str) -> None:
 @pytest.mark.parametrize("case", GOOD)
 @settings(max_examples=400)
 @given(data=st.data())
-def test_damaged_bytes_give_values_or_a_clear_error_and_never_anything_else(
-    case: str, data: st.DataObject
-) -> None:
+def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
     content = bytearray(GOOD[case])
     for _ in range(data.draw(st.integers(1, 4))):
         offset = data.draw(st.integers(0, len(content) - 1))
@@ -269,7 +267,7 @@ def test_damaged_bytes_give_values_or_a_clear_error_and_never_anything_else(
                 raise
 
 
-def test_a_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> None:
+def test_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> None:
     content = tf.index_value((2**21, 2**20), [5], np.ones(1))
     with pytest.raises(ValueError, match="open it with sparse='stored', or with sparse='dense'"):
         load(content)
@@ -279,14 +277,14 @@ def test_a_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> N
     assert filled.tensor[4:7, 0].values.tolist() == [0.0, 1.0, 0.0]
 
 
-def test_stored_pairs_of_a_dense_file_do_not_exist() -> None:
+def test_stored_pairs_of_dense_file_do_not_exist() -> None:
     with pytest.raises(ValueError, match="stores all elements"):
         load(GOOD["0.9"], sparse="stored")
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "<f4", "<i2", "u1"])
 @pytest.mark.parametrize("before", [(), (tf.symmetry("x", ""),)])
-def test_a_scalar_that_was_cut_off_is_no_letters_of_a_chunk(dtype: str, before) -> None:
+def test_scalar_that_was_truncated_is_no_letters_of_chunk(dtype: str, before) -> None:
     content = tf.version_1_0(np.array(3, dtype), *before)
     load(content)
     for length in range(len(content) - 8):  # the last 8 are the value, and padding

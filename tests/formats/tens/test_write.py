@@ -92,7 +92,7 @@ def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
 
 @settings(max_examples=80)
 @given(data=st.data())
-def test_whatever_is_written_opens_as_it_was(data, tmp_path_factory) -> None:
+def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     ds = data.draw(datasets())
     path = tmp_path_factory.mktemp("t") / "t.tens"
     to_tens(chunked(ds, data.draw), path)
@@ -110,7 +110,7 @@ def test_whatever_is_written_opens_as_it_was(data, tmp_path_factory) -> None:
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<c16", "<i2", "<u1"])
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (2, 0, 3)])
-def test_bytes_are_those_of_the_specification(dtype, shape, tmp_path) -> None:
+def test_bytes_equal_specification(dtype, shape, tmp_path) -> None:
     values = values_of(shape, dtype)
     dims = list("Gqr"[: len(shape)])
     to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
@@ -140,13 +140,13 @@ def test_names_of_one_character_are_index_names_and_others_get_letters(
     assert back.attrs == {}
 
 
-def test_a_file_has_more_dims_than_letters_of_one_case(tmp_path) -> None:
+def test_file_has_more_dims_than_letters_of_one_case(tmp_path) -> None:
     array = xr.DataArray(np.zeros((1,) * 31), dims=[f"dim{i}" for i in range(31)])
     to_tens(array, tmp_path / "t")
     assert xr.open_dataarray(tmp_path / "t", engine="tensorfmt").dims == array.dims
 
 
-def test_every_conformance_file_is_written_and_opens_again(conformance, tmp_path) -> None:
+def test_conformance_files_round_trip(conformance, tmp_path) -> None:
     directory = conformance / "tens"
     paths = [*directory.glob("*/*.bin"), *directory.glob("*/*.tens")]
     good = [path for path in paths if not path.name.startswith("bad_")]
@@ -181,7 +181,7 @@ def masked(content: bytes, order: int) -> bytes:
     return bytes(raw)
 
 
-def test_version_0_9_has_the_bytes_of_the_real_writer(conformance, tmp_path) -> None:
+def test_version_0_9_has_bytes_of_real_writer(conformance, tmp_path) -> None:
     directory = conformance / "tens"
     names = sorted(path.name for path in directory.glob("cc4s_0.9/*.bin"))
     assert len(names) == 7
@@ -192,7 +192,7 @@ def test_version_0_9_has_the_bytes_of_the_real_writer(conformance, tmp_path) -> 
         assert (tmp_path / name).read_bytes() == masked(real, only(opened).ndim)
 
 
-def test_of_files_with_16_bytes_a_number_only_that_field_is_mended(conformance, tmp_path) -> None:
+def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> None:
     paths = sorted((conformance / "tens" / "cc4s_0.9_complex16").glob("C*.bin"))
     assert paths
     for path in paths:
@@ -254,7 +254,7 @@ def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> 
         ),
     ],
 )
-def test_what_version_0_9_has_no_place_for_must_be_dropped(change, part, message, tmp_path) -> None:
+def test_version_0_9_drops_unsupported_parts_on_request(change, part, message, tmp_path) -> None:
     ds = change(xr.Dataset({"tensor": (("a", "b"), np.arange(6.0).reshape(2, 3))}))
     with pytest.raises(ValueError, match=message):
         to_tens(ds, tmp_path / "t", version="0.9")
@@ -292,7 +292,7 @@ def version_of(path: Path) -> str:
     ],
 )
 @pytest.mark.parametrize("name", ["new", "new.tens", "new.bin"])
-def test_what_was_of_version_0_9_is_written_so_again(change, name, tmp_path) -> None:
+def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
     data = change(old(tmp_path))
     to_file(data, tmp_path / name, "tens")
     tensor = data.tensor if isinstance(data, xr.Dataset) else data
@@ -320,7 +320,7 @@ def test_what_was_of_version_0_9_is_written_so_again(change, name, tmp_path) -> 
         ),
     ],
 )
-def test_a_warning_says_what_makes_version_1_0_necessary(change, options, reason, tmp_path) -> None:
+def test_warning_explains_why_version_1_0_is_required(change, options, reason, tmp_path) -> None:
     ds = change(old(tmp_path))
     sentence = "new.tens: the file has version 1.0, which cc4s and sisi4s cannot load, because "
     with pytest.warns(TensorFormatWarning, match=sentence + reason) as caught:
@@ -334,13 +334,13 @@ def test_a_warning_says_what_makes_version_1_0_necessary(change, options, reason
         to_tens(ds, tmp_path / "new.tens", version="0.9", **options)
 
 
-def test_what_may_be_dropped_does_not_make_version_1_0_necessary(tmp_path) -> None:
+def test_dropped_parts_do_not_require_version_1_0(tmp_path) -> None:
     ds = old(tmp_path).rename(a="FF").assign_attrs(x=1)
     to_tens(ds, tmp_path / "new", drop=["dims", "attrs"])
     assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
 
 
-def test_a_suffix_bin_means_version_0_9(tmp_path) -> None:
+def test_suffix_bin_means_version_0_9(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     for name, write in (("x.bin", to_file), ("y.BIN", to_tens), ("z.bin", to_tens)):
         write(ds, tmp_path / name)
@@ -357,7 +357,7 @@ def test_a_suffix_bin_means_version_0_9(tmp_path) -> None:
     assert version_of(tmp_path / "x.bin") == "1.0"
 
 
-def test_what_is_of_version_1_0_stays_so_except_as_a_bin_file(tmp_path) -> None:
+def test_version_1_0_is_inherited_except_for_bin_files(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     to_tens(ds, tmp_path / "x.tens")
     opened = xr.open_dataset(tmp_path / "x.tens", engine="tensorfmt")
@@ -368,7 +368,7 @@ def test_what_is_of_version_1_0_stays_so_except_as_a_bin_file(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mag", "pycauset"])
-def test_the_version_of_a_file_of_another_format_says_nothing(suffix, tmp_path) -> None:
+def test_version_of_file_of_another_format_says_nothing(suffix, tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3, dtype="f4"))})
     to_file(ds, tmp_path / f"x.{suffix}")
     opened = xr.open_dataset(tmp_path / f"x.{suffix}", engine="tensorfmt")
@@ -386,7 +386,7 @@ def test_versions_may_be_numbers(version, written, tmp_path) -> None:
     assert version_of(tmp_path / "x.tens") == written
 
 
-def test_files_are_known_by_their_content_and_not_by_the_suffix_bin(tmp_path) -> None:
+def test_files_are_recognised_by_content_and_not_by_suffix_bin(tmp_path) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(range(200)))
     assert not TensorFormatBackend().guess_can_open(tmp_path / "x.bin")
     with pytest.raises(TensorFormatError, match="the file is of no known format"):
@@ -396,7 +396,7 @@ def test_files_are_known_by_their_content_and_not_by_the_suffix_bin(tmp_path) ->
     assert TensorFormatBackend().guess_can_open(tmp_path / "x.bin")
 
 
-def test_version_0_9_converts_to_double_if_asked(tmp_path) -> None:
+def test_version_0_9_converts_to_double_if_requested(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.float32([1.5, 2]))})
     with pytest.raises(ValueError, match=f"'tensor' is float32, but {OLDER} supports only float64"):
         to_tens(ds, tmp_path / "t", version="0.9")
@@ -405,7 +405,7 @@ def test_version_0_9_converts_to_double_if_asked(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["?", "f2", "M8[ns]", "S3"])
-def test_other_dtypes_are_refused_with_what_would_work(dtype, tmp_path) -> None:
+def test_other_dtypes_raise_with_what_would_work(dtype, tmp_path) -> None:
     with pytest.raises(
         ValueError, match=r"'x' is \w.*TENS supports only float64, float32.*(astype|en)"
     ):
@@ -452,7 +452,7 @@ def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> N
         ),
     ],
 )
-def test_what_cannot_be_held_is_refused(data, options, message, tmp_path) -> None:
+def test_unsupported_data_raise(data, options, message, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
         to_tens(data, tmp_path / "t", **options)
     assert not list(tmp_path.iterdir())
@@ -464,7 +464,7 @@ def test_what_cannot_be_held_is_refused(data, options, message, tmp_path) -> Non
     [(2, "<i4"), (2, "<u1"), *((n, dtype) for n in (4, 8) for dtype in ("<f8", "<i4", "<u1"))],
 )
 @pytest.mark.parametrize("sparse", [False, True])
-def test_components_become_a_dimension_of_the_file(numbers, dtype, sparse, tmp_path) -> None:
+def test_components_become_dimension_of_file(numbers, dtype, sparse, tmp_path) -> None:
     stored = values_of((numbers, 3, 2), dtype)
     fields = {**tf.number_fields(stored.dtype), "numbers": numbers, "version": tf.V1_0}
     (tmp_path / "old").write_bytes(
@@ -480,7 +480,7 @@ def test_components_become_a_dimension_of_the_file(numbers, dtype, sparse, tmp_p
     assert (tmp_path / "u").read_bytes() == (tmp_path / "t").read_bytes()
 
 
-def test_a_dim_that_is_only_called_component_is_a_dim(tmp_path) -> None:
+def test_dim_that_is_only_called_component_is_dim(tmp_path) -> None:
     ds = xr.Dataset({"x": (("a", "component"), np.zeros((3, 4)))})
     for _ in range(2):
         to_tens(ds, tmp_path / "t")
@@ -504,7 +504,7 @@ def chunk_names(path: Path) -> list[bytes]:
     return names
 
 
-def test_symmetries_of_the_opened_file_are_stated_in_the_letters_of_the_new_file(tmp_path) -> None:
+def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -> None:
     content = with_chunks(
         tf.symmetry("x", "ba"), tf.symmetry("conj", "ba"), tf.chunk(b"OTHERONE", b"")
     )
@@ -523,7 +523,7 @@ def test_symmetries_of_the_opened_file_are_stated_in_the_letters_of_the_new_file
 
 
 @pytest.mark.parametrize("chunks", [None, {"a": 2, "b": 1}])
-def test_symmetries_that_the_user_gives_are_stated_and_all_values_stored(chunks, tmp_path) -> None:
+def test_symmetries_that_user_gives_are_stated_and_all_values_stored(chunks, tmp_path) -> None:
     array = xr.DataArray(SYMMETRIC, dims=("a", "b"))
     to_tens(array if chunks is None else array.chunk(chunks), tmp_path / "t", symmetries="x ba")
     content = (tmp_path / "t").read_bytes()
@@ -534,7 +534,7 @@ def test_symmetries_that_the_user_gives_are_stated_and_all_values_stored(chunks,
     assert not validate(content)
 
 
-def test_values_against_the_symmetry_of_the_opened_file_are_refused(tmp_path) -> None:
+def test_values_against_symmetry_of_opened_file_raise(tmp_path) -> None:
     (tmp_path / "t").write_bytes(with_chunks(tf.symmetry("x", "ba")))
     changed = xr.open_dataset(tmp_path / "t", engine="tensorfmt").load()
     changed.tensor[1, 0] = 5
@@ -575,7 +575,7 @@ def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
     assert "symmetries" not in back.tensor.encoding["tensorfmt"]
 
 
-def test_no_symmetries_are_stated_if_the_user_wants_none(tmp_path) -> None:
+def test_empty_symmetries_omit_inherited_ones(tmp_path) -> None:
     (tmp_path / "old").write_bytes(with_chunks(tf.symmetry("x", "ba")))
     to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", symmetries=[])
     assert chunk_names(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
@@ -600,7 +600,7 @@ OTHER_RANK = b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 d
 
 
 @pytest.mark.parametrize(("embedded", "message"), [*DAMAGED, OTHER_RANK])
-def test_damaged_embedded_metadata_are_a_warning(embedded, message) -> None:
+def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
     with pytest.warns(TensorFormatWarning, match=message):
         back = opened(with_embedded(embedded))
     assert back.tensor.attrs == {}
@@ -609,7 +609,7 @@ def test_damaged_embedded_metadata_are_a_warning(embedded, message) -> None:
 
 # The dims of the tensor are not those of the pairs, and of another rank no matter.
 @pytest.mark.parametrize(("embedded", "message"), DAMAGED)
-def test_damaged_embedded_metadata_of_stored_pairs_are_a_warning(embedded, message) -> None:
+def test_corrupt_embedded_metadata_of_stored_pairs_warn(embedded, message) -> None:
     content = tf.index_value((3, 3), [1], np.ones(1), tf.chunk(b"XRTENSOR", embedded))
     with pytest.warns(TensorFormatWarning, match=message):
         back = opened(content, sparse="stored")
@@ -625,7 +625,7 @@ def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
         assert opened(with_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
 
 
-def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> None:
+def test_requested_names_override_embedded_names(tmp_path) -> None:
     array = xr.DataArray(
         np.zeros((2, 3)), {"left": [1, 2]}, ("left", "right"), name="T", attrs={"units": "eV"}
     )
@@ -637,7 +637,7 @@ def test_names_that_the_user_wants_come_before_the_embedded_ones(tmp_path) -> No
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.9"])
-def test_a_region_of_a_file_is_written_in_place(version, tmp_path) -> None:
+def test_region_of_file_is_written_in_place(version, tmp_path) -> None:
     full = np.arange(60.0).reshape(3, 4, 5)
     path = tmp_path / "t"
     to_tens(xr.DataArray(full, dims=list("abc")), path, version=version)
@@ -651,7 +651,7 @@ def test_a_region_of_a_file_is_written_in_place(version, tmp_path) -> None:
     assert path.read_bytes() == before[: -expected.nbytes] + expected.tobytes(order="F")
 
 
-def test_a_part_of_pairs_cannot_be_written(tmp_path) -> None:
+def test_part_of_pairs_cannot_be_written(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     to_tens(ds, tmp_path / "t", sparse=True)
     with pytest.raises(ValueError, match="'tensor' cannot be written in part"):

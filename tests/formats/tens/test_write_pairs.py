@@ -51,7 +51,7 @@ def sparse_arrays(draw: st.DrawFn) -> xr.DataArray:
 
 @settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
-def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification(
+def test_pairs_in_memory_or_in_chunks_of_file_equal_specification(
     array, data, tmp_path_factory
 ) -> None:
     path = tmp_path_factory.mktemp("t") / "t"
@@ -69,7 +69,7 @@ def test_pairs_in_memory_or_in_chunks_of_the_file_are_those_of_the_specification
 
 @settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
-def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_path_factory) -> None:
+def test_pairs_of_chunks_cut_in_any_way_make_same_tensor(array, data, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("t") / "t"
     chunks = {dim: data.draw(st.integers(1, 3)) for dim in array.dims}
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +83,7 @@ def test_pairs_of_chunks_cut_in_any_way_make_the_same_tensor(array, data, tmp_pa
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
-def test_nan_and_the_negative_zero_are_kept(dtype, tmp_path) -> None:
+def test_nan_and_negative_zero_are_kept(dtype, tmp_path) -> None:
     values = np.array([0.0, -0.0, np.nan, 0.0, np.inf], dtype)
     to_tens(xr.DataArray(values, dims="a"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored")
@@ -93,7 +93,7 @@ def test_nan_and_the_negative_zero_are_kept(dtype, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("other", "word"), [(3, "3"), (1, "1")])
-def test_values_that_differ_each_time_are_refused(other, word, tmp_path) -> None:
+def test_values_that_differ_each_time_raise(other, word, tmp_path) -> None:
     (tmp_path / "t").write_bytes(b"before")
     calls = itertools.count()
 
@@ -134,7 +134,7 @@ class Loader:
             self.live -= 1
 
 
-def test_both_passes_hold_few_chunks_at_a_time(tmp_path) -> None:
+def test_both_passes_hold_few_chunks_at_once(tmp_path) -> None:
     loader = Loader((1, 4000))
     chunks = ((1,) * 64, (4000,))
     array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
@@ -146,7 +146,7 @@ def test_both_passes_hold_few_chunks_at_a_time(tmp_path) -> None:
     assert back.sizes == {"entry": 32 * 4000}
 
 
-def test_a_delayed_does_all_when_it_is_computed(tmp_path) -> None:
+def test_delayed_write_writes_on_compute(tmp_path) -> None:
     seen = []
 
     def seen_block(block):
@@ -191,7 +191,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.cluster
-def test_a_cluster_of_processes_writes_pairs(tmp_path) -> None:
+def test_cluster_of_processes_writes_pairs(tmp_path) -> None:
     assert run_script(CLUSTER, tmp_path / "t", directory=tmp_path) == "written\n"
 
 
@@ -244,7 +244,7 @@ def test_stored_pairs_can_be_chosen_changed_and_renamed(tmp_path) -> None:
     assert opened(tmp_path / "u").V.dims == ("F", "q", "r")
 
 
-def test_stored_pairs_of_one_element_are_refused(tmp_path) -> None:
+def test_stored_pairs_of_one_element_raise(tmp_path) -> None:
     to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").load()
     stored = stored.isel(entry=[0, 1, 2, 1])
@@ -254,7 +254,7 @@ def test_stored_pairs_of_one_element_are_refused(tmp_path) -> None:
     assert not (tmp_path / "u").exists()
 
 
-def test_symmetries_of_stored_pairs_stay_an_attribute(tmp_path) -> None:
+def test_symmetries_of_stored_pairs_stay_attribute(tmp_path) -> None:
     content = tf.index_value((3, 3), [0, 4], np.ones(2), tf.symmetry("x", "ba"))
     (tmp_path / "t").write_bytes(content)
     stored = opened(tmp_path / "t", sparse="stored")
@@ -267,7 +267,7 @@ def test_symmetries_of_stored_pairs_stay_an_attribute(tmp_path) -> None:
         to_tens(stored, tmp_path / "u", symmetries="x ba")
 
 
-def test_stored_pairs_of_packed_symmetries_are_refused(tmp_path) -> None:
+def test_stored_pairs_of_packed_symmetries_raise(tmp_path) -> None:
     chunk = tf.symmetry("-x", "ji", packed=True)
     content = tf.index_value((3, 3), [3, 2], np.array([1.0, 2.0]), chunk, names="ij")
     (tmp_path / "t").write_bytes(content)
@@ -304,7 +304,7 @@ def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
         ),
     ],
 )
-def test_stored_pairs_that_do_not_fit_are_refused(change, message, tmp_path) -> None:
+def test_stored_pairs_that_do_not_fit_raise(change, message, tmp_path) -> None:
     to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored")
     changed = change(stored)
@@ -316,7 +316,7 @@ def test_stored_pairs_that_do_not_fit_are_refused(change, message, tmp_path) -> 
     assert not (tmp_path / "u").exists()
 
 
-def test_an_index_outside_of_the_tensor_is_refused(tmp_path) -> None:
+def test_index_outside_of_tensor_raises(tmp_path) -> None:
     to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").load()
     stored["q"] = stored.q.astype("f8").assign_attrs(stored.q.attrs)
@@ -350,7 +350,7 @@ GROUPS = {
 @pytest.mark.parametrize("text", GROUPS)
 @pytest.mark.parametrize("kind", ["numpy", "alike", "unlike", "lazy", "lazy chunks"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_symmetries_are_stated_and_no_element_is_left_out(
+def test_symmetries_are_stated_and_no_element_is_omitted(
     text, kind, sparse, tmp_path, monkeypatch
 ) -> None:
     operations, shape = GROUPS[text]
@@ -381,7 +381,7 @@ def test_symmetries_are_stated_and_no_element_is_left_out(
         to_tens(broken.chunk(2), tmp_path / "t", sparse=sparse, symmetries=text)
 
 
-def test_bytes_of_pairs_with_a_symmetry_are_those_of_the_specification(tmp_path) -> None:
+def test_bytes_of_pairs_with_symmetry_equal_specification(tmp_path) -> None:
     values = symmetric([((1, 0), -1)], (4, 4))
     to_tens(
         xr.DataArray(values, dims=("a", "b")), tmp_path / "t", sparse=True, symmetries=["-x ba"]
@@ -417,7 +417,7 @@ def test_symmetries_hold_up_to_rounding(tmp_path) -> None:
         to_tens(array, tmp_path / "t", symmetries="x ba")
 
 
-def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
+def test_file_that_no_longer_has_its_symmetry_raises(tmp_path) -> None:
     content = tf.index_value((2, 2), [2], np.ones(1), tf.symmetry("-x", "ba", packed=True))
     (tmp_path / "t").write_bytes(content)
     changed = opened(tmp_path / "t").load()
@@ -451,7 +451,7 @@ def test_a_file_that_no_longer_has_its_symmetry_is_refused(tmp_path) -> None:
         (np.ones((2, 2)), ["-x ba"], "'tensor' is 1.0 at a=0, b=0 and 1.0 at a=0, b=0, which the"),
     ],
 )
-def test_symmetries_that_cannot_be_are_refused(values, symmetries, message, tmp_path) -> None:
+def test_symmetries_that_cannot_be_raise(values, symmetries, message, tmp_path) -> None:
     array = xr.DataArray(values, dims=list("abcdefgh"[: values.ndim]))
     with pytest.raises(ValueError, match=message):
         to_tens(array, tmp_path / "t", sparse=True, symmetries=symmetries)
@@ -464,7 +464,7 @@ def test_symmetries_are_strings(tmp_path) -> None:
         to_tens(array, tmp_path / "t", sparse=True, symmetries=[3])
 
 
-def test_nan_is_the_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
+def test_nan_is_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
     values = np.array([[1, np.nan], [np.nan, 0.0]])
     ds = xr.Dataset({"tensor": (("first", "second"), values)})
     to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
@@ -472,7 +472,7 @@ def test_nan_is_the_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
     assert opened(tmp_path / "t", sparse="stored").first.values.tolist() == [0, 1, 0]
 
 
-def test_a_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
+def test_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
     values = symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
     raw = np.moveaxis(values, -1, 0)
     head = tf.header((3, 3), version=tf.V1_0, numbers=4, kind=b"sint", size=4)
@@ -482,7 +482,7 @@ def test_a_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
     xr.testing.assert_identical(opened(tmp_path / "u"), ds)
 
 
-def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
+def test_check_of_symmetries_holds_few_chunks_at_once(tmp_path) -> None:
     loader, count = Loader((8, 8)), 16
     chunks = ((8,) * count,) * 2
     array = da.map_blocks(loader, chunks=chunks, dtype=float, meta=np.empty((0, 0)))
@@ -498,7 +498,7 @@ def test_the_check_of_symmetries_holds_few_chunks_at_a_time(tmp_path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
+def test_rewriting_opened_file_has_bounded_memory(chunks, tmp_path, monkeypatch) -> None:
     values = np.random.default_rng(0).random((2400, 2400))
     values = np.where(values + values.T > 1.9, 1.0, 0)
     to_tens(xr.DataArray(values, dims=("a", "b")), tmp_path / "t")
@@ -517,7 +517,7 @@ def test_all_passes_over_an_opened_file_have_bounded_memory(chunks, tmp_path, mo
     xr.testing.assert_identical(opened(tmp_path / "u"), ds)
 
 
-def test_pairs_of_a_tensor_with_a_dim_called_entry_are_indexed_by_letters(tmp_path) -> None:
+def test_pairs_of_tensor_with_dim_called_entry_are_indexed_by_letters(tmp_path) -> None:
     ds = xr.Dataset({"T": (("entry", "b"), np.eye(3))}, {"entry": [1, 2, 3], "n": 5})
     to_tens(ds, tmp_path / "t", sparse=True)
     xr.testing.assert_identical(opened(tmp_path / "t"), ds)

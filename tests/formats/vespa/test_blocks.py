@@ -62,7 +62,7 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 @pytest.mark.parametrize("cells", CELLS)
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
-def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
+def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", 300_000)
     content, edges = made(LABELS[label], CELLS[cells], labels, size)
     windows = list(find_blocks(Memory(b"head" + content), header(labels, size, stop=4)))
@@ -71,7 +71,7 @@ def test_a_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> No
     assert windows[-1][1] == edges[-1] + 4
 
 
-def test_labels_longer_than_a_window_and_blocks_too_large_for_one(monkeypatch) -> None:
+def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
     values = vf.values_for("int8", (3, 70000))
@@ -97,7 +97,7 @@ def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(spa
 
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
-def test_a_damaged_label_is_an_error_at_opening(block: int, length: int) -> None:
+def test_corrupt_label_is_error_at_opening(block: int, length: int) -> None:
     content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
     head = vf.header("int8", ["k"], {"x": 64}, COUNT)
     damaged = bytearray(head + content)
@@ -125,7 +125,7 @@ def numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, n
     return vf.tensor(cells, ["user"], {"x": width}, labels, values), values
 
 
-def test_chunks_are_equal_counts_of_blocks_near_the_target() -> None:
+def test_chunks_are_equal_counts_of_blocks_near_target() -> None:
     content, values = numbered(3000)
     ds = xr.open_dataset(
         memoryview(content),
@@ -144,7 +144,7 @@ def test_chunks_are_equal_counts_of_blocks_near_the_target() -> None:
     assert ds.user.values[2999] == "doc2999"
 
 
-def test_a_block_larger_than_a_chunk_is_cut() -> None:
+def test_block_larger_than_chunk_is_cut() -> None:
     content, values = numbered(3, width=100)
     ds = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", chunks={}, chunk_bytes=100
@@ -153,7 +153,7 @@ def test_a_block_larger_than_a_chunk_is_cut() -> None:
     np.testing.assert_array_equal(ds.tensor.values, values)
 
 
-def test_the_places_of_blocks_are_once_in_a_graph() -> None:
+def test_offsets_of_blocks_are_once_in_graph() -> None:
     content, _ = numbered(3000)
     open_one = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
     sizes = [
@@ -190,7 +190,7 @@ def axis_key(length: int):
 
 
 @given(st.data())
-def test_any_selection_of_an_outer_product(data) -> None:
+def test_any_selection_of_outer_product(data) -> None:
     pair = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))
     pairs = data.draw(st.sets(pair, min_size=1))
     labels, values = sorted(pairs), vf.values_for("float", (len(pairs), 3))
@@ -219,7 +219,7 @@ def blocks_of(source: Source) -> Layout:
     return tensor.layout
 
 
-def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
+def test_outer_product_reads_blocks_that_it_needs() -> None:
     labels = [(f"u{number % 50}", f"i{number // 50}") for number in range(2000)]
     values = vf.values_for("float", (2000, 64))
     content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
@@ -233,7 +233,7 @@ def test_an_outer_product_reads_the_blocks_that_it_needs() -> None:
     assert layout.extents(selection).nbytes == 10 * 256
 
 
-def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
+def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
     labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
     values = vf.values_for("float", (100, 4))
     content = vf.tensor("float", ["k", "l"], {"n": 4}, labels, values)
@@ -256,7 +256,7 @@ def test_an_outer_product_in_chunks_and_with_nothing_stored() -> None:
     assert layout.extents(everything).nbytes == 0
 
 
-def test_chunks_of_each_opening_have_names_of_their_own() -> None:
+def test_chunks_of_each_opening_have_own_names() -> None:
     content, values = numbered(300)
     keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
     first, again = (
@@ -266,7 +266,7 @@ def test_chunks_of_each_opening_have_names_of_their_own() -> None:
     assert first.tensor.data.name != again.tensor.data.name
 
 
-def test_a_scan_needs_little_memory() -> None:
+def test_scan_needs_little_memory() -> None:
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)

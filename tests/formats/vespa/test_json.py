@@ -89,7 +89,7 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
 
 @pytest.mark.parametrize("case", DOCUMENTED)
 @pytest.mark.parametrize("form", ["short", "long", "hex"])
-def test_each_form_comes_back_with_its_type(case: str, form: Any) -> None:
+def test_every_form_round_trips_with_type(case: str, form: Any) -> None:
     data, type_, _ = DOCUMENTED[case]
     ds = vespa_from_json(data, type_).load()
     created = json.loads(json.dumps(vespa_to_json(ds, form), allow_nan=False))
@@ -97,7 +97,7 @@ def test_each_form_comes_back_with_its_type(case: str, form: Any) -> None:
     xr.testing.assert_identical(vespa_from_json(created, type_).load(), ds)
 
 
-def test_a_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
+def test_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
     square = [[1, 2], [3, 4]]
     sparse = {"foo,bar": 1, "17,42": 1742, "bar,foo": 2}
     short = {"foo": 1, "cells": 2, "values": 0.5, "blocks": 1.5}
@@ -127,7 +127,7 @@ def test_a_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
         vespa_from_json((root / "invalid.json").read_text(), "tensor(x[1])")
 
 
-def test_what_is_made_is_what_vespa_returns() -> None:
+def test_json_equals_response_of_vespa() -> None:
     digits = {"foo": "3DE38E393E638E393EAAAAAB"}
     ds = vespa_from_json(digits, MIXED)
     values = [0.1111111119389534, 0.2222222238779068, 0.3333333432674408]
@@ -150,7 +150,7 @@ def test_what_is_made_is_what_vespa_returns() -> None:
     st.lists(st.text(st.characters(exclude_categories=["Cs"])), unique=True, max_size=3),
     st.sampled_from(["short", "long", "hex"]),
 )
-def test_any_values_and_labels_come_back(
+def test_any_values_and_labels_round_trip(
     values: list[float], cells: str, labels: list[str], form: Any
 ) -> None:
     type_ = f"tensor<{cells}>(b{{}},x[3],y[2])"
@@ -216,20 +216,20 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_not_a_tensor_of_the_type_is_refused(case: str) -> None:
+def test_json_of_other_type_raises(case: str) -> None:
     data, type_, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         vespa_from_json(data, type_)
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_errors_name_the_json(case: str) -> None:
+def test_errors_name_json(case: str) -> None:
     data, type_, _ = WRONG[case]
     with pytest.raises(ValueError, match=r"^<Vespa JSON>: "):
         vespa_from_json(data, type_)
 
 
-def test_errors_of_options_name_the_json() -> None:
+def test_errors_of_options_name_json() -> None:
     data = {"type": "tensor<int8>(x{},y{})", "cells": []}
     data["cells"] = [{"address": {"x": i, "y": i}, "value": 1} for i in range(2)]
     with pytest.raises(ValueError, match="<Vespa JSON>: cells of type int8 cannot hold"):
@@ -240,13 +240,13 @@ def test_errors_of_options_name_the_json() -> None:
         vespa_from_json([1], "tensor(x[1])", sparse="stored")
 
 
-def test_a_lazy_tensor_from_json_is_pickled() -> None:
+def test_lazy_tensor_from_json_is_pickled() -> None:
     ds = vespa_from_json({"a": [1, 2], "b": [3, 4]}, "tensor(x{},y[2])", chunks={})
     again = pickle.loads(pickle.dumps(ds))
     assert again.tensor.sel(x="b").sum().values == 7
 
 
-def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparsely_listed_blocks_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_forms, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
@@ -254,7 +254,7 @@ def test_blocks_of_which_little_is_listed_have_a_limit(monkeypatch: pytest.Monke
         vespa_from_json(cells, "tensor(x{},y[2])")
 
 
-def test_an_unknown_form_is_refused() -> None:
+def test_unknown_form_raises() -> None:
     with pytest.raises(ValueError, match="form='verbose' is not one of 'short', 'long', 'hex'"):
         vespa_to_json(xr.DataArray([1.0], dims="x"), "verbose")  # type: ignore[arg-type]
 
@@ -284,7 +284,7 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [{"values": [1, 2]}, {"cells": {"a": 1}}, [1, 2], {"a": 1}])
-def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path) -> None:
+def test_file_without_type_says_how_to_state_it(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "query.json"
     path.write_text(json.dumps(content))
     words = r'states no type.*write {"type": "tensor.*"values": ...}.*xr_tensorfmt.vespa_from_json'
@@ -306,7 +306,7 @@ def test_a_file_without_a_type_says_how_to_state_it(content: Any, tmp_path: Path
         ('{"type": "tensor(x{})", "cells": {"\\ud800": 1}}', "have a lone surrogate"),
     ],
 )
-def test_files_with_wrong_labels_are_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_files_with_wrong_labels_raise(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
     path.write_text(text)
     with pytest.raises(TensorFormatError, match=message):
@@ -321,7 +321,7 @@ def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch
         xr.open_dataset(path, engine="tensorfmt")
 
 
-def test_the_command_converts_in_both_directions(users: xr.Dataset, tmp_path: Path) -> None:
+def test_command_converts_in_both_directions(users: xr.Dataset, tmp_path: Path) -> None:
     to_vespa(users, tmp_path / "a.tbf")
     for source, target in (("a.tbf", "b.json"), ("b.json", "c.tbf"), ("b.json", "d.tens")):
         assert not done("convert", str(tmp_path / source), str(tmp_path / target))

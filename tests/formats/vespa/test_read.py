@@ -32,7 +32,7 @@ def users(count: int = 5, cells: str = "float") -> bytes:
 
 
 @given(vf.tensors())
-def test_any_tensor_decodes_to_what_went_in(created) -> None:
+def test_tensors_decode_to_input(created) -> None:
     content, cells, mapped, indexed, addresses, values = created
     tensor = open_vespa(content, sparse="stored" if mapped else "auto").tensor
     expected = values if mapped else values[0]
@@ -44,7 +44,7 @@ def test_any_tensor_decodes_to_what_went_in(created) -> None:
 
 
 @given(vf.tensors())
-def test_the_outer_product_has_each_block_at_its_labels(created) -> None:
+def test_outer_product_has_each_block_at_its_labels(created) -> None:
     content, _, mapped, indexed, addresses, values = created
     tensor = open_vespa(content, sparse="dense", fill_value=-77).tensor
     assert tensor.dims == (*mapped, *indexed)
@@ -60,7 +60,7 @@ def test_the_outer_product_has_each_block_at_its_labels(created) -> None:
 
 
 @pytest.mark.parametrize("cells", vf.CELL_TYPES)
-def test_cell_types_and_what_the_encoding_remembers(cells: str) -> None:
+def test_cell_types_and_what_encoding_remembers(cells: str) -> None:
     ds = open_vespa(vf.tensor(cells, [], {"x": 3}, [], vf.values_for(cells, (1, 3))))
     assert ds.tensor.dtype == DTYPES[cells]
     assert ds.tensor.encoding["dtype"] == (
@@ -70,7 +70,7 @@ def test_cell_types_and_what_the_encoding_remembers(cells: str) -> None:
     assert (file_info["format"], file_info["cell_type"], file_info["offset"]) == ("vespa", cells, 7)
 
 
-def test_a_tensor_without_a_cell_type_is_double() -> None:
+def test_tensor_without_cell_type_is_double() -> None:
     content = vf.header(indexed={"x": 2}) + vf.raw_cells(np.array([1.5, -2]), "double")
     tensor = open_vespa(content).tensor
     assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
@@ -90,7 +90,7 @@ def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: 
     assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
 
 
-def test_an_integer_that_vespa_would_cut_off_is_refused() -> None:
+def test_integer_too_large_for_vespa_raises() -> None:
     with pytest.raises(ValueError, match="2147483648 is more than 2147483647"):
         integers.pack(1 << 31)
 
@@ -122,7 +122,7 @@ def test_scalars_in_all_their_forms(head: str) -> None:
     assert tensor.attrs["vespa_type"] == "double"
 
 
-def test_a_sparse_scalar_without_a_cell_is_zero_and_a_float_scalar_is_read() -> None:
+def test_sparse_scalar_without_cell_is_zero_and_float_scalar_is_read() -> None:
     assert vespa_from_hex("0x010000").tensor.values[()] == 0.0
     scalar = vespa_from_hex("0x0601003F800000").tensor
     assert (scalar.dtype, scalar.values[()]) == ("float32", 1.0)
@@ -140,7 +140,7 @@ def test_empty_tensors_keep_their_sizes_and_names() -> None:
     assert filled.tensor.values.shape == (0, 0, 10)
 
 
-def test_one_label_a_block_is_an_index_at_once() -> None:
+def test_one_label_per_block_is_index_at_once() -> None:
     ds = open_vespa(users(20))
     assert ds.tensor.dims == ("user", "x")
     expected = vf.values_for("float", (20, 3))
@@ -160,7 +160,7 @@ def two_labels() -> tuple[bytes, np.ndarray]:
     return vf.tensor("double", ["item", "user"], {"x": 2}, labels, values), values
 
 
-def test_two_labels_a_block_are_coordinates_that_one_line_makes_an_index() -> None:
+def test_two_labels_per_block_are_coordinates_that_one_line_makes_index() -> None:
     content, values = two_labels()
     ds = open_vespa(content)
     assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
@@ -170,7 +170,7 @@ def test_two_labels_a_block_are_coordinates_that_one_line_makes_an_index() -> No
     np.testing.assert_array_equal(by_level.values, values[:2])
 
 
-def test_the_type_sorts_mapped_and_indexed_dimensions_together() -> None:
+def test_type_sorts_mapped_and_indexed_dimensions_together() -> None:
     content = vf.header("float", ["b", "d"], {"a": 2, "c": 3}, 0)
     assert open_vespa(content).tensor.attrs["vespa_type"] == "tensor<float>(a[2],b{},c[3],d{})"
 
@@ -186,7 +186,7 @@ def test_the_type_sorts_mapped_and_indexed_dimensions_together() -> None:
         (["user"], {"tensor": 1, "tensor_": 1}, ("user", "tensor__", "tensor_")),
     ],
 )
-def test_dims_called_block_or_tensor_get_an_underscore_where_they_would_clash(
+def test_dims_called_block_or_tensor_get_underscore_where_they_would_clash(
     mapped, indexed, dims
 ) -> None:
     labels = [("l",) * len(mapped)]
@@ -241,7 +241,7 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
         open_vespa(content, text_errors="ignore")
 
 
-def test_text_errors_is_not_a_keyword_of_open_mfdataset_itself(tmp_path: Path) -> None:
+def test_text_errors_is_not_keyword_of_open_mfdataset_itself(tmp_path: Path) -> None:
     for number in range(2):
         labels = [(b"\xff%d" % number,)]
         content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((1, 1)))
@@ -252,7 +252,7 @@ def test_text_errors_is_not_a_keyword_of_open_mfdataset_itself(tmp_path: Path) -
         assert ds.k.values.tolist() == ["\udcff0", "\udcff1"]
 
 
-def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> None:
+def test_repeated_labels_are_kept_with_warning_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
     content = vf.tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
     message = "the labels of block 2 at byte 22: 'a', which block 0 has too; both are kept"
@@ -273,7 +273,7 @@ def test_repeated_labels_are_kept_with_a_warning_and_refused_when_dense() -> Non
 
 
 @given(st.lists(st.text(max_size=2)))
-def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> None:
+def test_repeated_labels_are_found_with_first_block(labels: list[str]) -> None:
     column = np.empty(len(labels), dtype=object)
     column[:] = labels
     repeated = [block for block, label in enumerate(labels) if label in labels[:block]]
@@ -284,7 +284,7 @@ def test_each_repeated_label_is_found_with_the_first_one(labels: list[str]) -> N
     assert actual == [(block, labels.index(labels[block])) for block in repeated]
 
 
-def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:
+def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:
     named, unnamed = tmp_path / "users.TBF", tmp_path / "users.bin"
     for path in (named, unnamed):
         path.write_bytes(users())
@@ -298,7 +298,7 @@ def test_files_are_known_by_their_suffix_and_never_by_their_first_byte(tmp_path:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"\x04\x00", b"PK\3\4"])
-def test_a_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
+def test_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
     path.write_bytes(content)
     assert not recognised(open_source(path))
@@ -316,7 +316,7 @@ def test_hexadecimal_digits_as_printed_by_vespa() -> None:
         xr_tensorfmt.vespa_from_hex(b"00")
 
 
-def test_warnings_and_errors_name_the_digits() -> None:
+def test_warnings_and_errors_name_digits() -> None:
     labels = [("a",), ("a",)]
     repeated = vf.tensor("int8", ["k"], {}, labels, np.zeros(2)).hex()
     with pytest.warns(TensorFormatWarning, match="^<hexadecimal digits>: the labels of block 1"):
@@ -356,7 +356,7 @@ def cells_of(tensor: xr.DataArray) -> list:
     return sorted(cells)
 
 
-def test_mnist_equals_the_checkpoint_it_was_made_from(conformance: Path) -> None:
+def test_mnist_equals_checkpoint_it_was_made_from(conformance: Path) -> None:
     directory = conformance / "vespa"
     truth = next((directory / "truth").iterdir()).read_bytes()
     weights = np.frombuffer(truth, "<f4", 7840).reshape(784, 10).T

@@ -120,24 +120,24 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
-def test_refused_in_a_sentence(content: bytes, message: str) -> None:
+def test_errors_are_one_sentence(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
         vespa_from_hex(content.hex())
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_a_finding_at_the_same_offset(name: str) -> None:
+def test_errors_are_findings_at_the_same_offset(name: str) -> None:
     assert_finding_at_error(REFUSED[name][0], "vespa")
 
 
-def test_bytes_after_the_end_are_let_pass_where_asked_for() -> None:
+def test_trailing_bytes_are_ignored_without_verify() -> None:
     for content in (DENSE, MIXED):
         with pytest.warns(TensorFormatWarning, match="3 more bytes"):
             tensor = vespa_from_hex((content + b"abc").hex(), verify=False).tensor
         assert (tensor.values == 1).all()
 
 
-def test_every_row_of_the_published_refusals(conformance: Path) -> None:
+def test_published_invalid_tensors_raise(conformance: Path) -> None:
     tests = json.loads((conformance / "vespa" / "rejects.json").read_text())["tests"]
     to_reject = [
         test["binary"]
@@ -151,7 +151,7 @@ def test_every_row_of_the_published_refusals(conformance: Path) -> None:
 
 
 @given(vf.tensors())
-def test_every_proper_prefix_is_refused(created) -> None:
+def test_every_proper_prefix_raises(created) -> None:
     content = created[0]
     for length in range(len(content)):
         with pytest.raises(TensorFormatError):
@@ -160,7 +160,7 @@ def test_every_proper_prefix_is_refused(created) -> None:
 
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
 @given(vf.tensors(), st.data())
-def test_any_changed_byte_gives_values_or_a_refusal(created, data) -> None:
+def test_changed_bytes_open_or_raise(created, data) -> None:
     content = bytearray(created[0])
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TensorFormatError):
@@ -168,7 +168,7 @@ def test_any_changed_byte_gives_values_or_a_refusal(created, data) -> None:
         assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
 
 
-def test_keywords_that_do_not_fit_are_refused() -> None:
+def test_unsuitable_keywords_raise() -> None:
     with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not"):
         vespa_from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
@@ -183,7 +183,7 @@ def test_int8_without_holes_needs_no_fill_value() -> None:
 
 
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
-def test_int8_needs_a_fill_value_that_it_has(fill_value) -> None:
+def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
     content = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
     with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
         vespa_from_hex(content.hex(), sparse="dense", fill_value=fill_value)
@@ -191,7 +191,7 @@ def test_int8_needs_a_fill_value_that_it_has(fill_value) -> None:
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
 
 
-def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
+def test_very_large_outer_product_requires_fill_value() -> None:
     count = 2000
     labels = [(f"{n}", f"{n}", f"{n}") for n in range(count)]
     content = vf.tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
@@ -204,7 +204,7 @@ def test_a_very_large_outer_product_has_to_be_asked_for() -> None:
     assert vespa_from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 
-def test_fill_value_is_refused_where_the_format_has_its_own(tmp_path: Path) -> None:
+def test_fill_value_raises_where_format_has_its_own(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tens"
     path.write_bytes(tf.index_value((3,), [1], np.array([2.0])))
     with pytest.raises(ValueError, match="fill_value=1 does not fit format 'tens'"):

@@ -138,9 +138,7 @@ def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, directo
 
 @given(vf.tensors())
 @settings(max_examples=60)
-def test_any_tensor_has_the_bytes_of_the_specification_and_opens_as_it_was(
-    directory, created
-) -> None:
+def test_any_tensor_has_bytes_of_specification_and_opens_as_it_was(directory, created) -> None:
     _, cells, mapped, indexed, addresses, values = created
     if not mapped and not indexed:  # C++ has no scalars of other types
         cells, values = "double", values.astype("f8")
@@ -164,7 +162,7 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
         xr.testing.assert_identical(opened(directory), ds)
 
 
-def test_dims_are_written_in_the_order_of_their_names_however_they_come(directory) -> None:
+def test_dims_are_written_in_order_of_their_names_however_they_come(directory) -> None:
     values = vf.values_for("float", (2, 3, 4, 5))
     ds = dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
     del ds.tensor.attrs["vespa_type"]
@@ -189,7 +187,7 @@ def test_labels_may_be_strings_of_any_dtype(directory, dtype) -> None:
     assert written(ds.assign_coords(user=labels), directory) == written(ds, directory)
 
 
-def test_labels_that_were_not_utf_8_are_written_as_the_bytes_that_they_were(directory) -> None:
+def test_labels_that_were_not_utf_8_are_written_as_bytes_that_they_were(directory) -> None:
     raw = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",), (b"\x80" * 200,)]
     content = canonical("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
     (directory / "odd.tbf").write_bytes(content)
@@ -216,7 +214,7 @@ def test_scalars_and_empty_tensors(directory) -> None:
 # --- bfloat16 and int8 -------------------------------------------------------
 
 
-def test_bfloat16_is_cut_off_as_vespa_does_it_and_nan_stays_nan(directory) -> None:
+def test_bfloat16_is_truncated_as_vespa_does_it_and_nan_stays_nan(directory) -> None:
     bits = np.array(
         [0x3FFFFFFF, 0xBFFFFFFF, 0x7F7FFFFF, 0x00007FFF, 0x7F800001, 0xFFC12345, 0x80000000], "u4"
     )
@@ -263,7 +261,7 @@ def test_real_files_are_written_byte_for_byte_as_vespa_wrote_them(conformance, d
         xr.testing.assert_identical(opened(directory), ds)
 
 
-def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
+def test_published_binaries_are_written_in_one_form_and_open_as_same(
     conformance, directory
 ) -> None:
     tests = published(conformance)
@@ -285,7 +283,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_the_same(
             assert forms <= {bytes.fromhex(binary[2:]) for binary in binaries}
 
 
-def test_files_with_a_name_of_vespas_other_parser_are_refused(directory) -> None:
+def test_files_with_name_of_vespas_other_parser_raise(directory) -> None:
     (directory / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
     with pytest.raises(ValueError, match="Vespa refuses the name 'a@b' of a dimension; rename it"):
         written(xr.open_dataset(directory / "java.tbf"), directory)
@@ -338,7 +336,7 @@ def cut(length: int):
 
 @given(st.data(), st.sampled_from(list(vf.CELL_TYPES)), st.integers(1, 3))
 @settings(max_examples=60)
-def test_any_chunks_make_the_same_bytes(directory, data, cells, labels) -> None:
+def test_any_chunks_make_same_bytes(directory, data, cells, labels) -> None:
     count, indexed = data.draw(st.integers(1, 9)), {"x": 5, "y": 3, "z": 2}
     label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
     address = st.tuples(*(label,) * labels)
@@ -361,7 +359,7 @@ def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
     assert written(ds, directory) == written(ds.compute(), directory)
 
 
-def test_what_is_planned_for_a_part_of_blocks_is_what_is_written() -> None:
+def test_planned_extents_of_blocks_equal_written_bytes() -> None:
     labels = np.frombuffer(b"\1a\3bcd\0\2ef", np.uint8)
     header = VespaHeader.create("float", ("k",), ("x", "y"), (2, 3), 4)
     layout = LabelledBlocks.from_labels(header, labels, np.array([2, 4, 1, 3]))
@@ -407,7 +405,7 @@ def test_chunks_that_cut_large_blocks_become_whole_blocks(tmp_path) -> None:
     assert written(ds.chunk(user=2, x=10_000), tmp_path) == expected
 
 
-def test_what_was_opened_lazily_streams_into_the_very_file_that_it_came_from(tmp_path) -> None:
+def test_lazy_data_can_replace_their_own_file(tmp_path) -> None:
     path = tmp_path / "users.tbf"
     ds = items(600)
     to_vespa(ds, path)
@@ -422,7 +420,7 @@ def test_what_was_opened_lazily_streams_into_the_very_file_that_it_came_from(tmp
     xr.testing.assert_identical(back, ds.isel(block=slice(None, None, -1)))
 
 
-def test_a_plan_may_be_computed_later_and_no_task_holds_the_labels(tmp_path) -> None:
+def test_plan_may_be_computed_later_and_no_task_holds_labels(tmp_path) -> None:
     count = 5000
     labels = objects([f"user number {number}" for number in range(count)])
     ds = xr.Dataset({"tensor": ("user", da.zeros(count, chunks=500))}, {"user": labels})
@@ -442,7 +440,7 @@ def test_a_plan_may_be_computed_later_and_no_task_holds_the_labels(tmp_path) -> 
 
 
 @pytest.mark.parametrize("length", [3, 20_000])
-def test_a_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) -> None:
+def test_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) -> None:
     path = tmp_path / "users.tbf"
     ds = users(12, length=length)
     ds = ds.assign_coords(user=objects(["k" * number for number in range(12)]))
@@ -453,7 +451,7 @@ def test_a_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length
     xr.testing.assert_identical(xr.open_dataset(path), ds)
 
 
-def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
+def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     path = tmp_path / "users.tbf"
     to_vespa(users(4, cells="bfloat16"), path, **encoding("bfloat16"))
     part = xr.DataArray(np.full((1, 3), 1.998, "f4"), dims=("user", "x"), name="tensor")
@@ -462,7 +460,7 @@ def test_a_region_of_bfloat16_is_cut_off_too(tmp_path) -> None:
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
-def test_a_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
+def test_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
     ds = dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
@@ -487,7 +485,7 @@ def refused(data, directory: Path, match: str, **options) -> None:
     assert not path.exists()
 
 
-def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(directory) -> None:
+def test_unsupported_parts_raise_unless_dropped(directory) -> None:
     plain = users().drop_attrs()
     expected = written(plain, directory)
     cases = {
@@ -508,7 +506,7 @@ def test_what_the_format_has_no_place_for_is_refused_or_dropped_with_leave(direc
     assert written(noted, directory, drop=["attrs"]) == expected
 
 
-def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(directory) -> None:
+def test_numbers_as_labels_raise_with_line_that_makes_strings_of_them(directory) -> None:
     ds = users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"
     refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
@@ -523,7 +521,7 @@ def test_numbers_as_labels_are_refused_with_the_line_that_makes_strings_of_them(
     refused(on_block, directory, "'number', because its labels are int64")
 
 
-def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_them(
+def test_two_dims_with_labels_raise_with_line_that_makes_blocks_of_them(
     directory,
 ) -> None:
     ds = xr.Dataset(
@@ -543,7 +541,7 @@ def test_two_dims_with_labels_are_refused_with_the_line_that_makes_blocks_of_the
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
 
 
-def test_strings_along_another_dimension_are_refused_with_the_line_that_makes_labels(
+def test_strings_along_another_dimension_raise_with_line_that_makes_labels(
     directory,
 ) -> None:
     ds = users().drop_attrs().reset_index("user").rename_dims(user="n")
@@ -558,14 +556,14 @@ def test_strings_along_another_dimension_are_refused_with_the_line_that_makes_la
 
 
 @pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", 7, np.zeros(2)], ids=str)
-def test_a_type_that_was_right_before_is_that_of_what_is_written(directory, type_) -> None:
+def test_type_attribute_is_updated(directory, type_) -> None:
     ds = users().isel(x=slice(2))
     ds.tensor.attrs["vespa_type"] = type_
     assert written(ds, directory) == written(ds.drop_attrs(), directory)
     assert opened(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
 
 
-def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
+def test_name_of_variable_must_be_dropped(directory) -> None:
     named = users().rename(tensor="embedding")
     refused(named, directory, "Vespa cannot store the name 'embedding'; rename it to 'tensor'")
     assert written(named, directory, drop=["name"]) == written(users(), directory)
@@ -573,7 +571,7 @@ def test_the_name_of_a_variable_must_be_dropped(directory) -> None:
     assert written(users().tensor.rename("embedding"), directory, **options)[:2] == b"\7\2"
 
 
-def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -> None:
+def test_name_of_variable_in_json_file_must_be_dropped(tmp_path: Path) -> None:
     named = users().rename(tensor="embedding")
     with pytest.raises(ValueError, match="cannot store the name 'embedding'"):
         to_file(named, tmp_path / "users.json")
@@ -581,7 +579,7 @@ def test_the_name_of_a_variable_in_a_json_file_must_be_dropped(tmp_path: Path) -
     assert list(xr.open_dataset(tmp_path / "users.json", engine="tensorfmt")) == ["tensor"]
 
 
-def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:
+def test_other_dtypes_raise_unless_requested(directory) -> None:
     ds = xr.Dataset({"tensor": ("x", np.arange(3))})
     refused(
         ds,
@@ -597,12 +595,12 @@ def test_other_dtypes_are_refused_unless_one_is_asked_for(directory) -> None:
 
 
 @pytest.mark.parametrize("name", ["9a", "a-b", "a b", "ä", "", "a\n"])
-def test_names_that_vespa_refuses_are_refused(directory, name) -> None:
+def test_names_that_vespa_refuses_raise(directory, name) -> None:
     ds = xr.Dataset({"tensor": (name, np.zeros(2))})
     refused(ds, directory, "Vespa refuses the name .* of a dimension; rename it to at most 4096")
 
 
-def test_dims_that_vespa_or_we_could_not_read_are_refused(directory) -> None:
+def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
     refused(xr.DataArray(np.zeros(2), dims="a" * 5000), directory, "Vespa refuses the name 'aaa")
     many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
     refused(many, directory, "32 dimensions are more than the 31 that can be opened again; stack")
@@ -617,12 +615,12 @@ def test_dims_that_vespa_or_we_could_not_read_are_refused(directory) -> None:
     refused(huge, directory, r"is too large to address; write a part", encoding=wider)
 
 
-def test_names_that_would_be_the_same_are_refused(directory) -> None:
+def test_names_that_would_be_same_raise(directory) -> None:
     ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
     refused(ds, directory, "two dimensions would be called 'x'; rename one of them")
 
 
-def test_repeated_labels_are_refused(directory) -> None:
+def test_repeated_labels_raise(directory) -> None:
     ds = users().drop_attrs().assign_coords(user=list("abcab"))
     refused(ds, directory, "block 3 has the same labels as block 0, 'a', which Vespa may refuse")
     two = items().assign_coords(user=("block", ["u0", "u0", "u0", "u0", "u0", "u1"]))
@@ -630,12 +628,12 @@ def test_repeated_labels_are_refused(directory) -> None:
 
 
 @pytest.mark.parametrize("label", ["\ud800", "\udcc3\udca4", "ok\udfff"])
-def test_labels_that_have_no_bytes_of_their_own_are_refused(directory, label) -> None:
+def test_labels_without_utf_8_bytes_raise(directory, label) -> None:
     ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
     refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
 
 
-def test_an_encoding_of_labels_is_refused(directory) -> None:
+def test_encoding_of_labels_raises(directory) -> None:
     options = {"encoding": {"user": {"dtype": "int8"}}}
     refused(
         users(),
@@ -645,7 +643,7 @@ def test_an_encoding_of_labels_is_refused(directory) -> None:
     )
 
 
-def test_more_than_one_variable_is_refused(directory) -> None:
+def test_more_than_one_variable_raises(directory) -> None:
     ds = users().assign(other=("x", np.zeros(3)))
     refused(
         ds,
@@ -654,6 +652,6 @@ def test_more_than_one_variable_is_refused(directory) -> None:
     )
 
 
-def test_the_suffix_chooses_this_format(directory) -> None:
+def test_suffix_chooses_this_format(directory) -> None:
     to_file(users(), directory / "by_name.tbf")
     xr.testing.assert_identical(xr.open_dataset(directory / "by_name.tbf"), users())
