@@ -13,4 +13,4 @@ from xr_tensorfmt.core.source import Source
 def header_of(source: Source, **options: Any) -> Container:
     """The Container of a file, whose format its content decides."""
     reader = HeaderReader(source)
-    return formats.read(reader, formats.choose(reader), OpenOptions(**options))
+    return formats.read(reader, formats.choose_format(reader), OpenOptions(**options))

@@ -63,7 +63,7 @@ def is_recognised(file: Any) -> bool:
         return False
     position = file.tell() if hasattr(file, "tell") else None
     try:
-        return formats.recognised(open_source(file, "read"))
+        return formats.is_recognised(open_source(file, "read"))
     finally:
         if position is not None:
             file.seek(position)
@@ -85,7 +85,7 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
 
 def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
-    container = formats.read(reader, formats.choose(reader, request.format), request.options)
+    container = formats.read(reader, formats.choose_format(reader, request.format), request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

@@ -73,12 +73,12 @@ class FormatTests:
     is_single_file: ClassVar[bool] = True
 
     def create_dataset(self) -> xr.Dataset:
-        """Create the example: what the file opens as, with at least 32 KiB of values.
+        """Create the Dataset of the example file, with at least 32 KiB of values.
 
         Returns
         -------
         Dataset
-            In memory.
+            The expected result of opening the file, in memory.
         """
         raise NotImplementedError
 
@@ -131,7 +131,7 @@ class FormatTests:
     def _largest(self, dataset: xr.Dataset) -> xr.DataArray:
         return max(dataset.data_vars.values(), key=lambda array: array.nbytes)
 
-    def test_opens_as_the_dataset_that_was_written(self, tmp_path: Path) -> None:
+    def test_opens_as_written_dataset(self, tmp_path: Path) -> None:
         """Names, dimensions, dtypes, values, coordinates and attributes agree."""
         path, expected = self.create_file(tmp_path), self.create_dataset()
         xr.testing.assert_identical(self.open(path, format=self.format).load(), expected)
@@ -153,8 +153,8 @@ class FormatTests:
         selected = array.isel(dict.fromkeys(array.dims, slice(0, 1)))
         assert 0 < explain(selected).needed < explain(array).needed
 
-    def test_selections_equal_those_of_numpy(self, tmp_path: Path) -> None:
-        """Integers, slices, arrays and points select what they select in memory."""
+    def test_selections_equal_numpy(self, tmp_path: Path) -> None:
+        """Integers, slices, arrays and points select the same values as in memory."""
         lazy = self._largest(self.open(self.create_file(tmp_path)))
         eager = self._largest(self.create_dataset())
         rng = np.random.default_rng(0)
@@ -167,12 +167,12 @@ class FormatTests:
         xr.testing.assert_equal(lazy.isel(outer).load(), eager.isel(outer))
         points = {dim: xr.DataArray(index, dims="point") for dim, index in outer.items()}
         xr.testing.assert_equal(lazy.isel(points).load(), eager.isel(points))
-        turned = lazy.transpose().isel({lazy.dims[0]: slice(1, None)})
+        transposed = lazy.transpose().isel({lazy.dims[0]: slice(1, None)})
         xr.testing.assert_equal(
-            turned.load(), eager.transpose().isel({lazy.dims[0]: slice(1, None)})
+            transposed.load(), eager.transpose().isel({lazy.dims[0]: slice(1, None)})
         )
 
-    def test_chunks_have_the_values_of_the_file(self, tmp_path: Path) -> None:
+    def test_chunks_have_values_of_file(self, tmp_path: Path) -> None:
         """``chunks={}`` gives chunks within ``chunk_bytes``, and other chunks work too."""
         path, expected = self.create_file(tmp_path), self.create_dataset()
         chunked = self.open(path, chunks={}, chunk_bytes=CHUNK_BYTES)
@@ -184,11 +184,11 @@ class FormatTests:
         other = self.open(path).chunk(dict.fromkeys(array.dims, 7))
         xr.testing.assert_equal(other.compute(), expected)
 
-    def test_validate_finds_nothing_wrong(self, tmp_path: Path) -> None:
-        """A file that was written has no findings."""
+    def test_validate_reports_no_findings(self, tmp_path: Path) -> None:
+        """A written file is valid."""
         assert validate(self.create_file(tmp_path)) == []
 
-    def test_truncated_files_are_refused(self, tmp_path: Path) -> None:
+    def test_truncated_files_raise(self, tmp_path: Path) -> None:
         """A truncated file raises TensorFormatError, and `validate` reports it."""
         path = self.create_file(tmp_path)
         paths = [os.path.join(tmp_path, name) for name in os.listdir(tmp_path)]
@@ -196,12 +196,12 @@ class FormatTests:
         size = os.path.getsize(largest)
         for length in sorted({0, 1, 3, 7, 16, 40, size // 3, size // 2, size - 9, size - 1}):
             os.truncate(largest, length)
-            refused = ""
+            error_path = ""
             try:
                 self.open(path, format=self.format).load()
             except TensorFormatError as error:
-                refused = error.path
-            assert refused == largest, f"{length} of {size} bytes open as a complete file"
+                error_path = error.path
+            assert error_path == largest, f"{length} of {size} bytes open as a complete file"
             assert validate(path, format=self.format)
             self.create_file(tmp_path)
 
@@ -222,7 +222,7 @@ class FormatTests:
             content = file.read()
         xr.testing.assert_identical(self.open(content, format=self.format).load(), expected)
 
-    def test_opens_from_a_store(self, tmp_path: Path) -> None:
+    def test_opens_from_store(self, tmp_path: Path) -> None:
         """URLs open as the same Dataset, with and without chunks."""
         self.create_file(tmp_path)
         fs, folder = fsspec.filesystem("memory"), "/xr_tensorfmt_tests"
@@ -241,7 +241,7 @@ class WritableFormatTests(FormatTests):
     Attributes
     ----------
     can_write_regions : bool
-        Whether ``region=`` works for the example. If False, the suite checks that it is refused.
+        Whether ``region=`` works for the example. If False, it must raise ValueError.
 
     Examples
     --------
@@ -259,20 +259,20 @@ class WritableFormatTests(FormatTests):
 
     can_write_regions: ClassVar[bool] = True
 
-    def test_writing_chunks_gives_the_same_file(self, tmp_path: Path) -> None:
-        """The bytes do not depend on whether values are in memory, lazy or in dask chunks."""
+    def test_chunks_are_written_as_same_file(self, tmp_path: Path) -> None:
+        """Values in memory, lazy values and dask chunks are written as equal files."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
         array = self._largest(dataset)
-        again = os.path.join(tmp_path, f"again-{self.file_name}")
-        self.write(dataset.chunk(dict.fromkeys(array.dims, 17)), again)
-        xr.testing.assert_identical(self.open(again).load(), self.open(path).load())
-        assert validate(again, format=self.format) == []
-        self.write(self.open(path), again)
-        xr.testing.assert_identical(self.open(again).load(), self.open(path).load())
+        copy = os.path.join(tmp_path, f"copy-{self.file_name}")
+        self.write(dataset.chunk(dict.fromkeys(array.dims, 17)), copy)
+        xr.testing.assert_identical(self.open(copy).load(), self.open(path).load())
+        assert validate(copy, format=self.format) == []
+        self.write(self.open(path), copy)
+        xr.testing.assert_identical(self.open(copy).load(), self.open(path).load())
 
-    def test_writing_replaces_a_file_only_if_it_succeeds(self, tmp_path: Path) -> None:
-        """A failure while values are computed leaves the file as it was."""
+    def test_failed_write_keeps_old_file(self, tmp_path: Path) -> None:
+        """An error in a chunk leaves the file unchanged."""
         path = self.create_file(tmp_path)
         before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
         dataset = self.create_dataset()
@@ -294,7 +294,7 @@ class WritableFormatTests(FormatTests):
         assert after == before
 
     def test_regions_are_written_in_place(self, tmp_path: Path) -> None:
-        """``region=`` changes a part of a variable, or is refused."""
+        """``region=`` changes a part of a variable, or raises ValueError."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
         array = self._largest(dataset)
@@ -307,7 +307,7 @@ class WritableFormatTests(FormatTests):
                 to_file(data, path, self.format, region={dim: part})
             except ValueError:
                 return
-            raise AssertionError("region= must be refused")
+            raise AssertionError("region= must raise ValueError")
         to_file(data, path, self.format, region={dim: part})
         expected = array.copy(deep=True)
         expected[{dim: part}] = changed.values

@@ -87,7 +87,7 @@ def validate(
 
 def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterator[Finding]:
     try:
-        chosen = formats.choose(reader, format)
+        chosen = formats.choose_format(reader, format)
         container = formats.read(reader, chosen, chosen.check_options)
     except SourceChangedError:
         raise

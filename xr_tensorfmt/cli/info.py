@@ -69,7 +69,7 @@ def info(
             )
         url_options = options_for(file, storage_options)
         reader = formats.open_header(content, storage_options=url_options)
-        chosen = formats.choose(reader, format)
+        chosen = formats.choose_format(reader, format)
         # The options of the check also open tensors that exceed memory.
         options = replace(chosen.check_options, verify=verify, text_errors="strict")
         container = formats.read(reader, chosen, options)

@@ -59,7 +59,7 @@ def list_names() -> list[str]:
 
 
 @cache
-def _plugin_formats() -> tuple[Format, ...]:
+def _load_plugins() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
     loaded: dict[str, Format] = {choice.name: choice for choice in BUILT_IN}
     for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -102,7 +102,7 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
 def all_formats() -> Iterator[Format]:
     """Yield the built-in formats, then the formats of other packages."""
     yield from BUILT_IN
-    yield from _plugin_formats()
+    yield from _load_plugins()
 
 
 def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
@@ -142,9 +142,9 @@ def find_format_for_path(path: str) -> Format:
     )
 
 
-def recognised(source: Source) -> bool:
+def is_recognised(source: Source) -> bool:
     """Return whether a file certainly has one of the formats."""
-    return _best_match(HeaderReader(source))[1] is Match.CERTAIN
+    return _find_best_match(HeaderReader(source))[1] is Match.CERTAIN
 
 
 def open_header(
@@ -183,11 +183,11 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 
 
-def choose(reader: HeaderReader, name: str | None = None) -> Format:
+def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     """Return the named format. Without a name, return the format that matches a file best."""
     if name is not None:
         return find_format(name)
-    choice, match = _best_match(reader)
+    choice, match = _find_best_match(reader)
     has_magic = reader.head.startswith(choice.magics)
     foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
     if match is Match.NONE or foreign:
@@ -195,7 +195,7 @@ def choose(reader: HeaderReader, name: str | None = None) -> Format:
     return choice
 
 
-def _best_match(reader: HeaderReader) -> tuple[Format, Match]:
+def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.name
     matches = [(choice, _match(choice, reader)) for choice in all_formats()]

@@ -302,7 +302,7 @@ class TestRecognition:
     def test_little_of_large_file_of_another_program_is_read(self) -> None:
         source = RecordingSource(b"a: 1\n" * 1_000_000)
         source.name = "other.yaml"
-        assert not registry.recognised(source)
+        assert not registry.is_recognised(source)
         assert source.fetched <= 160 << 10
 
     def test_files_of_other_names_need_format(self, tmp_path: Path) -> None:

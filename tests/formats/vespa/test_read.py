@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
-from xr_tensorfmt.formats import recognised
+from xr_tensorfmt.formats import is_recognised
 from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.sources import open_source
@@ -289,9 +289,9 @@ def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: 
     for path in (named, unnamed):
         path.write_bytes(users())
     assert xr.open_dataset(named).sizes["user"] == 5
-    assert recognised(open_source(named))
-    assert not recognised(open_source(unnamed))
-    assert not recognised(open_source(users()))
+    assert is_recognised(open_source(named))
+    assert not is_recognised(open_source(unnamed))
+    assert not is_recognised(open_source(users()))
     with pytest.raises(TensorFormatError, match="format='vespa'"):
         xr.open_dataset(unnamed, engine="tensorfmt")
     assert xr.open_dataset(unnamed, engine="tensorfmt", format="vespa").sizes["user"] == 5
@@ -301,7 +301,7 @@ def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: 
 def test_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
     path.write_bytes(content)
-    assert not recognised(open_source(path))
+    assert not is_recognised(open_source(path))
 
 
 def test_hexadecimal_digits_as_printed_by_vespa() -> None:
@@ -368,4 +368,4 @@ def test_mnist_equals_checkpoint_it_was_made_from(conformance: Path) -> None:
 def test_scalars_are_recognised_by_their_suffix(head: str, tmp_path: Path) -> None:
     content = bytes.fromhex(head) + bytes(8)
     (tmp_path / "a.tbf").write_bytes(content)
-    assert recognised(open_source(tmp_path / "a.tbf")) == (content[0] < 0x80)
+    assert is_recognised(open_source(tmp_path / "a.tbf")) == (content[0] < 0x80)
