@@ -16,12 +16,10 @@ NAMES = {"dask": "dask-core"}
 
 def test_recipe_has_lower_bounds_of_project() -> None:
     run = RECIPE.partition("  run:\n")[2].partition("\n\n")[0]
-    bounds = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
-    bounds = (re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", item) for item in PROJECT["dependencies"])
-    assert bounds == {
-        NAMES.get(bound[1], bound[1]): bound[2] for bound in bounds if bound is not None
-    }
-    assert len(bounds) == len(PROJECT["dependencies"])
+    recipe = dict(re.findall(r"- ([a-z0-9-]+) >=([0-9.]+)$", run, re.MULTILINE))
+    bounds = [re.fullmatch(r"([a-z0-9-]+)>=([0-9.]+)", item) for item in PROJECT["dependencies"]]
+    assert recipe == {NAMES.get(bound[1], bound[1]): bound[2] for bound in bounds if bound}
+    assert len(recipe) == len(PROJECT["dependencies"])
 
 
 def test_recipe_has_version_python_and_command_of_project() -> None:
