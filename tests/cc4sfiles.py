@@ -40,10 +40,10 @@ def dimensions(lengths: Sequence[int], types: Sequence[str | None] | None, inden
     if not lengths:
         return f"{indent}dimensions: []\n"
     lines = [f"{indent}dimensions:\n"]
-    for length, kind in zip(lengths, types or [None] * len(lengths), strict=True):
+    for length, dimension_type in zip(lengths, types or [None] * len(lengths), strict=True):
         lines.append(f"{indent}- length:      {length}\n")
-        if kind is not None:
-            lines.append(f"{indent}  type: {kind}\n")
+        if dimension_type is not None:
+            lines.append(f"{indent}  type: {dimension_type}\n")
     return "".join(lines)
 
 
@@ -88,10 +88,12 @@ def sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object 
 
 
 def properties(
-    kind: str, indices: Mapping[str, Sequence[int]], values: Mapping[str, str] | None = None
+    dimension_type: str,
+    indices: Mapping[str, Sequence[int]],
+    values: Mapping[str, str] | None = None,
 ) -> str:
     """The properties of a type of dimensions; `values` are lists in YAML."""
-    lines = ["version: 100", f"dimensionType: {kind}"]
+    lines = ["version: 100", f"dimensionType: {dimension_type}"]
     if values:
         lines += ["properties:", *(f"  {name}: {item}" for name, item in values.items())]
     lines.append("propertyIndices:" if indices else "propertyIndices: {}")
@@ -172,9 +174,11 @@ def save_blocks(
     elements: str = BINARY,
 ) -> tuple[Path, np.ndarray]:
     """Write a tensor of blocks with the properties of its types; its path, and its values."""
-    for kind, indices in labels.items():
-        (directory / f"{kind}.yaml").write_text(properties(kind, indices))
-    stored, filled = blocks(full, conditions, [labels.get(kind, {}) for kind in types])
+    for dimension_type, indices in labels.items():
+        (directory / f"{dimension_type}.yaml").write_text(properties(dimension_type, indices))
+    stored, filled = blocks(
+        full, conditions, [labels.get(dimension_type, {}) for dimension_type in types]
+    )
     path = save(directory, "Blocks", stored, ["State"], elements=elements)
     scalar = "Complex64" if full.dtype.kind == "c" else "Real64"
     path.write_text(

@@ -49,8 +49,8 @@ def length_of(text: str) -> tuple[bytes, bytes]:
 
 
 def metadata_record(key: str, value: float) -> bytes:
-    tag, kind = (1, "q") if isinstance(value, int) else (2, "d")
-    return pack(f"<I{kind}", tag, value) + b"".join(length_of(key))
+    tag, code = (1, "q") if isinstance(value, int) else (2, "d")
+    return pack(f"<I{code}", tag, value) + b"".join(length_of(key))
 
 
 def archive(

@@ -65,7 +65,7 @@ def triangle(
 
 
 def v2(
-    kind: str,
+    matrix_type: str,
     dtype: str,
     rows: int,
     cols: int,
@@ -79,7 +79,7 @@ def v2(
     transposed: int = 0,
 ) -> bytes:
     """A header at the offsets of real files, or at those that the specification prints."""
-    fixed = b"PYCAUSET" + struct.pack("<3I", version, TYPES[kind], DTYPES[dtype])
+    fixed = b"PYCAUSET" + struct.pack("<3I", version, TYPES[matrix_type], DTYPES[dtype])
     fixed += b"" if documented else bytes(4)
     fixed += struct.pack("<3Q", rows, cols, seed)
     if version > 1:

@@ -74,7 +74,7 @@ def lengths_adding_up_to(total: int) -> st.SearchStrategy[tuple[int, ...]]:
     return cuts.map(lambda item: tuple(np.diff([0, *item, total]).tolist()))
 
 
-def index_labels(rng: np.random.Generator, kind: str, length: int) -> np.ndarray:
+def index_labels(rng: np.random.Generator, label_type: str, length: int) -> np.ndarray:
     texts = [f"{number}\N{GREEK SMALL LETTER ALPHA}" for number in rng.integers(0, 99, length)]
     return {
         "text": np.array(texts, dtype="U8"),
@@ -86,7 +86,7 @@ def index_labels(rng: np.random.Generator, kind: str, length: int) -> np.ndarray
         "bool": rng.random(length) < 0.5,
         "datetime64": rng.integers(0, 2**60, length).astype("M8[ns]"),
         "timedelta64": rng.integers(0, 2**30, length).astype("m8[s]"),
-    }[kind]
+    }[label_type]
 
 
 LABELS = (
@@ -99,11 +99,11 @@ def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.
     dims = draw(st.permutations(list(sizes)))[: draw(st.integers(0, len(sizes)))]
     shape = tuple(sizes[dim] for dim in dims)
     name = draw(st.sampled_from(NUMPY_DTYPES + NARROW_DTYPES))
-    kind = LITTLE_ENDIAN[name]
+    element = LITTLE_ENDIAN[name]
     if name in NUMPY_DTYPES:
         return xr.Variable(dims, made_as(draw, bits(rng, shape, name)), draw(attributes))
-    values = kind.decode(bits(rng, shape, kind.stored))
-    return xr.Variable(dims, made_as(draw, values), draw(attributes), {"dtype": kind.encoding})
+    values = element.decode(bits(rng, shape, element.stored))
+    return xr.Variable(dims, made_as(draw, values), draw(attributes), {"dtype": element.encoding})
 
 
 @st.composite

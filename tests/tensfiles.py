@@ -16,7 +16,7 @@ def header(
     lengths: Sequence[int],
     *,
     version: int = V0_9,
-    kind: bytes = b"IEEE",
+    number_type: bytes = b"IEEE",
     size: int = 8,
     numbers: int = 1,
     flags: int = 0,
@@ -27,7 +27,7 @@ def header(
     """The 32 fixed bytes and 8 a dimension; `tails` are bytes +5 to +7 of those."""
     names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"[: len(lengths)] if names is None else names
     raw = names.encode("latin-1") if isinstance(names, str) else names
-    fixed = magic + struct.pack("<I", version) + kind
+    fixed = magic + struct.pack("<I", version) + number_type
     fixed += struct.pack("<IIIII", size, numbers, len(lengths), flags, 0)
     return fixed + b"".join(
         struct.pack("<I", length) + raw[i : i + 1] + tails for i, length in enumerate(lengths)
@@ -38,12 +38,12 @@ def number_fields(dtype: np.dtype) -> dict:
     """Type, size and count of numbers for a numpy dtype."""
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
-        return {"kind": b"IEEE", "size": dtype.itemsize // 2, "numbers": 2}
+        return {"number_type": b"IEEE", "size": dtype.itemsize // 2, "numbers": 2}
     if dtype.kind == "f":
-        return {"kind": b"IEEE", "size": dtype.itemsize}
-    kind = b"uint" if dtype.kind == "u" else b"sint"
+        return {"number_type": b"IEEE", "size": dtype.itemsize}
+    number_type = b"uint" if dtype.kind == "u" else b"sint"
     big = dtype.str[0] == ">"
-    return {"kind": kind.upper() if big else kind, "size": dtype.itemsize}
+    return {"number_type": number_type.upper() if big else number_type, "size": dtype.itemsize}
 
 
 def values_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -135,7 +135,7 @@ FOREIGN = {
     "an empty file": b"",
     "netCDF": b"CDF\x01" + bytes(100),
     "version 2": tf.version_1_0(VALUES, version=0x20000),
-    "another number type": tf.version_0_9(VALUES, kind=b"ieee"),
+    "another number type": tf.version_0_9(VALUES, number_type=b"ieee"),
     "three numbers": tf.version_0_9(VALUES, numbers=3),
     "dimensions past the end": tf.header((2, 3, 4))[:50],
 }

@@ -503,14 +503,14 @@ class TestProperties:
 def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Conditions]:
     """A tensor with properties and conditions whose blocks may be empty, but are different."""
     kinds = ["A", "B", "C"]
-    lengths = {kind: draw(st.integers(0, 5)) for kind in kinds}
+    lengths = {dimension_type: draw(st.integers(0, 5)) for dimension_type in kinds}
     types = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
     labels = {
-        kind: {
+        dimension_type: {
             name: draw(st.lists(st.integers(0, 2), min_size=length, max_size=length))
             for name in ("P", "Q")
         }
-        for kind, length in lengths.items()
+        for dimension_type, length in lengths.items()
     }
     pairs = [(name, dimension) for name in ("P", "Q") for dimension in range(len(types))]
     chosen = draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
@@ -519,7 +519,7 @@ def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Cond
     for part in filter(None, (chosen[:cut], chosen[cut:])):
         tuples = st.tuples(*[st.integers(0, 3)] * len(part))
         conditions.append((part, draw(st.lists(tuples, max_size=5, unique=True))))
-    shape = [lengths[kind] for kind in types]
+    shape = [lengths[dimension_type] for dimension_type in types]
     return cf.numbers(shape, is_complex=draw(st.booleans())), types, labels, conditions
 
 
@@ -585,8 +585,8 @@ class TestBlocks:
             full[np.ix_(*(np.flatnonzero(k[:n] == i) for n, i in zip(shape, values, strict=True)))]
             for values in tuples
         ]
-        for kind, indices in labels.items():
-            (tmp_path / f"{kind}.yaml").write_text(cf.properties(kind, indices))
+        for dimension_type, indices in labels.items():
+            (tmp_path / f"{dimension_type}.yaml").write_text(cf.properties(dimension_type, indices))
         content = b"".join(map(cf.binary, stored))
         (tmp_path / "V.elements").write_bytes(content)
         more = cf.condition([(pairs, tuples)])

@@ -159,14 +159,16 @@ def datasets(draw: st.DrawFn) -> xr.Dataset:
         attrs = {**draw(attributes), "unit": draw(finite)}
         dataset[name] = xr.Variable(dims, values, attrs)
     for dim, size in dataset.sizes.items():
-        kind = draw(st.sampled_from(["none", "index", "Spin", "float", "negative"]))
-        label = np.arange(size) % 2 - (kind == "negative")
-        if kind == "index":
+        label_type = draw(st.sampled_from(["none", "index", "Spin", "float", "negative"]))
+        label = np.arange(size) % 2 - (label_type == "negative")
+        if label_type == "index":
             dataset = dataset.assign_coords({dim: label})
         elif (
-            kind != "none" and f"{dim}_Spin" not in dataset.variables and f"{dim}_Spin" not in sizes
+            label_type != "none"
+            and f"{dim}_Spin" not in dataset.variables
+            and f"{dim}_Spin" not in sizes
         ):
-            dtype = float if kind == "float" else int
+            dtype = float if label_type == "float" else int
             attrs = {"values": [[0, 1], [2, 3]]} if draw(st.booleans()) else {}
             dataset = dataset.assign_coords({f"{dim}_Spin": (dim, label.astype(dtype), attrs)})
     return dataset

@@ -183,12 +183,12 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     written: dict[str, tuple[np.ndarray, str]] = {}
 
-    def add(name: str, values: np.ndarray, kind: str, **options: Any) -> None:
+    def add(name: str, values: np.ndarray, expected_type: str, **options: Any) -> None:
         for form, data in (("memory", values), ("dask", da.from_array(values, chunks=40))):
             array = xr.DataArray(data, name="x", attrs={"units": "é", "seed": 2**64 - 1})
             stem = f"{name} {form}"
             to_pycauset(array, tmp_path / f"{stem}.pycauset", **options)
-            written[stem] = (values, kind)
+            written[stem] = (values, expected_type)
 
     for code, word in CLASSES.items():
         for shape, end in (((3, 5), "Matrix"), ((7,), "Vector")):
@@ -198,7 +198,7 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
     for order in (0, 1, 2, 3, 64, 70):
         square = rng.random((order, order))
         flags, upper = square < 0.5, np.triu(square, 1)
-        for values, matrix_type, kind in (
+        for values, matrix_type, expected_type in (
             (flags, "DENSE_FLOAT", "DenseBitMatrix"),
             (np.triu(flags, 1), "CAUSAL", "TriangularBitMatrix"),
             (upper, "TRIANGULAR_FLOAT", "TriangularFloatMatrix"),
@@ -209,13 +209,13 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
             (np.eye(order), "IDENTITY", "IdentityMatrix"),
             *([(np.eye(order)[-1], "UNIT_VECTOR", "UnitVector")] if order else []),
         ):
-            add(f"{matrix_type} {order}", values, kind, matrix_type=matrix_type)
+            add(f"{matrix_type} {order}", values, expected_type, matrix_type=matrix_type)
     add("wide bits", rng.random((4, 513)) < 0.5, "DenseBitMatrix")
     add("IDENTITY that is not square", np.eye(3, 5), "IdentityMatrix", matrix_type="IDENTITY")
     actual = loaded(tmp_path)
     assert actual.keys() == written.keys()
-    for name, (expected, kind) in written.items():
-        assert actual[name][0] == kind, name
+    for name, (expected, expected_type) in written.items():
+        assert actual[name][0] == expected_type, name
         np.testing.assert_array_equal(actual[name][1], expected, err_msg=name, strict=True)
 
 

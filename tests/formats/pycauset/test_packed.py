@@ -134,21 +134,23 @@ def pair(source: object, layout: Layout, values: np.ndarray) -> tuple[xr.DataArr
 
 
 @pytest.mark.parametrize("name", [*CASES, *VECTORS])
-@pytest.mark.parametrize("kind", SOURCES)
-def test_full_read_is_exact(name: str, kind: str, tmp_path: Path, always_mapped: None) -> None:
+@pytest.mark.parametrize("source_type", SOURCES)
+def test_full_read_is_exact(
+    name: str, source_type: str, tmp_path: Path, always_mapped: None
+) -> None:
     content, layout, values = (CASES | VECTORS)[name]
-    source = source_of(kind, content or b"\0", tmp_path / "file")
+    source = source_of(source_type, content or b"\0", tmp_path / "file")
     assert layout.dtype == values.dtype
     assert_same(*pair(source, layout, values))
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [(name, kind) for name in CASES for kind in INDEXERS]
+    ("name", "indexer"),
+    [(name, indexer) for name in CASES for indexer in INDEXERS]
     # xarray's strategy has no vectorised keys for one axis.
-    + [(name, kind) for name in VECTORS for kind in ("basic", "outer")],
+    + [(name, indexer) for name in VECTORS for indexer in ("basic", "outer")],
 )
-def test_every_key_matches_numpy(name: str, kind: str) -> None:
+def test_every_key_matches_numpy(name: str, indexer: str) -> None:
     content, layout, values = (CASES | VECTORS)[name]
     lazy, eager = pair(Memory(content), layout, values)
 
@@ -156,7 +158,7 @@ def test_every_key_matches_numpy(name: str, kind: str) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         sizes = dict(eager.sizes)
-        key = data.draw(INDEXERS[kind](sizes=sizes))
+        key = data.draw(INDEXERS[indexer](sizes=sizes))
         assert_same(lazy.isel(key), eager.isel(key))
 
     check()

@@ -43,9 +43,9 @@ def upper(order: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("documented", [False, True])
 @pytest.mark.parametrize("order", [1, 2, 3, 64, 67, 130])
 def test_v2_matrices(order: int, documented: bool) -> None:
-    def file(kind: str, dtype: str, payload: bytes, **fields: Any) -> bytes:
+    def file(matrix_type: str, dtype: str, payload: bytes, **fields: Any) -> bytes:
         return pf.v2(
-            kind, dtype, order, order, payload or bytes(8), documented=documented, **fields
+            matrix_type, dtype, order, order, payload or bytes(8), documented=documented, **fields
         )
 
     causal = np.triu(bits(order, order), 1)
@@ -123,12 +123,12 @@ def test_payload_length_tells_whether_triangle_has_diagonal(
     order: int, diagonal: bool, updates: int, excess: int
 ) -> None:
     # 64 bytes too many, as in 0.5.0, are as many as the diagonal of order 8 (float64), 15 and 16.
-    for dtype, kind, name in (
+    for dtype, matrix_type, name in (
         ("f8", "TRIANGULAR_FLOAT", "FLOAT64"),
         ("i4", "TRIANGULAR_INTEGER", "INT32"),
     ):
         values = counted(order, dtype, diagonal=diagonal)
-        fields = pf.metadata(kind, name, order, order)
+        fields = pf.metadata(matrix_type, name, order, order)
         payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
         content = pf.r1(fields, payload, length=len(payload) + excess)
         for slot, generation in (("B", 2), ("A", 3))[:updates]:
@@ -178,12 +178,14 @@ WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
 @pytest.mark.parametrize(
     "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]
 )
-@pytest.mark.parametrize("kind", WITH_ZEROS)
-def test_zeros_are_positive_whatever_scalar(kind: str, scalar: complex, conjugated: bool) -> None:
-    data_type, payload, values = WITH_ZEROS[kind]
+@pytest.mark.parametrize("matrix_type", WITH_ZEROS)
+def test_zeros_are_positive_whatever_scalar(
+    matrix_type: str, scalar: complex, conjugated: bool
+) -> None:
+    data_type, payload, values = WITH_ZEROS[matrix_type]
     parts = {"real": scalar.real, "imag": float(scalar.imag)}
     columns = 9 if values.ndim == 2 else 1
-    fields = pf.metadata(kind, data_type, 9, columns, scalar=parts, conjugated=conjugated)
+    fields = pf.metadata(matrix_type, data_type, 9, columns, scalar=parts, conjugated=conjugated)
     content, zero = pf.r1(fields, payload), values == 0
     points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
     array = tensor_of(content)
@@ -222,10 +224,10 @@ def test_stored_zip_member_is_read_in_place() -> None:
 def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     values = (RNG.random((3, 5)) * 100).astype(pf.NUMPY_DTYPES[name])
     logical = values.T if transposed else values
-    kind = "INTEGER" if "INT" in name else "DENSE_FLOAT"
+    matrix_type = "INTEGER" if "INT" in name else "DENSE_FLOAT"
 
     def file(**view: Any) -> bytes:
-        fields = pf.metadata(kind, name, *logical.shape, transposed=transposed, **view)
+        fields = pf.metadata(matrix_type, name, *logical.shape, transposed=transposed, **view)
         return pf.r1(fields, values.tobytes())
 
     array = check(file(), logical)
@@ -386,10 +388,12 @@ def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
     tmp_path: Path,
 ) -> None:
     ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
-    kind = ("DENSE_FLOAT", "FLOAT64")
-    before = xr.open_dataset(two_blocks(tmp_path, (*kind, ones), (*kind, ones))).tensor.chunk()
+    block_type = ("DENSE_FLOAT", "FLOAT64")
+    before = xr.open_dataset(
+        two_blocks(tmp_path, (*block_type, ones), (*block_type, ones))
+    ).tensor.chunk()
     block = tmp_path / "two.pycauset.blocks" / "b.pycauset"
-    os.utime(two_blocks(tmp_path, (*kind, ones), (*kind, twos)), ns=(0, 0))
+    os.utime(two_blocks(tmp_path, (*block_type, ones), (*block_type, twos)), ns=(0, 0))
     os.utime(block, ns=(1, 1))
     path = tmp_path / "two.pycauset"
     first = xr.open_dataset(path).tensor.chunk()

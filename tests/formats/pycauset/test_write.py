@@ -104,9 +104,9 @@ def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int
     values = numbers(shape, pf.NUMPY_DTYPES[name])
     path = tmp_path / "t.pycauset"
     to_file(array(values), path)
-    kind = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
+    matrix_type = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
     size = {"rows": shape[0], "cols": 1 if len(shape) == 1 else shape[1]}
-    check_bytes(path, values.tobytes(), matrix_type=kind, data_type=name, **size)
+    check_bytes(path, values.tobytes(), matrix_type=matrix_type, data_type=name, **size)
     back = opened(path)
     pf.assert_comes_back(back, array(values).to_dataset())
     assert back.tensor.dtype == values.dtype
@@ -129,20 +129,20 @@ def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     pf.assert_comes_back(opened(path), array(values[0]).to_dataset())
 
 
-@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("matrix_type", SPECIAL)
 @pytest.mark.parametrize("order", [1, 2, 3, 64, 65, 130])
-def test_every_type_of_matrix(tmp_path: Path, kind: str, order: int) -> None:
-    values, path = SPECIAL[kind](order), tmp_path / "t"
+def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> None:
+    values, path = SPECIAL[matrix_type](order), tmp_path / "t"
     expected = {
-        "matrix_type": kind,
-        "data_type": DATA_TYPES.get(kind, "FLOAT64"),
+        "matrix_type": matrix_type,
+        "data_type": DATA_TYPES.get(matrix_type, "FLOAT64"),
         "rows": order,
-        "cols": 1 if kind == "UNIT_VECTOR" else order,
-        "seed": order // 2 if kind == "UNIT_VECTOR" else 0,
+        "cols": 1 if matrix_type == "UNIT_VECTOR" else order,
+        "seed": order // 2 if matrix_type == "UNIT_VECTOR" else 0,
     }
     for data in (values, da.from_array(values, chunks=-(-order // 3))):
-        to_pycauset(array(data), path, matrix_type=kind)
-        check_bytes(path, PAYLOADS[kind](values), **expected)
+        to_pycauset(array(data), path, matrix_type=matrix_type)
+        check_bytes(path, PAYLOADS[matrix_type](values), **expected)
         pf.assert_comes_back(opened(path).load(), array(values).to_dataset())
 
 
@@ -164,10 +164,10 @@ def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: 
 
 def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
     words = {"DIAGONAL": "raw_diagonal", "IDENTITY": "raw_dense", "UNIT_VECTOR": "raw_dense"}
-    for kind, make in SPECIAL.items():
-        to_pycauset(array(make(4)), tmp_path / kind, matrix_type=kind)
-        layout = metadata_in((tmp_path / kind).read_bytes())["payload_layout"]
-        assert layout == {"kind": words.get(kind, "raw_triangular"), "params": {}}
+    for matrix_type, make in SPECIAL.items():
+        to_pycauset(array(make(4)), tmp_path / matrix_type, matrix_type=matrix_type)
+        layout = metadata_in((tmp_path / matrix_type).read_bytes())["payload_layout"]
+        assert layout == {"kind": words.get(matrix_type, "raw_triangular"), "params": {}}
     to_pycauset(array(square(3)), tmp_path / "t")
     layout = metadata_in((tmp_path / "t").read_bytes())["payload_layout"]
     assert layout["kind"] == "raw_dense"
@@ -176,9 +176,9 @@ def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
 @st.composite
 def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
     """A Dataset of one variable, and the type of matrix to write it as."""
-    kind = draw(st.sampled_from([None, *SPECIAL]))
-    if kind is not None:
-        values = SPECIAL[kind](draw(st.integers(1, 140)))
+    matrix_type = draw(st.sampled_from([None, *SPECIAL]))
+    if matrix_type is not None:
+        values = SPECIAL[matrix_type](draw(st.integers(1, 140)))
     else:
         shape = draw(st.lists(st.integers(0, 140), min_size=1, max_size=2).map(tuple))
         dtype = draw(st.sampled_from([*pf.NUMPY_DTYPES.values(), "bool"]))
@@ -193,7 +193,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
         coords["label"] = (dims[-1], [f"é{i}" for i in range(values.shape[-1])], {"a": [1, None]})
     attrs = draw(st.dictionaries(st.text("seduch"), st.integers() | st.text(max_size=3)))
     data = xr.Dataset({name: (dims, values, attrs)}, coords, {"about": "ü"})
-    return data, kind
+    return data, matrix_type
 
 
 @given(subjects(), st.sampled_from(["memory", "dask", "lazy"]), st.data())
@@ -201,7 +201,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
 def test_any_dataset_round_trips(
     tmp_path: Path, checked: tuple[xr.Dataset, str | None], form: str, draws: st.DataObject
 ) -> None:
-    data, kind = checked
+    data, matrix_type = checked
     (name,) = data
     path, again = tmp_path / "t", tmp_path / "again"
     given_data = data
@@ -211,10 +211,10 @@ def test_any_dataset_round_trips(
     with pytest.MonkeyPatch.context() as patch:
         limit = draws.draw(st.sampled_from([1, 60, packed.BATCH_BYTES]))
         patch.setattr(packed, "BATCH_BYTES", limit)
-        to_pycauset(given_data, path, matrix_type=kind)
+        to_pycauset(given_data, path, matrix_type=matrix_type)
     pf.assert_comes_back(opened(path).load(), data)
-    if kind is not None:
-        assert facts(path, str(name))["matrix_type"] == kind
+    if matrix_type is not None:
+        assert facts(path, str(name))["matrix_type"] == matrix_type
     if form == "lazy":
         # Without being told it is of the same type again.
         to_pycauset(opened(path), again)
@@ -260,21 +260,25 @@ def causal_file(directory: Path, order: int = 70) -> Path:
 
 def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
     upper = SPECIAL["CAUSAL"](20)
-    for values, kind in ((upper, "CAUSAL"), (upper.T, "DENSE_FLOAT"), (upper[:9], "DENSE_FLOAT")):
+    for values, matrix_type in (
+        (upper, "CAUSAL"),
+        (upper.T, "DENSE_FLOAT"),
+        (upper[:9], "DENSE_FLOAT"),
+    ):
         to_pycauset(array(values), tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == kind
+        assert facts(tmp_path / "t")["matrix_type"] == matrix_type
         to_pycauset(array(values).chunk(), tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == kind
+        assert facts(tmp_path / "t")["matrix_type"] == matrix_type
     to_pycauset(array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
     assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
 
 
-@pytest.mark.parametrize("kind", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
-def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, kind: str) -> None:
-    to_pycauset(array(SPECIAL[kind](30)), tmp_path / "t", matrix_type=kind)
+@pytest.mark.parametrize("matrix_type", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
+def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: str) -> None:
+    to_pycauset(array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
     data = opened(tmp_path / "t").load()
     to_pycauset(data, tmp_path / "t")
-    assert facts(tmp_path / "t")["matrix_type"] == kind
+    assert facts(tmp_path / "t")["matrix_type"] == matrix_type
     data.tensor[20, 3] = 1
     to_pycauset(data, tmp_path / "t")
     assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
@@ -301,8 +305,8 @@ def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
     pf.assert_comes_back(opened(tmp_path / "t").load(), data.load().drop_attrs())
 
 
-def spoiled(kind: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
-    values = SPECIAL[kind](order)
+def spoiled(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
+    values = SPECIAL[matrix_type](order)
     values[index] = value
     return values
 
@@ -328,12 +332,12 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("chunks", [None, 50, 7])
 def test_lost_values_are_named_in_error(tmp_path: Path, name: str, chunks: int | None) -> None:
-    kind, index, value, message = WRONG[name]
-    data = array(spoiled(kind, index, value))
+    matrix_type, index, value, message = WRONG[name]
+    data = array(spoiled(matrix_type, index, value))
     path = tmp_path / "t"
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match=message):
-        to_pycauset(data if chunks is None else data.chunk(chunks), path, matrix_type=kind)
+        to_pycauset(data if chunks is None else data.chunk(chunks), path, matrix_type=matrix_type)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -557,7 +561,7 @@ def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
     shape = (order, order)
     line, some = dense[:1].ravel(), flags[:1].ravel()
     triangle = ("TRIANGULAR", "FLOAT64", *shape, pf.triangle(upper) or bytes(8))
-    for values, kind, expected in (
+    for values, matrix_type, expected in (
         (causal, "CAUSAL", ("CAUSAL", "BIT", *shape, pf.triangle(causal) or bytes(8))),
         (upper, "TRIANGULAR_FLOAT", triangle),
         (flags, "DENSE_FLOAT", ("DENSE", "BIT", *shape, pf.dense_bits(flags, 8) or bytes(8))),
@@ -568,7 +572,7 @@ def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
         (some, None, ("VECTOR", "BIT", order, 1, pf.bits_of(some, 8) or bytes(8))),
     ):  # fmt: skip
         for data in (array(values), array(values).chunk(9)):
-            to_pycauset(data, path, version="v2", matrix_type=kind, seed=3)
+            to_pycauset(data, path, version="v2", matrix_type=matrix_type, seed=3)
             assert path.read_bytes() == pf.v2(*expected, seed=3)
             np.testing.assert_array_equal(opened(path).tensor, values, strict=True)
 
@@ -640,7 +644,7 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "kind", "region"),
+    ("make", "matrix_type", "region"),
     [
         (lambda: square(20), None, {"row": slice(3, 9), "col": slice(1, 4)}),
         (lambda: bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(8, 64)}),
@@ -657,11 +661,11 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     ],
 )
 def test_part_is_written_in_place(
-    tmp_path: Path, make: Callable[[], np.ndarray], kind: Any, region: dict[str, slice]
+    tmp_path: Path, make: Callable[[], np.ndarray], matrix_type: Any, region: dict[str, slice]
 ) -> None:
     path, values, other = tmp_path / "t", make(), make()
     before, part = array(values), array(other).isel(region)
-    to_pycauset(before, path, matrix_type=kind)
+    to_pycauset(before, path, matrix_type=matrix_type)
     size = path.stat().st_size
     expected = before.copy(data=values.copy())
     expected[region] = part
@@ -669,7 +673,7 @@ def test_part_is_written_in_place(
         to_pycauset(data, path, region=region)
         pf.assert_comes_back(opened(path).load(), expected.to_dataset())
     assert path.stat().st_size == size
-    to_pycauset(expected, tmp_path / "whole", matrix_type=kind)
+    to_pycauset(expected, tmp_path / "whole", matrix_type=matrix_type)
     payload = slice(4096, -metadata_length(path))
     full = (tmp_path / "whole").read_bytes()
     assert path.read_bytes()[payload] == full[4096 : -metadata_length(tmp_path / "whole")]
@@ -680,7 +684,7 @@ def metadata_length(path: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("kind", "region", "message"),
+    ("matrix_type", "region", "message"),
     [
         ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write the whole"),
         (
@@ -701,10 +705,10 @@ def metadata_length(path: Path) -> int:
     ],
 )
 def test_parts_without_own_bytes_raise(
-    tmp_path: Path, kind: str, region: dict[str, slice], message: str
+    tmp_path: Path, matrix_type: str, region: dict[str, slice], message: str
 ) -> None:
-    data = array(SPECIAL[kind](20))
-    to_pycauset(data, tmp_path / "t", matrix_type=kind)
+    data = array(SPECIAL[matrix_type](20))
+    to_pycauset(data, tmp_path / "t", matrix_type=matrix_type)
     with pytest.raises(ValueError, match=message):
         to_pycauset(data.isel(region), tmp_path / "t", region=region)
 

@@ -185,7 +185,9 @@ def test_version_1_0_without_chunk_is_read_with_warning() -> None:
 
 
 def test_values_that_look_like_chunk_names_are_values() -> None:
-    content = tf.header((24,), kind=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
+    content = (
+        tf.header((24,), number_type=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
+    )
     with pytest.warns(TensorFormatWarning, match="that version 1.0 requires at byte .*: missing"):
         tensor = opened(content).tensor
     assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"

@@ -70,8 +70,8 @@ REFUSED = {
         tf.version_0_9(VALUES, version=tf.V1_0)[:-8],
         r"data at byte 48: missing \(112 bytes remain\), expected a chunk 'DENSDATA'",
     ),
-    "number type": (tf.version_0_9(VALUES, kind=b"ieee"), r"number type at byte 8: b'ieee'"),
-    "mixed case": (tf.version_0_9(VALUES, kind=b"Sint"), r"number type at byte 8: b'Sint'"),
+    "number type": (tf.version_0_9(VALUES, number_type=b"ieee"), r"number type at byte 8: b'ieee'"),
+    "mixed case": (tf.version_0_9(VALUES, number_type=b"Sint"), r"number type at byte 8: b'Sint'"),
     "bytes per number": (tf.version_1_0(VALUES, size=3), r"bytes per number at byte 12: 3"),
     "one-byte float": (tf.version_1_0(VALUES, size=1), r": 1, expected one of 4, 8, 16"),
     "32-byte complex in 1.0": (
@@ -203,7 +203,8 @@ REFUSED = {
         r"group of the packed symmetries at byte 96: larger than 5040",
     ),
     "wide integer": (
-        tf.header((2,), version=tf.V1_0, kind=b"SINT", size=16) + tf.chunk(b"DENSDATA", bytes(32)),
+        tf.header((2,), version=tf.V1_0, number_type=b"SINT", size=16)
+        + tf.chunk(b"DENSDATA", bytes(32)),
         r"bytes per number at byte 12: 16, expected one of 1, 2, 4, 8 for numbers of type SINT",
     ),
 }

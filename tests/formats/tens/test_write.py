@@ -53,8 +53,8 @@ def datasets(draw: st.DrawFn, most: int = 5) -> xr.Dataset:
 
 
 def chunked(ds: xr.Dataset, draw) -> xr.Dataset:
-    kind = draw(st.sampled_from(["numpy", "dask"]))
-    if kind == "numpy":
+    array_type = draw(st.sampled_from(["numpy", "dask"]))
+    if array_type == "numpy":
         return ds
     return ds.chunk({dim: max(1, draw(st.integers(1, 3))) for dim in ds.dims})
 
@@ -65,7 +65,7 @@ def only(ds: xr.Dataset) -> xr.DataArray:
 
 def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
     """Values, chunks before them and where they begin, by nothing but the specification."""
-    magic, version, kind, size, numbers, order, flags, zero = struct.unpack_from(
+    magic, version, number_type, size, numbers, order, flags, zero = struct.unpack_from(
         "<4sI4s5I", content
     )
     assert (magic, version, flags, zero) == (b"TENS", 0x10000, 0, 0)
@@ -83,7 +83,7 @@ def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
         chunks[magic] = content[offset + 16 : offset + total]
         offset += total
     assert offset + total == len(content)
-    dtype = np.dtype(f"{NUMPY[kind, numbers]}{size * numbers}")
+    dtype = np.dtype(f"{NUMPY[number_type, numbers]}{size * numbers}")
     payload = content[offset + 16 : offset + 16 + int(np.prod(lengths)) * dtype.itemsize]
     assert not any(content[offset + 16 + len(payload) :])
     values = np.frombuffer(payload, dtype).reshape(lengths, order="F")

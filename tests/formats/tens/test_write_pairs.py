@@ -348,23 +348,23 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("text", GROUPS)
-@pytest.mark.parametrize("kind", ["numpy", "alike", "unlike", "lazy", "lazy chunks"])
+@pytest.mark.parametrize("array_type", ["numpy", "alike", "unlike", "lazy", "lazy chunks"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_symmetries_are_stated_and_no_element_is_omitted(
-    text, kind, sparse, tmp_path, monkeypatch
+    text, array_type, sparse, tmp_path, monkeypatch
 ) -> None:
     operations, shape = GROUPS[text]
     values = symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]), name="tensor")
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 200)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.DEFAULT_CHUNK_BYTES", 200)
-    if kind == "alike":
+    if array_type == "alike":
         array = array.chunk(2)
-    elif kind == "unlike":
+    elif array_type == "unlike":
         array = array.chunk(a=1, b=3)
-    elif kind.startswith("lazy"):
+    elif array_type.startswith("lazy"):
         to_tens(array, tmp_path / "source")
-        array = opened(tmp_path / "source", chunks={} if "chunks" in kind else None).tensor
+        array = opened(tmp_path / "source", chunks={} if "chunks" in array_type else None).tensor
     to_tens(array, tmp_path / "t", sparse=sparse, symmetries=text)
     assert not validate(tmp_path / "t")
     back = opened(tmp_path / "t")
@@ -475,7 +475,7 @@ def test_nan_is_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
 def test_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
     values = symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
     raw = np.moveaxis(values, -1, 0)
-    head = tf.header((3, 3), version=tf.V1_0, numbers=4, kind=b"sint", size=4)
+    head = tf.header((3, 3), version=tf.V1_0, numbers=4, number_type=b"sint", size=4)
     (tmp_path / "t").write_bytes(head + tf.chunk(b"DENSDATA", raw.astype("<i4").tobytes(order="F")))
     ds = opened(tmp_path / "t")
     to_tens(ds, tmp_path / "u", sparse=True, symmetries="x bac")
