@@ -1,4 +1,4 @@
-"""Files of cc4s as VASP, MOLGW and cc4s itself write them, by code of its own."""
+"""Build cc4s files as VASP, MOLGW and cc4s write them, independently of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock by which a file system notes changes; it moves in steps of some milliseconds."""
+"""Wait for the clock with which a file system records changes."""
 
 from __future__ import annotations
 

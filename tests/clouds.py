@@ -1,4 +1,4 @@
-"""Emulators of Google's and Azure's stores on loopback, from PyPI and from npm."""
+"""Emulators of Google Cloud Storage and Azure on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of the command ``xr-tensorfmt``, and files in the working directory for it."""
+"""Run the command ``xr-tensorfmt`` on files in the working directory."""
 
 from __future__ import annotations
 

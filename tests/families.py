@@ -1,4 +1,4 @@
-"""A file of each family and container, large enough for a few chunks."""
+"""Example files of every family and container, large enough for several chunks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A server on loopback whose answers fail in a chosen way, and the file systems that read from it.
+"""A server on loopback with chosen faults, and file systems that read from it.
 
-Nothing here waits for a time that matters: what stalls does so until the server is stopped.
+Tests do not depend on time: a stalled response stalls until the server is stopped.
 """
 
 from __future__ import annotations

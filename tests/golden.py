@@ -1,9 +1,9 @@
-"""Golden files: files of every format and generation, and what they hold, for ever.
+"""Golden files: files of every format and generation, and their expected content.
 
-Each lies in a directory of its own in ``tests/data/golden/FORMAT/NAME`` with the files beside it,
-``expected.json`` (who wrote it; dims, dtypes and attributes) and ``values.npz`` (all values)::
+A golden file is in the directory ``tests/data/golden/FORMAT/NAME``, with its siblings,
+``expected.json`` (the writer; dims, dtypes and attributes) and ``values.npz`` (all values)::
 
-    python -m tests.golden                      writes those of tests/goldenfiles.py
+    python -m tests.golden                      writes the files of tests/goldenfiles.py
     python -m tests.golden FORMAT/NAME FILE ... --written-by "magnetron 0.2.2"
 
 The second form copies the files, of which the first is opened. A directory is copied with what is

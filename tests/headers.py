@@ -1,4 +1,4 @@
-"""What a file's header says, without a Dataset."""
+"""Read the header of a file without building a Dataset."""
 
 from __future__ import annotations
 

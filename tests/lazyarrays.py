@@ -1,4 +1,4 @@
-"""Lazy arrays over bytes, the arrays of numpy that they must equal, and strategies for keys."""
+"""Lazy arrays over bytes, equal numpy arrays, and strategies for keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAG containers, made byte by byte as the format descriptions say."""
+"""Build MAG containers from the format descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening of files with the engine."""
+"""Open files with the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BLOCK matrices of PyCauset: a file, and beside it a directory with those of its blocks."""
+"""Build BLOCK matrices of PyCauset with the files of their blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyCauset files made byte by byte from the format's description, without the package's help."""
+"""Build PyCauset files from the format description, independently of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that keep a log of what they are asked for."""
+"""Sources that record their reads."""
 
 from __future__ import annotations
 

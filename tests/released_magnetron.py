@@ -1,4 +1,4 @@
-"""The magnetron that is released; a module that imports this is skipped where there is none."""
+"""The released magnetron. Modules that import this one are skipped if it is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores on loopback that keep a log: an HTTP server with byte ranges, and S3 by moto."""
+"""Stores on loopback that record requests: HTTP with byte ranges, and S3 by moto."""
 
 from __future__ import annotations
 

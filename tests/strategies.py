@@ -1,4 +1,4 @@
-"""Datasets of every shape and make that MAG can hold, for hypothesis."""
+"""Hypothesis strategies for Datasets that MAG supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TENS files made byte by byte from the specification, without the package's help."""
+"""Build TENS files from the specification, independently of the package."""
 
 from __future__ import annotations
 

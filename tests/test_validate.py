@@ -1,4 +1,4 @@
-"""What is wrong with a file is found, each thing at its place, and nothing else is."""
+"""Findings of `validate`, and their offsets."""
 
 from __future__ import annotations
 

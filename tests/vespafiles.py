@@ -1,4 +1,4 @@
-"""Typed binary tensors made byte by byte from the specification, without the package's help."""
+"""Build typed binary tensors from the specification, independently of the package."""
 
 from __future__ import annotations
 

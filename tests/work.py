@@ -1,4 +1,4 @@
-"""Limits of what something may cost, in measures that are the same on every machine."""
+"""Limits on costs, in units that do not depend on the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`xr-tensorfmt convert` reads and writes every format, and keeps the values.
+"""`xr-tensorfmt convert` reads and writes every format without changing values.
 
 `test_format_tables` writes every format from every other.
 """

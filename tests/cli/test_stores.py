@@ -1,4 +1,4 @@
-"""What ``xr-tensorfmt convert`` makes of zarr stores and netCDF files, and writes to them."""
+"""Conversion between tensor files, zarr stores and netCDF files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a format cannot store is embedded as JSON, comes back, and is never trusted."""
+"""Metadata embedded as JSON: round trips, and invalid input."""
 
 from __future__ import annotations
 

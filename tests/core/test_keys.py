@@ -1,4 +1,4 @@
-"""Every kind of key gives what numpy gives, over every arrangement of the bytes."""
+"""Every type of key gives the same values as numpy, for every layout."""
 
 from __future__ import annotations
 

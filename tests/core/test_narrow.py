@@ -1,4 +1,4 @@
-"""bfloat16, float8 and one-byte bools: every bit pattern, against ml_dtypes."""
+"""Every bit pattern of bfloat16, float8 and one-byte bools, compared with ml_dtypes."""
 
 from __future__ import annotations
 

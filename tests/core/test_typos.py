@@ -1,4 +1,4 @@
-"""Errors about names that do not exist give the one that was probably meant."""
+"""Errors about unknown names suggest similar names."""
 
 from __future__ import annotations
 

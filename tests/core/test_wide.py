@@ -1,4 +1,4 @@
-"""Floats of 16 bytes, against exact arithmetic in Python's fractions."""
+"""16-byte floats, compared with exact fractions."""
 
 from __future__ import annotations
 

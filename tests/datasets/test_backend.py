@@ -1,4 +1,4 @@
-"""What a user of xarray does with the engine."""
+"""The engine as users of xarray see it."""
 
 from __future__ import annotations
 

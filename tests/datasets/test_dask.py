@@ -1,4 +1,4 @@
-"""Chunks, and the same Dataset in other processes."""
+"""Chunks, and Datasets in other processes."""
 
 from __future__ import annotations
 

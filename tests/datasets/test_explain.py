@@ -1,4 +1,4 @@
-"""What is said of a read before it happens: for chunks, computations, prints."""
+"""Explanations of reads, for chunks, computations and printing."""
 
 from __future__ import annotations
 

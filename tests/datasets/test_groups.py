@@ -1,4 +1,4 @@
-"""Branches and trees of files whose keys have separators."""
+"""Groups and trees of files whose keys have separators."""
 
 from __future__ import annotations
 

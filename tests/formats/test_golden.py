@@ -1,4 +1,4 @@
-"""Golden files of every format and generation open with the values that went into them."""
+"""Golden files of every format and generation open unchanged."""
 
 from __future__ import annotations
 

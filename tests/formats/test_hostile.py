@@ -1,4 +1,4 @@
-"""Files that are made to exhaust memory, or to keep readers busy, are refused by named limits."""
+"""Named limits refuse files that would exhaust memory or time."""
 
 from __future__ import annotations
 

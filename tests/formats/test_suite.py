@@ -1,4 +1,4 @@
-"""The built-in formats pass the suite that the package offers to formats of other packages."""
+"""The built-in formats pass the test suite for formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of another package, as the documentation shows it, works in every public way."""
+"""The example format of the documentation works in all public functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes after the end of a file are treated alike in all formats."""
+"""All formats treat trailing bytes alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of no known format: the message says what it is, and what to do."""
+"""Errors about unknown formats name the format and what to do."""
 
 from __future__ import annotations
 

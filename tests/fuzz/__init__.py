@@ -1,1 +1,1 @@
-"""Mutated files of every format: nothing but `TensorFormatError` may come of them."""
+"""Mutated files of every format: opening raises only documented errors."""

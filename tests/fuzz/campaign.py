@@ -1,7 +1,7 @@
-"""Many cases one after the other, in a process for each core, and what becomes of the finds.
+"""Run many cases in a process per core, and collect the finds.
 
-Case N of a seed is the same on every machine, however many processes there are and however long
-they run. A process that hangs in a case, or dies of it, is replaced, and the case is a find.
+Case N of a seed is the same on every machine and with any number of processes. If a case hangs or
+kills its process, the process is replaced and the case is a find.
 """
 
 from __future__ import annotations

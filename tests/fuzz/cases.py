@@ -1,4 +1,4 @@
-"""What is done with a mutated file, and which outcomes are faults of the package."""
+"""Run the package on a mutated file, and decide which outcomes are bugs."""
 
 from __future__ import annotations
 

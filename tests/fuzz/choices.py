@@ -1,4 +1,4 @@
-"""Who chooses how a file is mutated: a random generator.
+"""The random choices of mutations.
 
 Measured with the faults of `tests.fuzz.faults`, the same mutations, 20 s of processor time each,
 and another engine that makes the choices: atheris 3.0, which is led by the coverage of the

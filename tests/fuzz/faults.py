@@ -1,6 +1,6 @@
-"""Faults that are put into the package while it runs, to see that they are found, and how soon.
+"""Faults that are inserted into the package to measure how soon they are found.
 
-Most are a check that somebody might forget; the last ones break a limit or the process.
+Most remove a check. The last ones exceed a limit or end the process.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ FAULTS = (
         "if high.max() >= self.total:", "if False:",
     ),
 )  # fmt: skip
-"""How soon some of them are found stands in `tests.fuzz.choices`."""
+"""`tests.fuzz.choices` lists how soon some of them are found."""
 
 
 def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:

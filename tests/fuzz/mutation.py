@@ -1,4 +1,4 @@
-"""Mutations of files that know where lengths, counts, offsets, versions and documents are."""
+"""Mutations of lengths, counts, offsets, versions and documents."""
 
 from __future__ import annotations
 

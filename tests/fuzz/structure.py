@@ -1,8 +1,7 @@
-"""Where the fields of a file are, and how its checksums are made right, without the package's help.
+"""Fields and checksums of files, parsed independently of the package.
 
-A walk follows a file as its format says and notes each number in its header. It goes on with what
-a damaged file says, as far as the file goes, so that a mutated file can be walked again, mutated
-again, and get checksums that are right for what it has become.
+A walk follows the header of a file and records its numbers. It also follows the counts of a corrupt
+file, so a mutated file can be mutated again and get correct checksums.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The search for files that the package does not treat as it should, and what it has found."""
+"""The search for files that the package handles wrongly, and its finds."""
 
 from __future__ import annotations
 

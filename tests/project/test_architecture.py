@@ -1,4 +1,4 @@
-"""Imports between folders, the size of imports, and names of formats outside their folders."""
+"""Imports between folders, heavy imports, and format names outside their folders."""
 
 from __future__ import annotations
 

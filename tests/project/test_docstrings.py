@@ -1,4 +1,4 @@
-"""The examples in docstrings run, and print what they say."""
+"""Examples in docstrings run with the printed output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of formats in the documentation say what readers, writers and checks do."""
+"""The tables of formats in the documentation match readers, writers and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private names of other packages: where they are used, and that they still exist."""
+"""Uses of private names of other packages, and their existence."""
 
 from __future__ import annotations
 

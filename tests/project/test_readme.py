@@ -1,4 +1,4 @@
-"""The examples of the README and of the documentation run, and print what they say."""
+"""Examples of the README and the documentation run with the printed output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe for conda-forge asks for what pyproject.toml asks for."""
+"""The conda-forge recipe has the requirements of pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation lead to each other."""
+"""Links and structure of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of calls and of memory notice what is above them."""
+"""The limits on calls and memory detect values above them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches of fsspec before a URL: values, requests and errors; fsspec decides what is stale."""
+"""Caches of fsspec before a URL: values, requests and errors."""
 
 from __future__ import annotations
 

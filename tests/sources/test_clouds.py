@@ -1,4 +1,4 @@
-"""Google's and Azure's stores, by their file systems and emulators: reading, writing, errors."""
+"""Reading and writing emulators of Google Cloud Storage and Azure."""
 
 from __future__ import annotations
 

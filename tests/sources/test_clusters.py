@@ -1,4 +1,4 @@
-"""Workers that share nothing: memory, a worker that dies, a process that is spawned."""
+"""Workers of a cluster: memory, killed workers and spawned processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A missing extra is an error that names the command which installs it."""
+"""Errors about missing extras name the command that installs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault of a store, over every way of reading: what is repeated, and what is raised."""
+"""Faults of stores: retries and errors."""
 
 from __future__ import annotations
 

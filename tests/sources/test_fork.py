@@ -1,4 +1,4 @@
-"""A process that is forked while a thread holds a lock of the package does not wait for it."""
+"""A forked process does not wait for locks that threads of its parent hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of obstore as fs=."""
+"""Stores of obstore as ``fs=``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches for Windows and macOS, emulated by replacing functions of the standard library."""
+"""Branches for Windows and macOS, emulated with replaced functions."""
 
 from __future__ import annotations
 

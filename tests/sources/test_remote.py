@@ -1,4 +1,4 @@
-"""The same Dataset from stores: values, requests, bytes."""
+"""Reading from stores: values, requests and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that were replaced, and servers without versions, conditions or byte ranges."""
+"""Replaced objects, and servers without versions, conditions or byte ranges."""
 
 from __future__ import annotations
 

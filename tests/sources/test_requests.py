@@ -1,4 +1,4 @@
-"""Which bytes keys make a Source fetch."""
+"""The bytes that a Source fetches for a key."""
 
 from __future__ import annotations
 

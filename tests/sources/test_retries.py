@@ -1,4 +1,4 @@
-"""The policy of repetition, apart from any library: pauses and limits."""
+"""The policy of retries: pauses and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is secret stands in no message, repr, traceback, pickle or log."""
+"""No message, repr, traceback, pickle or log contains secrets."""
 
 from __future__ import annotations
 

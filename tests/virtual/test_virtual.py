@@ -1,4 +1,4 @@
-"""Virtual Zarr: values by Zarr alone, what is refused, and the traps of Kerchunk and of chunks."""
+"""Virtual Zarr: values read by Zarr alone, and unsupported files."""
 
 from __future__ import annotations
 

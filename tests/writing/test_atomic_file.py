@@ -1,4 +1,4 @@
-"""Whatever fails, the file is the old one or the new one, and nothing looks like one."""
+"""A failed write leaves the old file or the new file, complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure parts of the writers: cutting, encoding, converting."""
+"""Block grids, encoding and conversion, without I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be written, what is asked for, and what is said where it makes no sense."""
+"""Checks of input and arguments, and their messages."""
 
 from __future__ import annotations
 

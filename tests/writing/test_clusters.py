@@ -1,4 +1,4 @@
-"""Chunks that other processes write, and how much memory writing takes."""
+"""Writing from other processes, and memory of writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dtypes of many variables at once: for all, and by patterns of their names."""
+"""The dtypes of many variables: for all, and by patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an object when its store has a fault: old or new and whole, and true words."""
+"""Faults of stores during uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that is killed while it writes, before any of its system calls."""
+"""A process killed before any system call of a write."""
 
 from __future__ import annotations
 

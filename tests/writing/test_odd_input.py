@@ -1,4 +1,4 @@
-"""Odd input is written as it is or refused with a message, and never changed."""
+"""Unusual input is written unchanged or raises an error."""
 
 from __future__ import annotations
 

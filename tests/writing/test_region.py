@@ -1,4 +1,4 @@
-"""Values for a part of a file that is there."""
+"""Writing a region of an existing file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into stores: complete or not at all, from any scheduler."""
+"""Writing to stores with any scheduler."""
 
 from __future__ import annotations
 

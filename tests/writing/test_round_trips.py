@@ -1,4 +1,4 @@
-"""What is written opens as the Dataset that it was."""
+"""Written Datasets open unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees that are written, and open as they were."""
+"""Writing trees, and round trips."""
 
 from __future__ import annotations
 

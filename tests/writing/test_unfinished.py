@@ -1,4 +1,4 @@
-"""Unfinished files: who may remove them, when, and what never is removed."""
+"""Unfinished files: when they are removed, and when they are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was opened, changed and written again has attributes that are right for what it is now."""
+"""Attributes of opened Datasets that are changed and written again."""
 
 from __future__ import annotations
 

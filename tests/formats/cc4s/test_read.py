@@ -1,4 +1,4 @@
-"""cc4s: what opens, and as what."""
+"""Reading cc4s files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each bad cc4s file has a message of its own, which names the file and the key."""
+"""Errors of invalid cc4s files, which name the file and the key."""
 
 from __future__ import annotations
 

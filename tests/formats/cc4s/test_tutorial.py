@@ -1,4 +1,4 @@
-"""The formulas of the cc4s tutorial, against sums over points in real space."""
+"""The formulas of the cc4s tutorial, compared with sums over points in real space."""
 
 from __future__ import annotations
 

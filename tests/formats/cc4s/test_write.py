@@ -1,4 +1,4 @@
-"""What is written as cc4s: the files that cc4s reads, and Datasets that come back as they were."""
+"""Writing cc4s files, and round trips."""
 
 from __future__ import annotations
 

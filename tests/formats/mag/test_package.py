@@ -1,4 +1,4 @@
-"""Files that the released magnetron writes here and now open equal to what went in."""
+"""Files written by the released magnetron open with equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAG: what opens, and as what."""
+"""Reading MAG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each bad MAG file has a message of its own, and none does anything but raise it."""
+"""Errors of invalid MAG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MAG archives of version 1 are written as magnetron 0.1.2 wrote them, and hold nothing else."""
+"""MAG archives of version 1 equal the archives of magnetron 0.1.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written loads in the released magnetron, equal to what went in."""
+"""Written files load in the released magnetron with equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's own files: .npy and .npz as numpy writes them, and .npy as numpy loads them."""
+"""Files of NumPy: reading .npy and .npz, and writing .npy."""
 
 from __future__ import annotations
 

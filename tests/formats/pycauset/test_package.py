@@ -1,6 +1,6 @@
-"""What the released package writes opens equal, and it loads what is written here as it is.
+"""Files of the released package open with equal values, and it loads written files.
 
-It runs in a process of its own, as it is noisy.
+The package runs in another process, because it prints messages.
 """
 
 from __future__ import annotations

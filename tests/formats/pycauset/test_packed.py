@@ -1,4 +1,4 @@
-"""Layouts of packed rows, triangles and computed values give what numpy gives, by few requests."""
+"""Layouts of packed rows, triangles and computed values, compared with numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting packed bits gives what summing unpacked ones gives, and reads as little."""
+"""Counts of packed bits equal sums of unpacked bits, and read as little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every matrix of every generation opens as what it holds."""
+"""Reading matrices of every generation of PyCauset."""
 
 from __future__ import annotations
 

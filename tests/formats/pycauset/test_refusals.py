@@ -1,4 +1,4 @@
-"""Each bad PyCauset file has a message of its own, which names the place."""
+"""Errors of invalid PyCauset files, which name the offset."""
 
 from __future__ import annotations
 

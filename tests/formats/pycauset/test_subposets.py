@@ -1,4 +1,4 @@
-"""Parts of causal matrices, by lists of elements: read quickly, and written as what they are."""
+"""Subsets of causal matrices by lists of elements: reading and writing."""
 
 from __future__ import annotations
 

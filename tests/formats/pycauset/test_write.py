@@ -1,4 +1,4 @@
-"""PyCauset files are the bytes that the format demands, and give the same Dataset back."""
+"""Writing PyCauset files: bytes and round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""safetensors: what the package writes and reads, damaged headers, the index of several files."""
+"""safetensors: reading, writing, corrupt headers, and indexes of several files."""
 
 from __future__ import annotations
 

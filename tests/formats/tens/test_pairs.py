@@ -1,4 +1,4 @@
-"""Index-value files: dense by default, and as the pairs that lie in the file."""
+"""Reading TENS files of pairs, dense and as stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TENS files of both versions, made from the specification, open with the values that went in."""
+"""Reading TENS files of both versions, built from the specification."""
 
 from __future__ import annotations
 

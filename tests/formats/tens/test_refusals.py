@@ -1,4 +1,4 @@
-"""Each bad file has a message of its own, which names the place."""
+"""Errors of invalid TENS files, which name the offset."""
 
 from __future__ import annotations
 

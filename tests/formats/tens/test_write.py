@@ -1,4 +1,4 @@
-"""Dense TENS files: bytes made from the specification, and Datasets that come back as they were."""
+"""Writing dense TENS files: bytes and round trips."""
 
 from __future__ import annotations
 

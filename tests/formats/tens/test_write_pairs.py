@@ -1,4 +1,4 @@
-"""TENS files of pairs are written in bounded memory, and hold exactly what is not zero."""
+"""Writing TENS files of pairs in bounded memory."""
 
 from __future__ import annotations
 

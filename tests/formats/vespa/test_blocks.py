@@ -1,4 +1,4 @@
-"""Where blocks are: found fast, exactly, and without more memory than the answer needs."""
+"""Finding blocks: correct, fast, and with little memory."""
 
 from __future__ import annotations
 

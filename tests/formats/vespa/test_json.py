@@ -1,4 +1,4 @@
-"""Tensors in all forms that Vespa documents for JSON."""
+"""Tensors in all JSON forms that Vespa documents."""
 
 from __future__ import annotations
 

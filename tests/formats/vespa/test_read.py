@@ -1,4 +1,4 @@
-"""Typed binary tensors, made from the specification, open with the values that went in."""
+"""Reading typed binary tensors, built from the specification."""
 
 from __future__ import annotations
 

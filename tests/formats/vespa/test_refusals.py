@@ -1,4 +1,4 @@
-"""What is no typed binary tensor is refused, in a sentence, quickly, and never otherwise."""
+"""Errors of invalid typed binary tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed binary tensors have the bytes of Vespa's own encoder, and open as what they were."""
+"""Writing typed binary tensors: bytes of Vespa's encoder and round trips."""
 
 from __future__ import annotations
 
