@@ -46,10 +46,6 @@ def write_files_of_a_reader() -> None:
     xr_tensorfmt.to_pycauset(order, "causet.pycauset")
     weight = xr.Dataset({"layers.0.attention.weight": (("out", "in"), np.ones((16, 16), "f4"))})
     xr_tensorfmt.to_safetensors(weight, "model.safetensors")
-    pages = xr.DataArray(
-        np.eye(3, dtype="f4"), {"page": ["lakes", "rivers", "seas"]}, ("page", "x")
-    )
-    xr_tensorfmt.to_vespa(pages, "pages.tbf")
 
 
 @pytest.mark.parametrize(
