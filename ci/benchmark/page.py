@@ -80,7 +80,7 @@ def draw_charts(report: Report, directory: Path) -> None:
     for name in CHARTS:
         items = get_chart(report, name)
         for theme, colour in THEMES.items():
-            figure = Figure(figsize=(7.2, 0.55 + 0.34 * len(items)))
+            figure = Figure(figsize=(4.8, 0.55 + 0.34 * len(items)))
             figure.set_layout_engine("constrained")
             _draw_bars(figure.subplots(), items, colour)
             path = directory / f"{name}-{theme}.svg"
