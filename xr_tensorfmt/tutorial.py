@@ -81,7 +81,7 @@ def open_dataset(name: str, **keywords: Any) -> Dataset:
 
     See Also
     --------
-    xarray.tutorial.open_dataset : The same for files of xarray.
+    xarray.open_dataset : Its keywords.
 
     Examples
     --------
