@@ -78,7 +78,7 @@ def yaml(
 
 
 def sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object = 1) -> str:
-    """What cc4s itself writes: keys sorted as text, dimensions a map, no types."""
+    """YAML as cc4s writes it: sorted keys, a map of dimensions, and no types."""
     keys = sorted(map(str, range(len(lengths))))
     dims = "".join(f"  {key}:\n    length: {lengths[int(key)]}\n" for key in keys)
     return (
@@ -127,7 +127,7 @@ def save(
 def save_set(
     directory: Path, stem: str, components: Mapping[str, tuple[np.ndarray, Sequence[str]]]
 ) -> Path:
-    """Write a set of tensors, with the dimension types of each."""
+    """Write a set of tensors with dimension types."""
     lines = "version: 100\ntype: TensorSet\ncomponents:\n"
     for key, (values, types) in components.items():
         scalar = "Complex64" if values.dtype.kind == "c" else "Real64"

@@ -24,7 +24,7 @@ from tests.servers import served
 # Else gcsfs asks Google itself, by gRPC, of what kind each bucket is.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
-# That of all emulators of Azure.
+# Key of all emulators of Azure.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -166,7 +166,7 @@ def _google_handler() -> Any:
 
 @contextlib.contextmanager
 def azure() -> Iterator[AzureStore]:
-    """The emulator, as a process of node."""
+    """Run the emulator as a process of node."""
     pytest.importorskip("adlfs", reason="adlfs is not installed")
     if shutil.which("node") is None:
         pytest.skip("there is no node, which Azurite needs")

@@ -17,7 +17,7 @@ GAMMA = np.arange(24.0).reshape(4, 3, 2)
 
 
 def run(*arguments: str) -> Result:
-    """What the command says, and its exit code."""
+    """Run the command, and return its output and exit code."""
     return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
 
@@ -38,7 +38,7 @@ def failed(*arguments: str, code: int = 1) -> str:
 
 
 def dataset() -> xr.Dataset:
-    """What MAG, zarr and netCDF can all represent."""
+    """A Dataset that MAG, zarr and netCDF support."""
     values = np.random.default_rng(0).random((20, 30)).astype("f4")
     return xr.Dataset(
         {

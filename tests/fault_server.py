@@ -144,7 +144,7 @@ def stalled(handler: FaultHandler) -> None:
 
 
 def dripping(handler: FaultHandler) -> None:
-    """Send a byte at a time, never so many as would count as progress."""
+    """Send single bytes, too slowly to count as progress."""
     content, start, stop = handler.span
     handler.begin(content, start, stop)
     for position in range(start, stop):
@@ -209,7 +209,7 @@ def too_long(handler: FaultHandler) -> None:
 
 
 class Plain(AbstractFileSystem):
-    """A file system without coroutines, such as SFTP; it knows nothing of xr_tensorfmt."""
+    """A file system without coroutines, such as SFTP."""
 
     protocol = "plain"
     cachable = False

@@ -98,7 +98,7 @@ def as_json(value: Any) -> Any:
 
 
 def opened(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
-    """The Dataset with all values, and what warnings say, without the directory."""
+    """Return the loaded Dataset, and the warnings without the directory."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         dataset = xr.open_dataset(path, engine="tensorfmt", **options).load()

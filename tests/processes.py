@@ -27,7 +27,7 @@ def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProces
 
 
 def run_script(script: str, *arguments: object, directory: Path) -> str:
-    """Run a script as a file, which one that starts processes has to be; what it printed."""
+    """Run a script as a file, so that it can start processes, and return its output."""
     path = directory / "script.py"
     path.write_text(script)
     return run_python(path, *arguments, cwd=directory).stdout

@@ -321,7 +321,7 @@ def test_zarr_store_with_slash_is_store() -> None:
 
 
 def in_terminal(*arguments: str) -> str:
-    """What the command says on stderr where that is a terminal of 100 columns."""
+    """Return the output of the command on a terminal of 100 columns."""
     main_end, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     command = [sys.executable, "-m", "xr_tensorfmt", *arguments]
@@ -366,7 +366,7 @@ def test_help_does_not_import_bar() -> None:
 
 
 def completed(*words: str) -> list[str]:
-    """What the shell offers for the last word."""
+    """Return the completions of the last word."""
     environment = {
         "_XR_TENSORFMT_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(("xr-tensorfmt", *words)),

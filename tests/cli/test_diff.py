@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("working_directory")
 
 
 def different(*arguments: str) -> str:
-    """What the command says about files that differ."""
+    """Return the output of the command for different files."""
     result = run("diff", *arguments)
     assert result.exit_code == 1, result.output
     assert not result.stderr

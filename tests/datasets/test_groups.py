@@ -22,7 +22,7 @@ KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "sc
 
 
 def tensors(keys: list[str]) -> dict[str, mf.Put]:
-    """A tensor for each key: vectors of as many elements as its position says, holding that."""
+    """Build a tensor per key. Tensor `i` is a vector of `i + 1` values `i`."""
     return {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
 
 

@@ -175,7 +175,7 @@ class _Worker:
             yield from self._replaced(f"Hung: more than {HANGS_AFTER} s by the clock")
 
     def _replaced(self, problem: str) -> Iterator[Find]:
-        """The find of a process that cannot go on, in whose place another one goes on."""
+        """Return the find of a failed process, which another process replaces."""
         yield self._find(problem)
         self.end()
         self.current += self.campaign.workers
@@ -208,7 +208,7 @@ def _work(campaign: Campaign, first: int, until: float, parent: Connection) -> N
 
 
 def _directory() -> str | None:
-    """Where many small files are written: in memory if there is such a place."""
+    """Directory for many small files: in memory if possible."""
     shared_memory = "/dev/shm"
     return shared_memory if Path(shared_memory).is_dir() else None
 

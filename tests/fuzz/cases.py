@@ -187,7 +187,7 @@ def limits() -> Iterator[None]:
 
 
 def limit_memory() -> None:
-    """Let this process take so much more memory than it has now, and no more; on Linux alone."""
+    """Limit the additional memory of this process, on Linux."""
     if sys.platform != "linux":
         return
     with open("/proc/self/statm") as file:

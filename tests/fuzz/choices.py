@@ -50,5 +50,5 @@ def pick(choices: Choices, items: Sequence[Item]) -> Item:
 
 
 def often(choices: Choices, times: int, of: int) -> bool:
-    """True so many times of so many."""
+    """Return True with a probability of `times` in `of`."""
     return choices.below(of) < times

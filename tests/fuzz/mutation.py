@@ -31,7 +31,7 @@ MAX_NESTED = 150
 
 @dataclass(frozen=True)
 class Original:
-    """A golden file with those beside it, by their paths relative to its directory."""
+    """A golden file and its siblings, by paths relative to its directory."""
 
     name: str
     family: str

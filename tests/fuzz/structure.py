@@ -51,7 +51,7 @@ class Walk:
     content: bytes
     at: int = 0
     fields: list[Field] = field(default_factory=list)
-    # Where sections and records begin, at which bytes are inserted, repeated and left out.
+    # Offsets of sections and records, where bytes are inserted, repeated and omitted.
     marks: list[int] = field(default_factory=list)
 
     def number(self, size: int, order: Order = "little") -> int:
@@ -375,7 +375,7 @@ def decoded(encoded: bytes) -> Any:
 
 
 def encoded(tree: Any) -> bytes:
-    """The typed metadata of a tree; what has no type there becomes one that has."""
+    """Return the typed metadata of a tree. Convert values without a type."""
     return pf.encoded(_encodable(tree))
 
 

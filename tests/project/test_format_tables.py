@@ -31,7 +31,7 @@ DTYPES = ("uint8", "float32", "float64")
 
 
 def samples() -> dict[str, tuple[str, xr.Dataset | xr.DataArray, Mapping[str, Any]]]:
-    """A typical file of each format: its name, what is in it, and keywords of writing it."""
+    """A typical file of every format: name, content and write keywords."""
     vertex = np.arange(96.0).reshape(6, 4, 4) * (1 + 2j)
     weights = {"w": (("out", "in"), np.ones((4, 3), "f4")), "b": ("out", np.zeros(4, "f4"))}
     plain = {
@@ -107,7 +107,7 @@ def written(data: Any, path: Path, keywords: Mapping[str, Any]) -> tuple[str | N
 
 
 def conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
-    """What becomes of a file that is converted."""
+    """Return the result of converting a file."""
     try:
         dtype, dropped = written(ds, path, keywords)
     except ValueError as error:
@@ -194,7 +194,7 @@ def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
 
 
 def places(directory: Path) -> Iterator[str]:
-    """The lines of the table of what each format has a place for."""
+    """Lines of the table of parts that formats support."""
     yield f"| | {' | '.join(TARGETS)} |"
     yield f"| --- {'| --- ' * len(TARGETS)}|"
     columns = [
@@ -209,7 +209,7 @@ def places(directory: Path) -> Iterator[str]:
 
 
 def place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
-    """Whether a format has a place for something."""
+    """Whether a format supports a part of a Dataset."""
     try:
         dtype, dropped = written(data, path, options)
     except ValueError:

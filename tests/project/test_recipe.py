@@ -10,7 +10,7 @@ from tests.paths import ROOT
 
 RECIPE = (ROOT / "ci" / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# What conda-forge calls otherwise than PyPI.
+# Packages with other names on conda-forge than on PyPI.
 NAMES = {"dask": "dask-core"}
 
 

@@ -401,7 +401,7 @@ def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_
 
 
 def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:
-    """Interrupt Python as soon as a server has so many requests; what it printed as errors."""
+    """Interrupt Python after a number of requests, and return its standard error."""
     root = ROOT
     with subprocess.Popen(
         [sys.executable, *map(str, arguments)],

@@ -46,7 +46,7 @@ CELLS: dict[str, Callable[[int], bytes]] = {
 
 
 def header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> VespaHeader:
-    """That of blocks with so many labels and bytes of cells."""
+    """Return the header of blocks with a number of labels and bytes of cells."""
     return VespaHeader(7, "int8", ("k", "l", "m")[:labels], ("x",), (size,), blocks, stop)
 
 
