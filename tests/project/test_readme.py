@@ -26,11 +26,7 @@ def examples(page: Path) -> str:
 
 
 # Their snippets are about files of the reader.
-PAGES_WITH_FILES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "index.md",
-    *(ROOT / "docs" / "fields").glob("*.md"),
-)
+PAGES_WITH_FILES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 
 
 def write_files_of_a_reader() -> None:
