@@ -27,7 +27,7 @@ def test_files_of_same_content_are_equal() -> None:
     save("a.mag")
     save("b.mag")
     output = done("diff", "a.mag", "b.mag")
-    assert output == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in one file alone\n"
+    assert output == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in only one file\n"
 
 
 @pytest.mark.parametrize("target", ["b.zarr", "b.nc", "b.mag"])
@@ -62,7 +62,7 @@ def test_diff_lists_names_dtypes_shapes_and_largest_difference() -> None:
     (values,) = (line for line in output if line.startswith("w: "))
     assert values.startswith("w: 2 of 600 values differ, by up to 2, ")
     assert values.endswith(" at [7, 29]")
-    assert output[-1].endswith("variables: 0 equal, 3 different, 2 in one file alone")
+    assert output[-1].endswith("variables: 0 equal, 3 different, 2 in only one file")
 
 
 def test_rounding_is_difference_of_dtypes_and_of_values() -> None:

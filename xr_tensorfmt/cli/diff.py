@@ -130,7 +130,7 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{shorten(document['first'])} and {shorten(document['second'])}: variables: "
         f"{document['equal_variables']} equal, {len(document['variables'])} different, "
-        f"{len(unmatched)} in one file alone"
+        f"{len(unmatched)} in only one file"
     )
 
 
