@@ -436,8 +436,8 @@ def to_safetensors(
         files and their index, named as by transformers and huggingface_hub, such as
         ``model-00001-of-00002.safetensors``.
     max_shard_bytes : int or str, optional
-        Limit on the data of each of several files: a number of bytes, or a str such as ``"5GB"``,
-        which is the default. A larger tensor has a file of its own.
+        Limit on the data of a file, if there are several: a number of bytes, or a str such as
+        ``"5GB"``, which is the default. A single tensor may be larger.
     mode, compute, region, encoding, drop, storage_options, fs
         As in `to_file`.
 
