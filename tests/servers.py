@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from socket import SHUT_RDWR
 from socketserver import BaseServer
 from threading import Lock, Thread
@@ -244,6 +245,10 @@ class S3Store:
                     return [b"<Error><Code>AccessDenied</Code><Message>not you</Message></Error>"]
                 if not self.ranges:
                     environ.pop("HTTP_RANGE", None)
+                if environ.get("CONTENT_LENGTH"):
+                    # A client may stop sending. It must not hold the lock then.
+                    content = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+                    environ["wsgi.input"] = BytesIO(content)
                 with inner_lock:
                     return inner(environ, start_response)
 

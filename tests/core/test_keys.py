@@ -192,7 +192,7 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
     )
 
 
-@pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones are right")
+@pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones differ")
 def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
     # Where this fails, `LazyTensor._updated_key` may be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))

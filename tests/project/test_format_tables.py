@@ -302,6 +302,4 @@ def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
 
 
 def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
-    assert table_of("howto/conversions.md", "What the formats can store") == [
-        *places(tmp_path)
-    ]
+    assert table_of("howto/conversions.md", "What the formats can store") == [*places(tmp_path)]

@@ -33,7 +33,7 @@ from tests.fault_server import (
     over_http,
     over_s3,
 )
-from tests.opening import tensor_of
+from tests.opening import skip_if_unsupported, tensor_of
 from tests.paths import ROOT
 from tests.processes import run_script
 from xr_tensorfmt import (
@@ -392,6 +392,7 @@ if sys.argv[3] == "pool":
     [*((reader, over_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
 def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
+    skip_if_unsupported(way(server, NAME)[1])
     script = tmp_path / "script.py"
     script.write_text(READER + READERS[reader])
     # What is read after the opening stalls.

@@ -22,7 +22,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, numbers
-from tests.opening import load, tensor_of
+from tests.opening import load, skip_if_unsupported, tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.datasets.lazy_array import unwrap
@@ -474,6 +474,7 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_arguments_raise(file, keywords, error, words) -> None:
+    skip_if_unsupported(keywords)
     with pytest.raises(error, match=words):
         xr.open_dataset(file, engine="tensorfmt", **keywords)
 
