@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import xarray as xr
@@ -29,7 +32,9 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 def open_file(file: Any, request: Request) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = _open_group(file, request)
-    return _redact_source(build_dataset(group, source, request), file)
+    with _paused_garbage_collection():
+        ds = build_dataset(group, source, request)
+    return _redact_source(ds, file)
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
@@ -69,6 +74,18 @@ def is_recognised(file: Any) -> bool:
             file.seek(position)
 
 
+@contextmanager
+def _paused_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector while thousands of variables are created."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
     if request.fs is not None and not _SUPPORTS_FS:
@@ -85,7 +102,9 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
 
 def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
-    container = formats.read(reader, formats.choose_format(reader, request.format), request.options)
+    file_format = formats.choose_format(reader, request.format)
+    with _paused_garbage_collection():
+        container = formats.read(reader, file_format, request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

@@ -253,9 +253,18 @@ def test_variables_have_type_of_xarray(path: Path, chunks: Any) -> None:
     assert type(tree.tensor.variable) is xr.Variable
 
 
-def test_opening_leaves_garbage_collector_alone(path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(gc, "disable", pytest.fail)
-    xr.open_dataset(path, engine="tensorfmt")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_opening_restores_garbage_collector(path: Path, enabled: bool) -> None:
+    if not enabled:
+        gc.disable()
+    try:
+        xr.open_dataset(path, engine="tensorfmt")
+        assert gc.isenabled() is enabled
+        with pytest.raises(TensorFormatError):
+            xr.open_dataset(path.read_bytes()[:-1], engine="tensorfmt")
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

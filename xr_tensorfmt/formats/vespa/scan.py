@@ -80,22 +80,22 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
 
     The window starts with a block. The cells of the last block may end after the window.
     """
-    view, labels, cells = content.data, range(len(header.mapped)), header.block_bytes
+    view, size, cells = content.data, content.size, header.block_bytes
+    dimensions = range(len(header.mapped))
     starts, start = array("q"), 0
     with suppress(IndexError, struct.error):  # a length after the end of the window
-        while len(starts) < limit:
-            label = start
-            for _ in labels:
-                length = view[label]
-                label += 1
-                if length >= LONG_BIT:
-                    length = _LONG.unpack_from(view, label - 1)[0] & LARGEST
-                    label += 3
-                label += length
-            if label > content.size:
+        for _ in range(limit):
+            end = start
+            for _ in dimensions:
+                length = view[end]
+                if length < LONG_BIT:
+                    end += 1 + length
+                else:
+                    end += 4 + (_LONG.unpack_from(view, end)[0] & LARGEST)
+            if end > size:
                 break
             starts.append(start)
-            start = label + cells
+            start = end + cells
     return np.frombuffer(starts, dtype=np.int64), start
 
 
