@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,16 +41,10 @@ def build_manifest_array(
         raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
     if "_FillValue" in attrs:
         raise NotVirtualError("it has an attribute '_FillValue', whose form depends on the store")
-    chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
-    if chunk is None:
-        raise NotVirtualError(
-            f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "
-            f"divisors for chunks of about {target} bytes; "
-            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
-        )
+    chunk = _choose_chunk(dense, dtype, target)
     grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
-    nbytes = dtype.itemsize * int(np.prod(chunk, dtype=object))
-    offsets = dense.offset + nbytes * np.arange(np.prod(grid), dtype=np.uint64).reshape(grid)
+    nbytes = dtype.itemsize * math.prod(chunk)
+    offsets = dense.offset + nbytes * np.arange(math.prod(grid), dtype=np.uint64).reshape(grid)
     shape, dims = tensor.layout.shape, tensor.dims
     if leading_dim is not None:
         axes = (0, *(axis + 1 for axis in axes))
@@ -73,6 +68,18 @@ def build_manifest_array(
         validate_paths=False,
     )
     return ManifestArray(metadata=metadata, chunkmanifest=manifest)
+
+
+def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int, ...]:
+    """Choose a chunk of about `target` bytes that divides the array, in file order."""
+    chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
+    if chunk is None:
+        raise NotVirtualError(
+            f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "
+            f"divisors for chunks of about {target} bytes; "
+            f"chunk_bytes={dense.stop - dense.offset} makes it a single chunk"
+        )
+    return chunk
 
 
 def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:

@@ -158,16 +158,11 @@ def write_region(
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     _check_names(checked, tensors, region)
-    parts: dict[str, list[PlannedVariable]] = {}
-    for name, variable in checked.variables.items():
-        tensor = tensors[name]
-        file = tensor.source or source
-        _check_overlap(checked, file.name)
-        part = _part(checked, name, variable, tensor, region)
-        parts.setdefault(file.name, []).append(part)
+    variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
     files = [
-        (ExistingFile.prepare(path).begin, build_block_grids(part)) for path, part in parts.items()
+        (ExistingFile.prepare(path).begin, build_block_grids(planned))
+        for path, planned in variables.items()
     ]
     for update in container.updates:
         check_writable(update.path)
@@ -176,6 +171,19 @@ def write_region(
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]
     return None
+
+
+def _plan_variables(
+    checked: CheckedInput, tensors: Mapping[str, Tensor], source: Source, region: Region
+) -> dict[str, list[PlannedVariable]]:
+    """Plan the variables of each file."""
+    planned: dict[str, list[PlannedVariable]] = {}
+    for name, variable in checked.variables.items():
+        tensor = tensors[name]
+        path = (tensor.source or source).name
+        _check_overlap(checked, path)
+        planned.setdefault(path, []).append(_plan_variable(checked, name, variable, tensor, region))
+    return planned
 
 
 def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: Region) -> None:
@@ -234,14 +242,14 @@ def _check_overlap(checked: CheckedInput, path: str) -> None:
                     )
 
 
-def _part(
+def _plan_variable(
     checked: CheckedInput,
     name: str,
     variable: Variable,
     tensor: Tensor,
     region: Region,
 ) -> PlannedVariable:
-    """Return a variable with the layout of the whole tensor and its origin in it."""
+    """Plan a variable, with the layout of the whole tensor and its origin in the tensor."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
             f"{name!r} has dims {variable.dims}, but {checked.path} has {tensor.dims}; "

@@ -93,7 +93,7 @@ def _find_blocks(
 
 
 def _has_index(header: VespaHeader, options: OpenOptions) -> bool:
-    """Whether the labels are the index of the blocks."""
+    """Return whether the labels are the index of the blocks."""
     return len(header.mapped) == 1 and options.sparse == "auto"
 
 
@@ -133,34 +133,51 @@ def build_container(
             f"{source.name}: fill_value={options.fill_value!r} requires sparse='dense', because "
             f"sparse={options.sparse!r} does not fill in cells"
         )
-    findings: tuple[Finding, ...] = ()
-    count, mapped = header.blocks, len(header.mapped)
-    if not mapped or options.sparse == "dense":
-        dims = names = _name_dimensions(header, options)
-        along = [names[axis : axis + 1] for axis in range(mapped)]
-        if mapped:
-            columns = _read_labels(source, header, labels)
-            cells, columns = build_outer_product(source, header, cells, columns, options)
-            labels = tuple(map(InMemory, columns))
-    else:
-        is_indexed = _has_index(header, options) and count <= MAX_INDEXED_LABELS
-        if _has_index(header, options) and not is_indexed:
-            findings = (_no_index_finding(source, header),)
-        names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
-        dims = (names[0] if is_indexed else BLOCK, *names[mapped:])
-        along = [dims[:1]] * mapped
-    coordinates = tuple(map(Tensor, names[:mapped], along, labels))
-    header_info = {
-        **header_info,
-        "cell_type": header.cell_type,
-        "mapped": header.mapped,
-        "indexed": header.indexed,
-        "lengths": header.lengths,
-        "blocks": count,
+    encoding = {
+        "tensorfmt": {
+            **header_info,
+            "cell_type": header.cell_type,
+            "mapped": header.mapped,
+            "indexed": header.indexed,
+            "lengths": header.lengths,
+            "blocks": header.blocks,
+        },
+        "dtype": header.element.encoding,
     }
-    encoding = {"tensorfmt": header_info, "dtype": header.element.encoding}
+    if header.mapped and options.sparse != "dense":
+        return _build_blocks(header, source, options, cells, labels, encoding)
+    names = _name_dimensions(header, options)
+    if header.mapped:
+        columns = _read_labels(source, header, labels)
+        cells, columns = build_outer_product(source, header, cells, columns, options)
+        labels = tuple(map(InMemory, columns))
+    tensor = Tensor(options.name, names, cells, {TYPE: header.type}, encoding)
+    coordinates = (Tensor(name, (name,), label) for name, label in zip(names, labels, strict=False))
+    return Container((tensor,), tuple(coordinates))
+
+
+def _build_blocks(
+    header: VespaHeader,
+    source: Source,
+    options: OpenOptions,
+    cells: Layout,
+    labels: Sequence[Layout],
+    encoding: Mapping[str, Any],
+) -> Container:
+    """Build the stored blocks along one dimension: the only mapped one, or `block`."""
+    findings: tuple[Finding, ...] = ()
+    is_indexed = _has_index(header, options)
+    if is_indexed and header.blocks > MAX_INDEXED_LABELS:
+        is_indexed, findings = False, (_no_index_finding(source, header),)
+    names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
+    mapped = names[: len(header.mapped)]
+    block = names[0] if is_indexed else BLOCK
+    dims = (block, *names[len(mapped) :])
     tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
-    return Container((tensor,), coordinates, findings=findings)
+    coordinates = (
+        Tensor(name, (block,), label) for name, label in zip(mapped, labels, strict=True)
+    )
+    return Container((tensor,), tuple(coordinates), findings=findings)
 
 
 def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) -> list[Any]:

@@ -165,7 +165,7 @@ class VespaHeader:
 
 
 def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
-    """Whether the header ends with the number of blocks. The default is one."""
+    """Return whether the header ends with the number of blocks. The default is one."""
     return bool(mapped) or not tag & DENSE
 
 
