@@ -355,12 +355,11 @@ def to_pycauset(
     data: Dataset | DataArray,
     path: Any,
     *,
-    version: Literal["r1", "v2"] | None = None,
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
-    """Write a PyCauset file with a matrix or vector.
+    """Write a PyCauset file with a matrix or vector, for PyCauset 0.5 and later.
 
     Parameters
     ----------
@@ -368,9 +367,6 @@ def to_pycauset(
         The data: one variable with one or two dimensions.
     path : str or PathLike
         The file, or its URL.
-    version : {"r1", "v2"}
-        ``"r1"`` is the container of PyCauset 0.5 and later. ``"v2"`` is the format of 0.2, which
-        supports some types of square matrices, and no names, coordinates or attributes.
     matrix_type : str, optional
         How to store the matrix: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
         ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
@@ -413,7 +409,7 @@ def to_pycauset(
     >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
     >>> to_pycauset(causal, "order.pycauset")
     """
-    given: dict[str, Any] = {"version": version, "matrix_type": matrix_type, "seed": seed}
+    given: dict[str, Any] = {"matrix_type": matrix_type, "seed": seed}
     return to_file(data, path, "pycauset", **given, **options)
 
 

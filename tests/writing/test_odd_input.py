@@ -81,7 +81,7 @@ def test_unaddressable_shape_raises(tmp_path: Path, name: str, shape) -> None:
 OWN_KEYWORDS = {
     "tens": " and sparse and symmetries and version",
     "mag": " and version",
-    "pycauset": " and matrix_type and seed and version",
+    "pycauset": " and matrix_type and seed",
     "vespa": "",
 }
 

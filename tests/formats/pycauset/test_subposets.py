@@ -207,17 +207,3 @@ def test_type_of_object_in_store_is_found_in_same_way() -> None:
         assert actual.encoding["tensorfmt"]["matrix_type"] == matrix_type
         np.testing.assert_array_equal(actual, matrix)
     fs.rm("subposets", recursive=True)
-
-
-def test_version_2_holds_parts_of_causal_matrices_and_of_dense_bits(tmp_path: Path) -> None:
-    path, values = tmp_path / "part.pycauset", causal_values(30)
-    for matrix, matrix_type in (
-        (values, "CAUSAL"),
-        (values | np.eye(30, dtype=bool), "DENSE_FLOAT"),
-    ):
-        full = xr.DataArray(matrix, dims=("row", "col"), name="tensor")
-        full.tensorfmt.to_file(tmp_path / "whole.pycauset", version="v2")
-        part = opened(tmp_path / "whole.pycauset").chunk(row=4)[:20, :20]
-        part.tensorfmt.to_file(path, version="v2")
-        assert type_and_bits(path) == (matrix_type, "BIT")
-        np.testing.assert_array_equal(opened(path), matrix[:20, :20])

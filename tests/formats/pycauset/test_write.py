@@ -550,52 +550,6 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     pf.assert_comes_back(actual, data.rename("C").rename(a="i", b="j").to_dataset())
 
 
-# Version 2.
-
-
-@pytest.mark.parametrize("order", [0, 1, 3, 65])
-def test_version_2_is_what_0_2_8_writes(tmp_path: Path, order: int) -> None:
-    path, dense = tmp_path / "t", square(order)
-    flags, causal = bits(order, order), SPECIAL["CAUSAL"](order)
-    upper, vector = SPECIAL["TRIANGULAR_FLOAT"](order), numbers((order,), "i4")
-    shape = (order, order)
-    line, some = dense[:1].ravel(), flags[:1].ravel()
-    triangle = ("TRIANGULAR", "FLOAT64", *shape, pf.triangle(upper) or bytes(8))
-    for values, matrix_type, expected in (
-        (causal, "CAUSAL", ("CAUSAL", "BIT", *shape, pf.triangle(causal) or bytes(8))),
-        (upper, "TRIANGULAR_FLOAT", triangle),
-        (flags, "DENSE_FLOAT", ("DENSE", "BIT", *shape, pf.dense_bits(flags, 8) or bytes(8))),
-        (dense, None, ("DENSE", "FLOAT64", *shape, dense.tobytes() or bytes(8))),
-        (np.eye(order), "IDENTITY", ("IDENTITY", "FLOAT64", *shape, b"")),
-        (vector, None, ("VECTOR", "INT32", order, 1, vector.tobytes() or bytes(4))),
-        (line, None, ("VECTOR", "FLOAT64", order, 1, line.tobytes() or bytes(8))),
-        (some, None, ("VECTOR", "BIT", order, 1, pf.bits_of(some, 8) or bytes(8))),
-    ):  # fmt: skip
-        for data in (array(values), array(values).chunk(9)):
-            to_pycauset(data, path, version="v2", matrix_type=matrix_type, seed=3)
-            assert path.read_bytes() == pf.v2(*expected, seed=3)
-            np.testing.assert_array_equal(opened(path).tensor, values, strict=True)
-
-
-def test_version_2_drops_parts_only_on_request(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    to_pycauset(array(square(3)), path, version="v2", seed=5)
-    data = opened(path).load()
-    to_pycauset(data, path, version="v2")
-    pf.assert_comes_back(opened(path).load(), data)
-    for more, part, message in (
-        ({"name": "x"}, "name", "cannot store the name 'x'; rename it to 'tensor', or pass drop="),
-        ({"dims": ("a", "b")}, "dims", r"the dims \('a', 'b'\); rename them to \('row', 'col'\)"),
-        ({"coords": {"row": [1, 2, 3]}}, "coords", r"the coordinate 'row'; call drop_vars\(\)"),
-        ({"attrs": {"units": "m"}}, "attrs", r"the attribute 'units'; call drop_attrs\(\)"),
-    ):
-        odd = array(square(3), **more)
-        with pytest.raises(ValueError, match=f"PyCauset 0.2 .*{message}"):
-            to_pycauset(odd, path, version="v2")
-        to_pycauset(odd, path, version="v2", drop=[part])
-        np.testing.assert_array_equal(opened(path).tensor, odd)
-
-
 # What is refused.
 
 
@@ -612,10 +566,6 @@ def test_version_2_drops_parts_only_on_request(tmp_path: Path) -> None:
         (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "but PyCauset's CAUSAL supports only"),
         (np.zeros((2, 2), "f4"), {"matrix_type": "SYMMETRIC"}, "SYMMETRIC supports only float64;"),
         (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector must have an element"),
-        (np.zeros((2, 3)), {"version": "v2"}, "PyCauset 0.2 has only square matrices; leave out v"),
-        (np.zeros((2, 2), "i4"), {"version": "v2"}, "int32, but PyCauset 0.2 supports only"),
-        (np.zeros((2, 2)), {"version": "v2", "matrix_type": "SYMMETRIC"}, "not supported by PyC"),
-        (np.zeros((2, 2)), {"version": 1}, "version=1 is not one of 'r1', 'v2'"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
         (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "cannot be stored in a UNIT_VEC"),

@@ -41,7 +41,7 @@ class PycausetFormat(Format):
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
     open_options = frozenset({"name", "sparse", "verify"})
-    write_options = MappingProxyType({"version": ("r1", "v2"), "matrix_type": (), "seed": ()})
+    write_options = MappingProxyType({"matrix_type": (), "seed": ()})
 
     def match(self, reader: HeaderReader) -> Match:
         """Match the magic number, or the first member of a zip archive."""

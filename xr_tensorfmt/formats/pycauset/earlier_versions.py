@@ -17,7 +17,6 @@ from xr_tensorfmt.formats._shared.zip_members import Directory, read_directory, 
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
-    MAGIC,
     MIN_PAYLOAD_BYTES,
     WORD_BYTES,
     Matrix,
@@ -52,22 +51,6 @@ MAX_DIRECTORY_BYTES = 1 << 17
 
 MAX_METADATA_BYTES = 1 << 20
 """Limit on the size of ``metadata.json``."""
-
-
-def pack_header(matrix: Matrix) -> bytes:
-    """Return a header of version 2, with the offsets of real files."""
-    matrix_types = {name: number for number, name in MATRIX_TYPES.items()}
-    data_types = {name: number for number, name in DATA_TYPES.items()}
-    types = (matrix_types[matrix.matrix_type], data_types[matrix.data_type])
-    fields = _FIELDS[2].pack(matrix.rows, matrix.columns, matrix.seed, 1.0, 0, 0)
-    return (_TYPES.pack(MAGIC, 2, *types, 0) + fields).ljust(HEADER_BYTES, b"\0")
-
-
-def min_payload_bytes(matrix: Matrix) -> int:
-    """Return the size of values in version 2 if the matrix has no elements."""
-    if matrix.matrix_type == "IDENTITY":
-        return 0
-    return 4 if matrix.data_type == "INT32" else MIN_PAYLOAD_BYTES
 
 
 def read_matrix(reader: HeaderReader) -> Matrix:

@@ -31,6 +31,8 @@ from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
+# Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
+_BATCH_BYTES = 4 << 20
 
 
 class PartlyStored(WritableLayout):
@@ -171,7 +173,10 @@ class Packed(PartlyStored):
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""
         indices, columns = selection.index_arrays
-        step = max(1, BATCH_BYTES // values.itemsize // max(1, columns.size))
+        elements = BATCH_BYTES // values.itemsize  # checking a triangle takes a byte per element
+        if self.rows.stride:
+            elements = 8 * _BATCH_BYTES // self.rows.bits
+        step = max(1, elements // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
             batch = (range(int(rows[0]), int(rows[-1]) + 1), selection.indices[1])

@@ -27,13 +27,9 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
-from xr_tensorfmt.formats.pycauset.earlier_versions import min_payload_bytes, pack_header
 from xr_tensorfmt.formats.pycauset.matrices import Mirrored, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import build_metadata
-from xr_tensorfmt.formats.pycauset.read import default_dims
 from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
-
-Version = Literal["r1", "v2"]
 
 MatrixType = Literal[
     "CAUSAL",
@@ -57,26 +53,14 @@ _OTHER_DTYPES = tuple(name for name in ELEMENTS if "int" not in name)
 _DOUBLE = ("float64",)
 
 # Types that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
-WRITTEN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "r1": {
-        **dict.fromkeys(get_args(MatrixType), _DOUBLE),
-        "CAUSAL": ("bool",),
-        "TRIANGULAR_INTEGER": ("int32",),
-        "DENSE_FLOAT": _OTHER_DTYPES,
-        "INTEGER": _INTEGER_DTYPES,
-        "VECTOR": tuple(ELEMENTS),
-    },
-    # PyCauset 0.2.8 reads matrices of int32 as float64.
-    "v2": {
-        "CAUSAL": ("bool",),
-        "TRIANGULAR_FLOAT": _DOUBLE,
-        "DENSE_FLOAT": ("bool", "float64"),
-        "IDENTITY": _DOUBLE,
-        "VECTOR": ("bool", "int32", "float64"),
-    },
+WRITTEN: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(get_args(MatrixType), _DOUBLE),
+    "CAUSAL": ("bool",),
+    "TRIANGULAR_INTEGER": ("int32",),
+    "DENSE_FLOAT": _OTHER_DTYPES,
+    "INTEGER": _INTEGER_DTYPES,
+    "VECTOR": tuple(ELEMENTS),
 }
-_PROGRAMS = {"r1": "PyCauset", "v2": "PyCauset 0.2"}
-"""Program that reads a version."""
 
 MAX_SEED = 2**64 - 1
 
@@ -84,7 +68,6 @@ MAX_SEED = 2**64 - 1
 def plan(
     checked: CheckedInput,
     *,
-    version: Version = "r1",
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
 ) -> FilePlan | DeferredPlans:
@@ -92,7 +75,7 @@ def plan(
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = checked.single_variable
-    types, conversion = _matrix_types(checked, version, matrix_type)
+    types, conversion = _matrix_types(checked, matrix_type)
     data_type = DATA_TYPES[conversion.element.name]
     if seed is not None and "UNIT_VECTOR" in types:
         raise ValueError(
@@ -101,12 +84,10 @@ def plan(
         )
     if seed is None and _is_seed(variable.attrs.get("seed")):
         seed = int(variable.attrs["seed"])
-    if version == "v2":
-        _check_dropped(checked, seed or 0)
 
     def plans() -> Iterator[FilePlan]:
         for matrix_type in types:
-            matrix = _build_matrix(variable, version, matrix_type, data_type, seed or 0)
+            matrix = _build_matrix(variable, matrix_type, data_type, seed or 0)
             yield _plan_matrix(checked, conversion, matrix)
 
     if "UNIT_VECTOR" in types:
@@ -120,15 +101,11 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
     layout, payload_bytes = build_layout(matrix, checked.path)
-    if matrix.version == "v2":
-        size = spec.HEADER_BYTES + max(payload_bytes, min_payload_bytes(matrix))
-        parts = {0: pack_header(matrix)}
-    else:
-        names = embed_one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
-        embedded = encode_metadata(checked, names).decode()
-        metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
-        parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
-        size = max(offset + len(part) for offset, part in parts.items())
+    names = embed_one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
+    embedded = encode_metadata(checked, names).decode()
+    metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
+    parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+    size = max(offset + len(part) for offset, part in parts.items())
     pieces = tuple(Piece(offset, part) for offset, part in parts.items())
     placed = (PlannedVariable(variable, layout, conversion),)
     compare = layout.compare if isinstance(layout, Mirrored) else None
@@ -136,7 +113,7 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
 
 
 def _matrix_types(
-    checked: CheckedInput, version: Version, requested: str | None
+    checked: CheckedInput, requested: str | None
 ) -> tuple[tuple[str, ...], Conversion]:
     """Return the matrix types to try, in order, and the conversion to the stored dtype."""
     name, variable = checked.single_variable
@@ -149,19 +126,18 @@ def _matrix_types(
             f"{checked.path}: {name!r} has {actual}, expected one or two; call {call} first, or "
             "write MAG"
         )
-    written = WRITTEN[version]
-    if requested is not None and requested not in written:
+    if requested is not None and requested not in WRITTEN:
         raise ValueError(
-            f"matrix_type={requested!r}{did_you_mean(requested, written)} is not supported by "
-            f"{_PROGRAMS[version]}; choose from {', '.join(written)}"
+            f"matrix_type={requested!r}{did_you_mean(requested, WRITTEN)} is not supported by "
+            f"PyCauset; choose from {', '.join(WRITTEN)}"
         )
     is_vector = variable.ndim == 1
     plain = "VECTOR" if is_vector else "DENSE_FLOAT"
-    if fault := _find_mismatch(requested or plain, variable.shape, version):
+    if fault := _find_mismatch(requested or plain, variable.shape):
         raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
-    types = [requested] if requested else [t for t in written if (t in spec.VECTORS) == is_vector]
-    dtypes = {dtype for matrix_type in types for dtype in written[matrix_type]}
-    holder = _PROGRAMS[version] + (f"'s {requested}" if requested else "")
+    types = [requested] if requested else [t for t in WRITTEN if (t in spec.VECTORS) == is_vector]
+    dtypes = {dtype for matrix_type in types for dtype in WRITTEN[matrix_type]}
+    holder = "PyCauset" + (f"'s {requested}" if requested else "")
     conversion: Conversion = replace(checked, format=holder).choose_conversion(
         name, variable, {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
     )
@@ -170,20 +146,18 @@ def _matrix_types(
     dtype, special = conversion.element.name, _guess_type(variable)
     if dtype in _INTEGER_DTYPES and not is_vector:
         plain = "INTEGER"
-    is_special = special in written and not _find_mismatch(special, variable.shape, version)
-    if is_special and dtype in written[special] and dtype == variable.dtype.name:
+    is_special = special in WRITTEN and not _find_mismatch(special, variable.shape)
+    if is_special and dtype in WRITTEN[special] and dtype == variable.dtype.name:
         return tuple(dict.fromkeys((special, plain))), conversion
     return (plain,), conversion
 
 
-def _find_mismatch(matrix_type: str, shape: tuple[int, ...], version: Version) -> str:
+def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
     """Return the reason why a shape does not fit a matrix type, or an empty string."""
     is_vector = matrix_type in spec.VECTORS
     fault = ""
     if is_vector != (len(shape) == 1):
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    elif version == "v2" and shape[0] != shape[-1]:
-        return f"{_PROGRAMS[version]} has only square matrices; leave out version="
     elif not is_vector and (required := spec.find_shape_fault(matrix_type, *shape)):
         fault = f"{matrix_type} requires {required}"
     elif matrix_type == "UNIT_VECTOR" and not shape[0]:
@@ -203,17 +177,15 @@ def _guess_type(variable: Variable) -> str:
     return "CAUSAL"
 
 
-def _build_matrix(
-    variable: Variable, version: Version, matrix_type: str, data_type: str, seed: int
-) -> Matrix:
+def _build_matrix(variable: Variable, matrix_type: str, data_type: str, seed: int) -> Matrix:
     """Build the matrix that describes the file."""
     if matrix_type == "UNIT_VECTOR":
         # Writing checks that the other elements are zero.
         seed = int(np.asarray(variable.data.argmax()))
     is_vector = matrix_type in spec.VECTORS
-    is_padded = version == "r1" and matrix_type == "DENSE_FLOAT"
+    is_padded = matrix_type == "DENSE_FLOAT"
     return Matrix(
-        version=version,
+        version="r1",
         matrix_type=matrix_type,
         data_type=data_type,
         rows=variable.shape[0],
@@ -229,13 +201,3 @@ def _build_matrix(
 def _is_seed(value: Any) -> bool:
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     return is_integer and 0 <= value <= MAX_SEED
-
-
-def _check_dropped(checked: CheckedInput, seed: int) -> None:
-    """Raise an error if version 2 would lose names or attributes, unless `drop` allows it."""
-    name, variable = checked.single_variable
-    plain = variable.copy(deep=False)
-    if _is_seed(variable.attrs.get("seed")) and variable.attrs["seed"] == seed:
-        del plain.attrs["seed"]
-    reduced = replace(checked, format=_PROGRAMS["v2"], variables={name: plain})
-    reduced.require_values_only(default_dims(variable.ndim))
