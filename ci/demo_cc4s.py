@@ -1,6 +1,6 @@
-"""cc4s: open files as VASP writes them, and go from an old vertex to integrals in today's form.
+"""cc4s: open files as VASP writes them, convert an old vertex, and compute energies from it.
 
-The vertex is that of `demo_tens`, electrons in a one-dimensional box.
+The vertex is the one of `demo_tens`: electrons in a one-dimensional box.
 """
 
 import time
@@ -21,17 +21,17 @@ WINDOW = 16
 
 
 def show_files() -> None:
-    """Energies as text in units of their own."""
-    say('xr.open_dataarray("EigenEnergies.yaml", ..., apply_unit=True): text, here in hartree')
+    """Open energies that are stored as text in another unit."""
+    say('xr.open_dataarray("EigenEnergies.yaml", ..., apply_unit=True): energies in hartree')
     energies = xr.open_dataarray(FILES / "EigenEnergies.yaml", engine="tensorfmt", apply_unit=True)
     print(f"{energies.values}, Fermi energy {energies.fermiEnergy:.4f}")
 
 
 def convert(folder: Path) -> Path:
-    """Write a vertex as cc4s did until 2020, and convert it."""
+    """Write a vertex as cc4s did until 2020, and convert it to the current format."""
     old, path = folder / "CoulombVertex.bin", folder / "CoulombVertex.yaml"
     write_vertex(old)
-    say("a vertex of 256 MiB in TENS 0.9 becomes YAML and elements, chunk by chunk")
+    say("convert a vertex of 256 MiB from TENS 0.9 to cc4s, chunk by chunk")
     vertex = xr.open_dataset(
         old, engine="tensorfmt", name="CoulombVertex", dims=DIMS, chunks={}
     ).CoulombVertex
@@ -42,8 +42,8 @@ def convert(folder: Path) -> Path:
     return path
 
 
-def pair_energies(path: Path) -> xr.DataArray:
-    """Contributions of pairs of occupied states (i, j) to the energy of second order, in eV."""
+def compute_pair_energies(path: Path) -> xr.DataArray:
+    """Compute the second-order energies of pairs of occupied states (i, j) in eV."""
     energies = xr.DataArray((np.pi / BOX * np.arange(1, STATES + 1)) ** 2 / 2, dims="state")
     vertex = xr.open_dataset(
         path, engine="tensorfmt", dims=("F", "p", "r"), chunks={}
@@ -55,9 +55,9 @@ def pair_energies(path: Path) -> xr.DataArray:
         pairs.conj(), pairs.rename(i="j", a="b"), dim="F", optimize=True
     ).real.transpose("i", "j", "a", "b")
 
-    say("integrals V[i, j, a, b] of the states around the gap, of which this will be read:")
+    say("integrals V[i, j, a, b] of the states around the gap; explain() lists the reads:")
     print(str(xr_tensorfmt.explain(integrals)).splitlines()[0])
-    say("they are computed, written as a tensor of cc4s, opened again and validated")
+    say("compute the integrals, write them as a cc4s tensor, open and validate it")
     names = dict(zip("ijab", ("State", "State_2", "State_3", "State_4"), strict=True))
     target = path.parent / "CoulombIntegrals.yaml"
     with progress("integrals"):
@@ -72,20 +72,20 @@ def pair_energies(path: Path) -> xr.DataArray:
 
 
 def draw(energies: xr.DataArray, picture: Path) -> None:
-    """The energies of pairs, which are largest near the highest occupied state."""
+    """Draw the pair energies, which are largest near the highest occupied state."""
     figure, axes = plt.subplots(figsize=(6.2, 5), layout="constrained")
     states = np.arange(OCCUPIED - WINDOW, OCCUPIED) + 1
     norm = mpl.colors.LogNorm()
     mesh = axes.pcolormesh(states, states, -energies, norm=norm, cmap="magma", rasterized=True)
     axes.set(xlabel="occupied state $j$", ylabel="occupied state $i$", aspect="equal")
-    axes.set_title("energies of second order, by pair of occupied states", fontsize=11)
+    axes.set_title("second-order energies by pair of occupied states", fontsize=11)
     figure.colorbar(mesh, ax=axes, label="$-E_{ij}$ in eV")
     figure.savefig(picture, dpi=150)
 
 
 def main(folder: Path, picture: Path) -> None:
-    """Show what a user of cc4s would want to see; files go into the folder."""
+    """Run this part. Files are written to `folder`."""
     show_files()
-    energies = pair_energies(convert(folder))
+    energies = compute_pair_energies(convert(folder))
     print(f"second-order energy of these states: {float(energies.sum()):.3f} eV")
     draw(energies, picture)

@@ -1,6 +1,6 @@
-"""MAG: open files of magnetron, average a set of images by class, look into a model's layers.
+"""MAG: open a file of magnetron, average images by class, and draw the weights of a model.
 
-The images and the weights are made up, and written for magnetron 0.2.
+The images and the weights are random. They are written for magnetron 0.2.
 """
 
 import time
@@ -25,14 +25,14 @@ GENUINE = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 IMAGES, SIDE = 21_845, 32
 LAYERS, WIDTH, INNER = 24, 512, 1408
-# Edges that bfloat16 can hold, so that neighbouring bins count equally many of its numbers.
+# bfloat16 represents these edges, so neighbouring bins cover equally many of its numbers.
 EDGES = np.arange(-122, 123) / 1024
 
 Array = NDArray[Any]
 
 
-def plain(tensors: Mapping[str, Array], metadata: Mapping[str, Any]) -> xr.Dataset:
-    """Tensors as magnetron has them: their dimensions have no names but those of opening."""
+def build_dataset(tensors: Mapping[str, Array], metadata: Mapping[str, Any]) -> xr.Dataset:
+    """Build a Dataset with the dimension names of a file opened without `dims`."""
     named = {
         key: ([f"{key}_dim_{axis}" for axis in range(values.ndim)], values)
         for key, values in tensors.items()
@@ -41,17 +41,17 @@ def plain(tensors: Mapping[str, Array], metadata: Mapping[str, Any]) -> xr.Datas
 
 
 def heart(x: Array, y: Array) -> Array:
-    """Positive inside."""
+    """Return a number that is positive inside the shape."""
     return 0.5 - x**2 - (1.15 * y - 0.75 * np.sqrt(abs(x)) + 0.25) ** 2
 
 
 def moon(x: Array, y: Array) -> Array:
-    """Positive inside."""
+    """Return a number that is positive inside the shape."""
     return np.minimum(0.68 - np.hypot(x, y), np.hypot(x - 0.34, y - 0.2) - 0.5)
 
 
 def petals(count: int, mean: float, swing: float) -> Callable[[Array, Array], Array]:
-    """Positive inside of a disc whose radius goes up and down `count` times."""
+    """Return a shape: a disc whose radius has `count` maxima."""
     return lambda x, y: mean + swing * np.cos(count * np.arctan2(x, y)) - np.hypot(x, y)
 
 
@@ -65,8 +65,8 @@ SHAPES: dict[str, tuple[Callable[[Array, Array], Array], tuple[int, int, int]]] 
 }
 
 
-def images_of(name: str, count: int, random: np.random.Generator) -> Array:
-    """Images (n, channel, y, x) of one class: never twice the same place, size, colour or noise."""
+def make_images(name: str, count: int, random: np.random.Generator) -> Array:
+    """Make images (n, channel, y, x) of a class, with random positions, sizes and colours."""
     inside, colour = SHAPES[name]
     axis = np.linspace(-1, 1, SIDE, dtype=np.float32)
     jitter = random.normal(0, 0.09, (4, count, 1, 1)).astype(np.float32)
@@ -87,13 +87,13 @@ def write_images(path: Path) -> None:
     images = np.empty((IMAGES, 3, SIDE, SIDE), np.uint8)
     for number, name in enumerate(SHAPES):
         members = np.flatnonzero(labels == number)
-        images[members] = images_of(name, members.size, random)
+        images[members] = make_images(name, members.size, random)
     tensors = {"train_images": images, "train_labels": labels}
-    to_mag(plain(tensors, {"source": "made up", "classes": list(SHAPES)}), path)
+    to_mag(build_dataset(tensors, {"source": "random", "classes": list(SHAPES)}), path)
 
 
 def spread(layer: int) -> float:
-    """Standard deviation of the weights of a layer."""
+    """Return the standard deviation of the weights of a layer."""
     depth = layer / (LAYERS - 1)
     return 0.014 + 0.020 * depth + 0.009 * np.sin(2.5 * np.pi * depth) ** 2
 
@@ -111,18 +111,18 @@ def write_model(path: Path) -> None:
             values = np.float32(scale) * random.standard_normal(shape, np.float32)
             tensors[f"layers.{layer}.{name}.weight"] = values
     config = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "intermediate_size": INNER}
-    model = plain(tensors, {"architecture": "made up", "model_config": config})
+    model = build_dataset(tensors, {"architecture": "random", "model_config": config})
     to_mag(model, path, encoding={key: {"dtype": "bfloat16"} for key in tensors})
 
 
 def show_genuine() -> None:
-    """A file of magnetron as it is."""
+    """Open a file that magnetron wrote."""
     path = GENUINE / "n300-qwen-like.mag"
     say(f'xr.open_dataset("{path.name}", group="layers.0.self_attn"), written by magnetron 0.2')
     ds = xr.open_dataset(path, engine="tensorfmt", group="layers.0.self_attn")
     print("\n".join(f"{name:15} {dict(array.sizes)}" for name, array in ds.items()))
 
-    say("its metadata are attributes; bfloat16 comes out as the same numbers in float32")
+    say("its metadata are attributes; bfloat16 opens as float32, without loss")
     ds = xr.open_dataset(path, engine="tensorfmt")
     print(f"ds.attrs['hf_config'] = {ds.attrs['hf_config']}")
     weight = ds["layers.0.self_attn.q_proj.weight"]
@@ -130,15 +130,13 @@ def show_genuine() -> None:
 
 
 def show_images(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
-    """One image of each class, and the mean of all."""
-    say(
-        'images and their labels: dims={"train_images": ("n", "channel", "y", "x"), ...}, chunks={}'
-    )
+    """Return an image of each class, and the mean of all images of the class."""
+    say('images and labels: dims={"train_images": ("n", "channel", "y", "x"), ...}, chunks={}')
     names = {"train_images": ("n", "channel", "y", "x"), "train_labels": ("n",)}
     ds = xr.open_dataset(path, engine="tensorfmt", dims=names, chunks={}, chunk_bytes="4MiB")
     print(ds)
 
-    say("mean image of each class, by dask")
+    say("the mean image of each class, computed by dask")
     classes = xr.DataArray(ds.attrs["classes"], dims="class")
     belongs = ds.train_labels == xr.DataArray(np.arange(classes.size), coords={"class": classes})
     total = xr.dot(belongs.astype("f4"), ds.train_images.astype("f4"), dim="n")
@@ -152,28 +150,28 @@ def show_images(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def show_model(path: Path) -> Array:
-    """How the weights of each layer are distributed."""
+    """Compute a histogram of the weights of each layer."""
     say(f"a model of {path.stat().st_size >> 20} MiB in bfloat16: chunks={{}}")
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", chunks={})
     taken = 1e3 * (time.perf_counter() - start)
     print(f"{len(ds)} variables of {ds.nbytes >> 20} MiB as float32, opened in {taken:.0f} ms")
-    print('now a histogram of each layer, group="layers.0" to "layers.23"')
+    print('histograms of the layers, group="layers.0" to "layers.23"')
     layers = [
         xr.open_dataset(path, engine="tensorfmt", group=f"layers.{number}", chunks={})
         for number in range(LAYERS)
     ]
     with progress("layers"):
-        return np.array(dask.compute(*map(histogram, layers)))
+        return np.array(dask.compute(*map(compute_histogram, layers)))
 
 
-def histogram(layer: xr.Dataset) -> dask.array.Array:
-    """Weights of a layer in each bin, not computed yet."""
+def compute_histogram(layer: xr.Dataset) -> dask.array.Array:
+    """Return the lazy histogram of the weights of a layer."""
     return sum(dask.array.histogram(weight.data, EDGES)[0] for weight in layer.values())
 
 
 def draw_layers(figure: SubFigure, counts: Array) -> None:
-    """One ridge a layer, the first at the bottom."""
+    """Draw a ridge per layer, the first one at the bottom."""
     axes = figure.subplots()
     values = (EDGES[1:] + EDGES[:-1]) / 2
     heights = 7 * counts / counts.max()
@@ -195,7 +193,7 @@ def draw_layers(figure: SubFigure, counts: Array) -> None:
 
 
 def draw_images(figure: SubFigure, first: xr.DataArray, mean: xr.DataArray) -> None:
-    """A row a class: one image beside the mean of all."""
+    """Draw a row per class: one image, and the mean of all."""
     rows = figure.subplots(mean.sizes["class"], 2)
     for name, row in zip(mean["class"].values, rows, strict=True):
         for axes, images in zip(row, (first, mean), strict=True):
@@ -210,7 +208,7 @@ def draw_images(figure: SubFigure, first: xr.DataArray, mean: xr.DataArray) -> N
 
 
 def main(folder: Path, picture: Path) -> None:
-    """Show what a newcomer would want to see; files go into the folder."""
+    """Run this part. Files are written to `folder`."""
     show_genuine()
     images, model = folder / "images.mag", folder / "model-bfloat16.mag"
     write_images(images)

@@ -1,13 +1,13 @@
-"""What the demos print beside their results."""
+"""Headings and progress bars of the demos."""
 
 from tqdm.dask import TqdmCallback
 
 
 def say(text: str) -> None:
-    """A heading between outputs."""
+    """Print a heading."""
     print(f"\n--- {text}", flush=True)
 
 
 def progress(name: str) -> TqdmCallback:
-    """A bar of what dask computes; without a terminal, None disables it."""
+    """Return a progress bar for dask. It is disabled if the output is not a terminal."""
     return TqdmCallback(desc=name, unit=" tasks", disable=None, leave=False)

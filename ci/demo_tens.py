@@ -1,7 +1,7 @@
-"""TENS: open files, compute on a Coulomb vertex of 256 MiB in parallel, draw what comes out.
+"""TENS: open files, compute integrals from a Coulomb vertex of 256 MiB, and draw them.
 
-The vertex is that of electrons in a one-dimensional box, whose interaction ``A exp(-kappa |x|)``
-mimics the Coulomb interaction there. It has a closed form, so that the file is written in seconds.
+The electrons are in a one-dimensional box. Their interaction ``A exp(-kappa |x|)`` imitates the
+Coulomb interaction. The vertex has a closed form, so it is written in seconds.
 """
 
 import struct
@@ -19,34 +19,34 @@ STRENGTH, KAPPA = 1.071295, 1 / 2.385345
 HARTREE = 27.211386
 
 
-def header(
+def build_header(
     shape: tuple[int, ...], *, numbers: int = 1, version: int = 0x9000, flags: int = 0
 ) -> bytes:
-    """The header of a TENS file of double precision numbers."""
+    """Return the header of a TENS file of double precision numbers."""
     fixed = struct.pack("<4sI4s5I", b"TENS", version, b"IEEE", 8, numbers, len(shape), flags, 0)
     names = range(ord("a"), ord("a") + len(shape))
     return fixed + b"".join(map(struct.pack, ["<IBxxx"] * len(shape), shape, names))
 
 
 def write_small_files(folder: Path) -> tuple[Path, Path]:
-    """Write a dense complex tensor as cc4s does, and a tensor of pairs of index and value."""
+    """Write a dense complex tensor as cc4s does, and a sparse tensor."""
     dense, pairs = folder / "dense.bin", folder / "pairs.tens"
     i = np.arange(24)
     values = (i + 1) * 0.5 - 1j * np.cos(i) * (i + 1)
-    dense.write_bytes(header((4, 2, 3), numbers=2) + values.astype("<c16").tobytes())
+    dense.write_bytes(build_header((4, 2, 3), numbers=2) + values.astype("<c16").tobytes())
     stored = struct.pack("<QQdQdQd", 3, 5, 3.0, 0, 1.0, 11, 7.5)
-    pairs.write_bytes(header((3, 4), version=0x10000, flags=1) + stored)
+    pairs.write_bytes(build_header((3, 4), version=0x10000, flags=1) + stored)
     return dense, pairs
 
 
-def momenta() -> np.ndarray:
-    """The momentum of each auxiliary field; one half of them, as the densities are real."""
+def compute_momenta() -> np.ndarray:
+    """Return the positive momenta of the auxiliary fields. The densities are real."""
     return (np.arange(FIELDS) + 0.5) * (2.1 * STATES * np.pi / BOX / FIELDS)
 
 
 def write_vertex(path: Path) -> None:
-    """Write the Coulomb vertex of a box: F fastest, one slab for each r."""
-    k = momenta()[:, np.newaxis]
+    """Write the Coulomb vertex, one slab for each r. F varies fastest."""
+    k = compute_momenta()[:, np.newaxis]
     waves = np.arange(2 * STATES + 1) * np.pi / BOX
 
     def plane_wave(wave: np.ndarray) -> np.ndarray:
@@ -58,14 +58,14 @@ def write_vertex(path: Path) -> None:
     cosines *= np.sqrt(interaction * (k[1] - k[0]) / np.pi) / BOX
     q = np.arange(STATES)
     with path.open("wb") as file:
-        file.write(header((FIELDS, STATES, STATES), numbers=2))
+        file.write(build_header((FIELDS, STATES, STATES), numbers=2))
         for r in range(STATES):
             slab = cosines[:, abs(q - r)] - cosines[:, q + r + 2]
             file.write(slab.astype("<c16").tobytes(order="F"))
 
 
 def draw(vertex: xr.DataArray, exchange: xr.DataArray, picture: Path) -> None:
-    """Exchange integrals by pair of states, and how those of some pairs converge with F."""
+    """Draw the exchange integrals, and the convergence of some of them with F."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(11.5, 4.6), layout="constrained", width_ratios=(1, 1.15)
     )
@@ -94,7 +94,7 @@ def draw(vertex: xr.DataArray, exchange: xr.DataArray, picture: Path) -> None:
         right.plot(columns.k, column, color=colour, lw=1.6, label=label)
     right.set(yscale="log", xlim=(0, float(columns.k[-1])), ylim=(1e-8, 2))
     right.set(xlabel="largest momentum kept in $F$, in 1/bohr", ylabel="missing part of $K_{qr}$")
-    right.set_title(f"what a shorter $F$ would lose, $q={OCCUPIED}$", fontsize=11)
+    right.set_title(f"truncation error in $F$, $q={OCCUPIED}$", fontsize=11)
     right.grid(color="0.92")
     right.legend(frameon=False, loc="upper right")
     right.spines[["top", "right"]].set_visible(False)
@@ -103,16 +103,16 @@ def draw(vertex: xr.DataArray, exchange: xr.DataArray, picture: Path) -> None:
 
 
 def show_files(folder: Path) -> None:
-    """Open a dense file, a file of pairs, and a damaged one."""
+    """Open a dense file, a sparse file, and a truncated file."""
     dense, pairs = write_small_files(folder)
 
-    say(f'xr.open_dataset("{dense.name}", engine="tensorfmt"): in the form that cc4s writes')
+    say(f'xr.open_dataset("{dense.name}", engine="tensorfmt"): a file as cc4s writes it')
     print(xr.open_dataset(dense, engine="tensorfmt"))
 
-    say(f'xr.open_dataset("{pairs.name}", ...).tensor.values: pairs of index and value')
+    say(f'xr.open_dataset("{pairs.name}", ...).tensor.values: a sparse file')
     print(xr.open_dataset(pairs, engine="tensorfmt").tensor.values)
 
-    say("the first file without its last 8 bytes: what is wrong, where, and what to do")
+    say("the first file without its last 8 bytes: the error says what is wrong, and where")
     damaged = folder / "damaged.bin"
     damaged.write_bytes(dense.read_bytes()[:-8])
     try:
@@ -122,18 +122,18 @@ def show_files(folder: Path) -> None:
 
 
 def show_vertex(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
-    """Integrals from a large vertex: the vertex, and those of exchange."""
+    """Compute integrals from a large vertex. Return the vertex and the exchange integrals."""
     say('a Coulomb vertex of 256 MiB: name="vertex", dims=("F", "q", "r"), chunks={}')
     start = time.perf_counter()
     ds = xr.open_dataset(path, engine="tensorfmt", name="vertex", dims=("F", "q", "r"), chunks={})
     print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
-    vertex = ds.vertex.assign_coords(k=("F", momenta()))
+    vertex = ds.vertex.assign_coords(k=("F", compute_momenta()))
 
-    say("exchange integrals K of all pairs (q, r), a sum over F: every byte read once, by dask")
+    say("exchange integrals K of all pairs (q, r), summed over F by dask")
     with progress("exchange"):
         exchange = (abs(vertex) ** 2).sum("F").compute()
 
-    say("direct integrals J of the states around the gap, for which 2 of the 256 MiB are read")
+    say("direct integrals J of the states around the gap, which read 2 of the 256 MiB")
     lazy = xr.open_dataset(path, engine="tensorfmt", dims=("F", "q", "r"))
     states = xr.DataArray(np.arange(STATES), dims="state")
     diagonal = lazy.tensor.isel(q=states, r=states).load()
@@ -149,7 +149,7 @@ def show_vertex(path: Path) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 def main(folder: Path, picture: Path) -> None:
-    """Show what a newcomer would want to see; files go into the folder."""
+    """Run this part. Files are written to `folder`."""
     show_files(folder)
     path = folder / "CoulombVertex.bin"
     write_vertex(path)

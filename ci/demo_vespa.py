@@ -1,7 +1,6 @@
-"""Open a table of labelled embeddings in Vespa's format, and find and draw the nearest of them.
+"""Vespa: open a table of labelled embeddings, and draw the nearest neighbors of one of them.
 
-The embeddings are those of 10,000 pages of an invented encyclopaedia: pages of one subject lie
-around a centre, and subjects of one field around a centre of theirs.
+The embeddings are random: 10,000 pages of an encyclopaedia, clustered by subject and by field.
 """
 
 import sys
@@ -25,7 +24,7 @@ NEAREST = 12
 
 
 def write_embeddings(path: Path) -> None:
-    """A tensor<float>(page{},x[64]) with a label for each page."""
+    """Write a tensor<float>(page{},x[64]) with a label for each page."""
     random = np.random.default_rng(7)
     fields = random.normal(size=(len(FIELDS), 1, 1, WIDTH))
     subjects = fields + 0.8 * random.normal(size=(len(FIELDS), SUBJECTS, 1, WIDTH))
@@ -36,13 +35,13 @@ def write_embeddings(path: Path) -> None:
 
 
 def cosine(embeddings: xr.DataArray, one: xr.DataArray) -> xr.DataArray:
-    """Similarity of each embedding to one of them."""
+    """Compute the similarity of each embedding to one of them."""
     norms = np.sqrt((embeddings**2).sum("x"))
     return (embeddings @ one) / (norms * np.sqrt((one**2).sum()))
 
 
 def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture: Path) -> None:
-    """All pages in the plane that shows most of them, and the nearest to one of them."""
+    """Draw all pages in the plane of the first principal axes, and the nearest neighbors of one."""
     nearest = similarity.sortby(similarity, ascending=False)[: NEAREST + 1].page.values
     centred = (embeddings - embeddings.mean("page")).compute()
     _, _, axes = np.linalg.svd(centred.values, full_matrices=False)
@@ -57,12 +56,12 @@ def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture
         left.plot(x, y, ".", ms=1.5, color=colour, alpha=0.5, label=field, rasterized=True)
     x, y = np.array([at[page] for page in nearest[1:]]).T
     left.plot(x, y, "o", mfc="none", mec="crimson", ms=7)
-    left.plot(*at[label], "*", color="crimson", ms=14, label=f"{label} and its {NEAREST} nearest")
+    left.plot(*at[label], "*", color="crimson", ms=14, label=f"{label}, {NEAREST} neighbors")
     legend = left.legend(loc="best", frameon=False)
     for handle in legend.legend_handles[:-1]:
         handle.set(markersize=8, alpha=1)
     left.set(
-        title=f"{embeddings.sizes['page']:,} embeddings of {WIDTH} numbers", xticks=[], yticks=[]
+        title=f"{embeddings.sizes['page']:,} embeddings of length {WIDTH}", xticks=[], yticks=[]
     )
     left.set(xlabel="first principal axis", ylabel="second principal axis")
 
@@ -71,7 +70,7 @@ def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture
         right.hist(similarity[of_page == field], bins, color=colour, alpha=0.7, label=field)
     right.axvline(float(similarity.sel(page=nearest[-1])), color="crimson", lw=1, ls="--")
     right.set(yscale="log", xlabel=f"cosine similarity to {label}", ylabel="pages")
-    right.set_title(f"right of the dashed line: the {NEAREST} nearest")
+    right.set_title(f"the {NEAREST} nearest are right of the dashed line")
     right.legend(frameon=False)
     right.spines[["top", "right"]].set_visible(False)
     picture.parent.mkdir(exist_ok=True, parents=True)
@@ -80,7 +79,7 @@ def draw(embeddings: xr.DataArray, similarity: xr.DataArray, label: str, picture
 
 
 def main(folder: Path, figure_path: Path) -> None:
-    """Write a table, open it, find the nearest labels to one, and draw them."""
+    """Run this part. Files are written to `folder`."""
     path = folder / "embeddings.tbf"
     write_embeddings(path)
 
@@ -90,12 +89,12 @@ def main(folder: Path, figure_path: Path) -> None:
     print(f"{ds}\nopened in {1e3 * (time.perf_counter() - start):.0f} ms")
 
     label = "rivers/3/14"
-    say(f'the nearest labels to ds.tensor.sel(page="{label}"), computed by dask')
+    say(f'nearest neighbors of ds.tensor.sel(page="{label}"), computed by dask')
     similarity = cosine(ds.tensor, ds.tensor.sel(page=label)).compute()
     for page in similarity.sortby(similarity, ascending=False)[1:4]:
         print(f"  {float(page):.3f}  {page.page.item()}")
 
-    say("xr_tensorfmt.vespa_from_hex: the digits that Vespa's tools print")
+    say("xr_tensorfmt.vespa_from_hex opens the digits that Vespa's tools print")
     digits = "0x050102046974656D0475736572020269310275314000000002693202753240800000"
     print(xr_tensorfmt.vespa_from_hex(digits, sparse="dense").tensor.to_pandas())
 

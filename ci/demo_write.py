@@ -1,7 +1,7 @@
-"""Write: count what lies between events, convert it by the command, and check what comes out.
+"""Writing: count the elements of causal intervals, and convert and check the file.
 
-A causal set is sprinkled into a diamond. The number of elements between two of them measures the
-volume of their interval; it is computed by dask, and written as it comes.
+A causal set consists of random points of a diamond. The number of elements between two of them
+measures the volume of their interval. dask computes and writes the numbers chunk by chunk.
 """
 
 import subprocess
@@ -21,8 +21,8 @@ ELEMENTS = 3000
 ROWS = 250
 
 
-def sprinkled(count: int) -> xr.DataArray:
-    """The causal matrix of random points of a diamond, sorted by time, with their coordinates."""
+def make_causal_set(count: int) -> xr.DataArray:
+    """Return the causal matrix of random points of a diamond, sorted by time, with coordinates."""
     u, v = np.random.default_rng(2).random((2, count))
     order = np.argsort(u + v)
     u, v = u[order], v[order]
@@ -36,28 +36,28 @@ def sprinkled(count: int) -> xr.DataArray:
     )
 
 
-def between(causal: xr.DataArray) -> xr.DataArray:
-    """How many elements lie between each two, in chunks of rows; nothing is computed yet."""
+def count_between(causal: xr.DataArray) -> xr.DataArray:
+    """Count the elements between each pair, lazily, in chunks of rows."""
     numbers = da.from_array(causal.values.astype("f4"), chunks=(ROWS, -1))
     counts = da.matmul(numbers, numbers.rechunk((-1, -1))).astype("i4")
     return causal.copy(data=counts).rename("between")
 
 
-def command(folder: Path, *arguments: str) -> None:
-    """Run the command xr-tensorfmt, and show what it says."""
+def run_command(folder: Path, *arguments: str) -> None:
+    """Run the command xr-tensorfmt, and show its output."""
     print(f"$ xr-tensorfmt {' '.join(arguments)}", flush=True)
     subprocess.run([sys.executable, "-m", "xr_tensorfmt", *arguments], check=True, cwd=folder)
 
 
 def draw(counts: xr.Dataset, picture: Path) -> None:
-    """The volume of intervals as it is counted, beside what it should be."""
+    """Draw the counted volumes of intervals next to the exact ones."""
     past = 20
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.8), layout="constrained")
     after = counts.between.isel(row=past).values
     points = left.scatter(counts.place, counts.time, c=after, s=7, cmap="magma", linewidths=0)
     left.plot(counts.place[past], counts.time[past], "o", mfc="none", mec="tab:blue", ms=9)
     left.set(xlabel="place", ylabel="time", aspect="equal")
-    left.set_title("elements between one event (ring) and each other", fontsize=11)
+    left.set_title("elements between one event (ring) and the others", fontsize=11)
     figure.colorbar(points, ax=left, label="elements between")
 
     u, v = (counts.time + counts.place).values, (counts.time - counts.place).values
@@ -75,32 +75,32 @@ def draw(counts: xr.Dataset, picture: Path) -> None:
     )
     right.axline((0, 0), slope=1, color="tab:red", lw=1)
     right.set(xlabel="volume of the interval times density", ylabel="elements counted")
-    right.set_title("number is volume", fontsize=11)
+    right.set_title("counted and exact volume", fontsize=11)
     figure.savefig(picture, dpi=150)
 
 
 def main(folder: Path, picture: Path) -> None:
-    """Compute, write, convert, validate, and read back."""
+    """Run this part. Files are written to `folder`."""
     mpl.use("Agg")
-    causal = sprinkled(ELEMENTS)
+    causal = make_causal_set(ELEMENTS)
     matrix, counted = folder / "causal.pycauset", folder / "between.pycauset"
 
-    say(f'causal.tensorfmt.to_file("{matrix.name}"): bits above the diagonal')
+    say(f'causal.tensorfmt.to_file("{matrix.name}") packs the bits above the diagonal')
     causal.tensorfmt.to_file(matrix)
     print(f"{causal.nbytes:,} bytes in memory, {matrix.stat().st_size:,} in the file")
 
-    say(f'to_pycauset(between(causal), "{counted.name}"), computed and written in parallel')
+    say(f'to_pycauset(count_between(causal), "{counted.name}") computes and writes in parallel')
     with progress("between"):
-        xr_tensorfmt.to_pycauset(between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
+        xr_tensorfmt.to_pycauset(count_between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
     print(f"{counted.stat().st_size / 1e6:.0f} MB written")
 
-    say("the command converts it for magnetron, and checks both files")
+    say("the command xr-tensorfmt converts the file to MAG, and checks all files")
     converted = folder / "between.mag"
-    command(folder, "convert", counted.name, converted.name)
-    command(folder, "validate", matrix.name, counted.name, converted.name)
-    command(folder, "info", converted.name)
+    run_command(folder, "convert", counted.name, converted.name)
+    run_command(folder, "validate", matrix.name, counted.name, converted.name)
+    run_command(folder, "info", converted.name)
 
     back = xr.open_dataset(converted, engine="tensorfmt")
     xr.testing.assert_identical(back, xr.open_dataset(counted, engine="tensorfmt"))
-    print("What comes back from MAG is identical: values, names, labels, attributes.")
+    print("The converted Dataset is identical: values, names, labels and attributes.")
     draw(back, picture)
