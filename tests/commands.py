@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from click.testing import CliRunner, Result
+from packaging.version import Version
 
 from tests import tensfiles as tf
 from xr_tensorfmt import to_file
@@ -16,9 +18,11 @@ from xr_tensorfmt.cli import main
 GAMMA = np.arange(24.0).reshape(4, 3, 2)
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, **options: Any) -> Result:
     """Run the command, and return its output and exit code."""
-    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+    is_old = Version(version("click")) < Version("8.2")
+    runner = CliRunner(mix_stderr=False) if is_old else CliRunner()  # type: ignore[call-arg]
+    return runner.invoke(main, arguments, catch_exceptions=False, **options)
 
 
 def done(*arguments: str) -> str:

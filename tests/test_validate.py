@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 
 import xr_tensorfmt
 import xr_tensorfmt.core.findings
@@ -19,10 +18,10 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
+from tests.commands import run
 from tests.families import FILES
 from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa_from_hex
-from xr_tensorfmt.cli import main
 from xr_tensorfmt.contract import (
     Container,
     Dense,
@@ -172,12 +171,12 @@ def test_only_registered_formats_are_checked(raw: bytes) -> None:
 def test_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
-    output = CliRunner().invoke(main, ["info", "--from", "raw", str(path)])
+    output = run("info", "--from", "raw", str(path))
     assert output.stdout.startswith(f"{path}: Raw, 7 B\nVariables:\n")
     assert "tensor  (x: 3)  uint8  3 B" in output.stdout
-    checked = CliRunner().invoke(main, ["validate", str(path)])
+    checked = run("validate", str(path))
     assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
-    refused = CliRunner().invoke(main, ["convert", str(path), "b", "--to", "tens"])
+    refused = run("convert", str(path), "b", "--to", "tens")
     assert (refused.exit_code, "'tens' is not one of raw" in refused.stderr) == (2, True)
 
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("working_directory")
 
 def fed(content: bytes, *arguments: str) -> Result:
     """The command with some bytes in standard input."""
-    return CliRunner().invoke(main, arguments, input=content, catch_exceptions=False)
+    return run(*arguments, input=content)
 
 
 # JSON
@@ -86,10 +86,10 @@ def test_headings_are_bold_unless_no_color_is_set(
 ) -> None:
     vertex()
     monkeypatch.delenv("NO_COLOR", raising=False)
-    styled = CliRunner().invoke(main, ["info", "vertex.bin"], color=True)
+    styled = run("info", "vertex.bin", color=True)
     assert "\x1b[1mVariables:\x1b[0m\n" in styled.stdout
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = CliRunner().invoke(main, ["info", "vertex.bin"], color=True)
+    plain = run("info", "vertex.bin", color=True)
     assert plain.stdout == done("info", "vertex.bin")
 
 

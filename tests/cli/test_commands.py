@@ -98,7 +98,7 @@ def test_examples_of_page_print_what_they_say() -> None:
         for command in re.split(r"^\$ xr-tensorfmt ", block, flags=re.MULTILINE)[1:]:
             line, _, expected = command.partition("\n")
             result = run(*line.split())
-            assert result.output.replace(f"{Path.cwd()}/", "") == expected, line
+            assert (result.stdout + result.stderr).replace(f"{Path.cwd()}/", "") == expected, line
 
 
 # info
