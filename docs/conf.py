@@ -11,6 +11,9 @@ from docutils import nodes
 
 import xr_tensorfmt
 
+# Plots of executed pages are legible on light and dark pages.
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
+
 # Labels of project URLs that name a repository, as PyPI recognises them.
 _LABELS = ("repository", "source", "source code", "github", "code")
 
