@@ -230,7 +230,9 @@ class Plain(AbstractFileSystem):
             connection.request(method, f"/{path}", headers=headers)
             answer = connection.getresponse()
             if answer.status >= 400:
-                raise HTTPError(path, answer.status, answer.reason, answer.headers, None)
+                error = HTTPError(path, answer.status, answer.reason, answer.headers, None)
+                error.close()  # Python 3.14 warns of errors that are not closed
+                raise error
             return answer.headers, answer.read()
 
 
