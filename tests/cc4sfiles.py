@@ -14,8 +14,8 @@ Conditions = Sequence[tuple[Sequence[tuple[str, int]], Sequence[Sequence[int]]]]
 """For each condition the pairs of property and dimension, and the tuples of property indices."""
 
 
-def numbers(shape: Sequence[int], *, is_complex: bool = False) -> np.ndarray:
-    """Element i, the first dimension fastest: (i + 1) * 0.75 + sin(i), less 1j * cos(i) (i + 1)."""
+def make_values(shape: Sequence[int], *, is_complex: bool = False) -> np.ndarray:
+    """Return element i, the first dimension fastest: (i + 1) * 0.75 + sin(i)."""
     i = np.arange(int(np.prod(shape)))
     values = (i + 1) * 0.75 + np.sin(i)
     if is_complex:
@@ -23,20 +23,22 @@ def numbers(shape: Sequence[int], *, is_complex: bool = False) -> np.ndarray:
     return values.reshape(shape, order="F")
 
 
-def binary(values: np.ndarray) -> bytes:
+def pack_binary(values: np.ndarray) -> bytes:
     return values.astype("<c16" if values.dtype.kind == "c" else "<f8").tobytes(order="F")
 
 
-def text(values: np.ndarray, *, form: str = " {} \n") -> bytes:
-    """One value a line; `form` is the line of a value."""
+def format_text(values: np.ndarray, *, form: str = " {} \n") -> bytes:
+    """Return one value per line, in the form of `form`."""
     flat = values.ravel(order="F").tolist()
     if values.dtype.kind == "c":
         return "".join(form.format(f"({x.real!r},{x.imag!r})") for x in flat).encode()
     return "".join(form.format(repr(x)) for x in flat).encode()
 
 
-def dimensions(lengths: Sequence[int], types: Sequence[str | None] | None, indent: str) -> str:
-    """The list of VASP and others."""
+def format_dimensions(
+    lengths: Sequence[int], types: Sequence[str | None] | None, indent: str
+) -> str:
+    """Return the dimensions as a list, as VASP writes them."""
     if not lengths:
         return f"{indent}dimensions: []\n"
     lines = [f"{indent}dimensions:\n"]
@@ -47,8 +49,8 @@ def dimensions(lengths: Sequence[int], types: Sequence[str | None] | None, inden
     return "".join(lines)
 
 
-def condition(conditions: Conditions) -> str:
-    """The non-zero blocks as VASP writes them."""
+def format_condition(conditions: Conditions) -> str:
+    """Return the blocks that are not zero, as VASP writes them."""
     lines = ["nonZeroCondition:", "  all:"]
     for number, (pairs, tuples) in enumerate(conditions):
         lines += [f"  - name: Condition{number}", "    properties:"]
@@ -59,7 +61,7 @@ def condition(conditions: Conditions) -> str:
     return "\n".join(lines) + "\n"
 
 
-def yaml(
+def format_yaml(
     lengths: Sequence[int],
     types: Sequence[str | None] | None = None,
     *,
@@ -69,16 +71,16 @@ def yaml(
     more: str = "",
     indent: str = "",
 ) -> str:
-    """The YAML of a tensor; `more` is what follows, such as metaData."""
+    """Return the YAML of a tensor, followed by `more`."""
     head = f"version: 100\ntype: Tensor\nscalarType: {scalar}\n"
     tail = f"elements:\n  type: {elements}\nunit: {unit}\n"
     indented = "".join(f"{indent}{line}\n" for line in head.splitlines())
     ending = "".join(f"{indent}{line}\n" for line in (tail + more).splitlines())
-    return indented + dimensions(lengths, types, indent) + ending
+    return indented + format_dimensions(lengths, types, indent) + ending
 
 
-def sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object = 1) -> str:
-    """YAML as cc4s writes it: sorted keys, a map of dimensions, and no types."""
+def format_sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object = 1) -> str:
+    """Return YAML as cc4s writes it: sorted keys, a map of dimensions, no types."""
     keys = sorted(map(str, range(len(lengths))))
     dims = "".join(f"  {key}:\n    length: {lengths[int(key)]}\n" for key in keys)
     return (
@@ -87,12 +89,12 @@ def sorted_yaml(lengths: Sequence[int], *, scalar: str = "Real64", unit: object 
     )
 
 
-def properties(
+def format_properties(
     dimension_type: str,
     indices: Mapping[str, Sequence[int]],
     values: Mapping[str, str] | None = None,
 ) -> str:
-    """The properties of a type of dimensions; `values` are lists in YAML."""
+    """Return the YAML of the properties of a dimension type."""
     lines = ["version: 100", f"dimensionType: {dimension_type}"]
     if values:
         lines += ["properties:", *(f"  {name}: {item}" for name, item in values.items())]
@@ -117,9 +119,9 @@ def save(
     scalar = "Complex64" if values.dtype.kind == "c" else "Real64"
     path = directory / f"{stem}.yaml"
     path.write_text(
-        yaml(values.shape, types, scalar=scalar, elements=elements, unit=unit, more=more)
+        format_yaml(values.shape, types, scalar=scalar, elements=elements, unit=unit, more=more)
     )
-    content = text(values) if elements == TEXT else binary(values)
+    content = format_text(values) if elements == TEXT else pack_binary(values)
     (directory / f"{stem}.elements").write_bytes(content)
     return path
 
@@ -131,22 +133,19 @@ def save_set(
     lines = "version: 100\ntype: TensorSet\ncomponents:\n"
     for key, (values, types) in components.items():
         scalar = "Complex64" if values.dtype.kind == "c" else "Real64"
-        lines += f"  {key}:\n" + yaml(values.shape, types, scalar=scalar, indent="    ")
-        (directory / f"{stem}.components.{key}.elements").write_bytes(binary(values))
+        lines += f"  {key}:\n" + format_yaml(values.shape, types, scalar=scalar, indent="    ")
+        (directory / f"{stem}.components.{key}.elements").write_bytes(pack_binary(values))
     path = directory / f"{stem}.yaml"
     path.write_text(lines)
     return path
 
 
-def blocks(
+def make_blocks(
     full: np.ndarray,
     conditions: Conditions,
     properties_of: Sequence[Mapping[str, Sequence[int]]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The elements of a file of blocks one after the other, and the tensor with zeros elsewhere.
-
-    `properties_of` has the properties of each dimension.
-    """
+    """Return the elements of a block-sparse file, and the full tensor."""
     stored: list[complex] = []
     filled = np.zeros_like(full)
     # The first condition varies fastest.
@@ -175,13 +174,17 @@ def save_blocks(
 ) -> tuple[Path, np.ndarray]:
     """Write a tensor of blocks with the properties of its types; its path, and its values."""
     for dimension_type, indices in labels.items():
-        (directory / f"{dimension_type}.yaml").write_text(properties(dimension_type, indices))
-    stored, filled = blocks(
+        (directory / f"{dimension_type}.yaml").write_text(
+            format_properties(dimension_type, indices)
+        )
+    stored, filled = make_blocks(
         full, conditions, [labels.get(dimension_type, {}) for dimension_type in types]
     )
     path = save(directory, "Blocks", stored, ["State"], elements=elements)
     scalar = "Complex64" if full.dtype.kind == "c" else "Real64"
     path.write_text(
-        yaml(full.shape, types, scalar=scalar, elements=elements, more=condition(conditions))
+        format_yaml(
+            full.shape, types, scalar=scalar, elements=elements, more=format_condition(conditions)
+        )
     )
     return path, filled

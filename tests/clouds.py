@@ -104,8 +104,8 @@ class AzureStore(Cloud):
 
 
 @contextlib.contextmanager
-def google() -> Iterator[GoogleStore]:
-    """The emulator, in a thread."""
+def run_google() -> Iterator[GoogleStore]:
+    """Run the emulator in a thread."""
     pytest.importorskip("gcsfs", reason="gcsfs is not installed")
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     from gcp_storage_emulator.handlers.buckets import create_bucket  # noqa: PLC0415
@@ -113,7 +113,7 @@ def google() -> Iterator[GoogleStore]:
 
     storage = Storage(use_memory_fs=True)
     create_bucket("bucket", storage)
-    server = _GoogleServer(("127.0.0.1", 0), partial(_google_handler(), storage))
+    server = _GoogleServer(("127.0.0.1", 0), partial(_make_google_handler(), storage))
     with served(server):
         yield GoogleStore(server.server_port)
 
@@ -124,8 +124,8 @@ class _GoogleServer(HTTPServer):
     def handle_error(self, *_: object) -> None: ...
 
 
-def _google_handler() -> Any:
-    """The emulator with what it lacks of the store: tokens, generations, and ends of uploads."""
+def _make_google_handler() -> Any:
+    """Return the emulator, with the missing parts of the store: tokens and generations."""
     from gcp_storage_emulator.exceptions import NotFound  # noqa: PLC0415
     from gcp_storage_emulator.server import RequestHandler  # noqa: PLC0415
 
@@ -165,7 +165,7 @@ def _google_handler() -> Any:
 
 
 @contextlib.contextmanager
-def azure() -> Iterator[AzureStore]:
+def run_azure() -> Iterator[AzureStore]:
     """Run the emulator as a process of node."""
     pytest.importorskip("adlfs", reason="adlfs is not installed")
     if shutil.which("node") is None:

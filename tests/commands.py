@@ -25,15 +25,15 @@ def run(*arguments: str, **options: Any) -> Result:
     return runner.invoke(main, arguments, catch_exceptions=False, **options)
 
 
-def done(*arguments: str) -> str:
-    """The output of a command that succeeds."""
+def run_ok(*arguments: str) -> str:
+    """Return the output of a command that succeeds."""
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def failed(*arguments: str, code: int = 1) -> str:
-    """The one line on stderr of a command that fails."""
+def run_failing(*arguments: str, code: int = 1) -> str:
+    """Return the line on stderr of a command that fails."""
     result = run(*arguments)
     assert result.exit_code == code, result.output
     assert not result.stdout
@@ -41,8 +41,8 @@ def failed(*arguments: str, code: int = 1) -> str:
     return result.stderr
 
 
-def dataset() -> xr.Dataset:
-    """A Dataset that MAG, zarr and netCDF support."""
+def make_dataset() -> xr.Dataset:
+    """Return a Dataset that MAG, zarr and netCDF support."""
     values = np.random.default_rng(0).random((20, 30)).astype("f4")
     return xr.Dataset(
         {
@@ -57,7 +57,7 @@ def dataset() -> xr.Dataset:
 
 def save(name: str = "a.mag", ds: xr.Dataset | None = None, **options: Any) -> str:
     """Write a Dataset; give the name of its file."""
-    to_file(dataset() if ds is None else ds, name, **options)
+    to_file(make_dataset() if ds is None else ds, name, **options)
     return name
 
 
@@ -68,7 +68,7 @@ def load_any(name: str, **options: Any) -> xr.Dataset:
         return ds.load()
 
 
-def vertex(name: str = "vertex.bin") -> str:
-    """Write a TENS file of `GAMMA`; give its name."""
+def write_vertex(name: str = "vertex.bin") -> str:
+    """Write a TENS file of `GAMMA`, and return its name."""
     Path(name).write_bytes(tf.version_0_9(GAMMA))
     return name

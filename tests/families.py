@@ -17,19 +17,19 @@ SHAPE = (96, 40, 64)
 """1.9 MiB of float64: more than the head that opening fetches."""
 
 
-def numbers() -> np.ndarray:
+def make_values() -> np.ndarray:
     return np.random.default_rng(0).random(SHAPE)
 
 
-def tens_pairs() -> bytes:
+def make_tens_pairs() -> bytes:
     rng = np.random.default_rng(0)
     total = int(np.prod(SHAPE))
     indices = np.sort(rng.choice(total, 100_000, replace=False))
     return tf.index_value(SHAPE, indices.tolist(), rng.random(indices.size))
 
 
-def mag_puts() -> dict[str, mf.Put]:
-    values = numbers().astype("f4")
+def make_mag_puts() -> dict[str, mf.Put]:
+    values = make_values().astype("f4")
     return {
         "w.a": mf.put(values),
         "w.b": mf.put(values[::-1].copy()),
@@ -37,62 +37,63 @@ def mag_puts() -> dict[str, mf.Put]:
     }
 
 
-def npy_fortran() -> bytes:
+def make_npy_fortran() -> bytes:
     file = BytesIO()
-    np.save(file, np.asfortranarray(numbers().astype(">f4")))
+    np.save(file, np.asfortranarray(make_values().astype(">f4")))
     return file.getvalue()
 
 
-def npz() -> bytes:
+def make_npz() -> bytes:
     file = BytesIO()
-    np.savez(file, a=numbers(), b=np.asfortranarray(numbers()[0]), c=np.arange(5))
+    np.savez(file, a=make_values(), b=np.asfortranarray(make_values()[0]), c=np.arange(5))
     return file.getvalue()
 
 
 FILES: dict[str, Callable[[], bytes]] = {
-    "tens-0.9": lambda: tf.version_0_9(numbers()),
-    "tens-1.0": lambda: tf.version_1_0(numbers()),
-    "tens-big-endian": lambda: tf.version_0_9((numbers() * 1000).astype(">i4")),
-    "tens-pairs": tens_pairs,
-    "mag-archive": lambda: mf.archive(mag_puts(), {"epoch": 3}),
-    "mag-snapshot-200": lambda: mf.snapshot(mag_puts(), version=200),
-    "mag-snapshot-300": lambda: mf.document(mag_puts(), {"epoch": 3}),
-    "mag-stream": lambda: mf.stream(mag_puts()),
+    "tens-0.9": lambda: tf.version_0_9(make_values()),
+    "tens-1.0": lambda: tf.version_1_0(make_values()),
+    "tens-big-endian": lambda: tf.version_0_9((make_values() * 1000).astype(">i4")),
+    "tens-pairs": make_tens_pairs,
+    "mag-archive": lambda: mf.archive(make_mag_puts(), {"epoch": 3}),
+    "mag-snapshot-200": lambda: mf.snapshot(make_mag_puts(), version=200),
+    "mag-snapshot-300": lambda: mf.document(make_mag_puts(), {"epoch": 3}),
+    "mag-stream": lambda: mf.stream(make_mag_puts()),
     "pycauset-2-dense": lambda: pf.v2(
-        "DENSE", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2], numbers().tobytes()
+        "DENSE", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2], make_values().tobytes()
     ),
     "pycauset-dense": lambda: pf.r1(
-        pf.metadata("DENSE_FLOAT", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2]), numbers().tobytes()
+        pf.metadata("DENSE_FLOAT", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2]),
+        make_values().tobytes(),
     ),
     "pycauset-bits": lambda: pf.r1(
         pf.metadata("DENSE_FLOAT", "BIT", 960, 2560),
-        pf.dense_bits(numbers().reshape(96, 2560).repeat(10, axis=0) < 0.5, 8),
+        pf.dense_bits(make_values().reshape(96, 2560).repeat(10, axis=0) < 0.5, 8),
     ),
     "pycauset-triangle": lambda: pf.r1(
         pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
-        pf.triangle(np.triu(numbers().ravel()[: 480 * 480].reshape(480, 480), 1)),
+        pf.triangle(np.triu(make_values().ravel()[: 480 * 480].reshape(480, 480), 1)),
     ),
-    "npy-fortran": npy_fortran,
-    "npz-several": npz,
+    "npy-fortran": make_npy_fortran,
+    "npz-several": make_npz,
     "safetensors-model.safetensors": lambda: save(
-        {"w.a": numbers(), "n": np.arange(5)}, {"format": "np"}
+        {"w.a": make_values(), "n": np.arange(5)}, {"format": "np"}
     ),
     "vespa-indexed.tbf": lambda: vf.tensor(
-        "double", [], {"x": SHAPE[0], "y": SHAPE[1] * SHAPE[2]}, [], numbers().reshape(1, -1)
+        "double", [], {"x": SHAPE[0], "y": SHAPE[1] * SHAPE[2]}, [], make_values().reshape(1, -1)
     ),
     "vespa-uniform.tbf": lambda: vf.tensor(
         "double",
         ["a", "b"],
         {"x": SHAPE[2]},
         [(f"{i:03}", f"{j:03}") for i in range(SHAPE[0]) for j in range(SHAPE[1])],
-        numbers().reshape(-1, SHAPE[2]),
+        make_values().reshape(-1, SHAPE[2]),
     ),
     "vespa-irregular.tbf": lambda: vf.tensor(
         "float",
         ["a"],
         {"x": 512},
         [(str(i),) for i in range(480)],
-        numbers().reshape(480, 512),
+        make_values().reshape(480, 512),
     ),
 }
 """By name of the container."""

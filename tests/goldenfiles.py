@@ -360,28 +360,28 @@ SAFETENSORS: Mapping[str, Make] = {
 def cc4s_tensor(directory: Path) -> Path:
     types = ["AuxiliaryField", "State", "State"]
     (directory / "State.yaml").write_text(
-        cf.properties("State", {"Spin": [0, 1]}, {"Spin": "[0.5, -0.5]"})
+        cf.format_properties("State", {"Spin": [0, 1]}, {"Spin": "[0.5, -0.5]"})
     )
     more = "metaData:\n  halfGrid: 0\n"
-    values = cf.numbers((3, 2, 2), is_complex=True)
+    values = cf.make_values((3, 2, 2), is_complex=True)
     return cf.save(directory, "CoulombVertex", values, types, unit=0.25, more=more)
 
 
 def cc4s_text(directory: Path) -> Path:
-    return cf.save(directory, "EigenEnergies", cf.numbers((4,)), ["State"], elements=cf.TEXT)
+    return cf.save(directory, "EigenEnergies", cf.make_values((4,)), ["State"], elements=cf.TEXT)
 
 
 def cc4s_map(directory: Path) -> Path:
-    (directory / "Amplitudes.elements").write_bytes(cf.binary(cf.numbers((2, 3))))
+    (directory / "Amplitudes.elements").write_bytes(cf.pack_binary(cf.make_values((2, 3))))
     path = directory / "Amplitudes.yaml"
-    path.write_text(cf.sorted_yaml((2, 3)))
+    path.write_text(cf.format_sorted_yaml((2, 3)))
     return path
 
 
 def cc4s_set(directory: Path) -> Path:
     components = {
-        "ph": (cf.numbers((2, 3)), ["Particle", "Hole"]),
-        "pp": (cf.numbers((2, 2)), ["Particle", "Particle"]),
+        "ph": (cf.make_values((2, 3)), ["Particle", "Hole"]),
+        "pp": (cf.make_values((2, 2)), ["Particle", "Particle"]),
     }
     return cf.save_set(directory, "CoulombIntegrals", components)
 
@@ -389,7 +389,7 @@ def cc4s_set(directory: Path) -> Path:
 def cc4s_blocks(directory: Path) -> Path:
     spins = {"State": {"Spin": [0, 0, 1]}}
     conditions = [([("Spin", 0), ("Spin", 1)], [(0, 0), (1, 1)])]
-    return cf.save_blocks(directory, cf.numbers((3, 3)), ["State"] * 2, spins, conditions)[0]
+    return cf.save_blocks(directory, cf.make_values((3, 3)), ["State"] * 2, spins, conditions)[0]
 
 
 CC4S: Mapping[str, Make] = {

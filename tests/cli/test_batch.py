@@ -22,22 +22,31 @@ from fsspec.implementations.memory import MemoryFileSystem
 import xr_tensorfmt
 from tests import magfiles as mf
 from tests import vespafiles as vf
-from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
+from tests.commands import (
+    GAMMA,
+    load_any,
+    make_dataset,
+    run,
+    run_failing,
+    run_ok,
+    save,
+    write_vertex,
+)
 from tests.paths import DOCS
 from xr_tensorfmt.cli import main
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
 
-def fed(content: bytes, *arguments: str) -> Result:
-    """The command with some bytes in standard input."""
+def run_with_input(content: bytes, *arguments: str) -> Result:
+    """Run the command with bytes in standard input."""
     return run(*arguments, input=content)
 
 
 # JSON
 
 
-def damaged(name: str = "bad.mag") -> str:
+def write_damaged_file(name: str = "bad.mag") -> str:
     content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
     content[5000] = 7
     Path(name).write_bytes(content + b"more")
@@ -45,7 +54,7 @@ def damaged(name: str = "bad.mag") -> str:
 
 
 def test_json_of_validate_has_every_field_of_every_finding() -> None:
-    result = run("validate", "--json", damaged(), vertex(), "missing.mag")
+    result = run("validate", "--json", write_damaged_file(), write_vertex(), "missing.mag")
     assert result.exit_code == 1
     bad, good, missing = json.loads(result.stdout)
     findings = xr_tensorfmt.validate("bad.mag")
@@ -64,7 +73,9 @@ def test_json_of_validate_has_every_field_of_every_finding() -> None:
 
 
 def test_json_of_explain_has_every_range_and_request() -> None:
-    (explained,) = json.loads(done("explain", "--json", vertex(), "-s", "c=1", "-s", "a=0:2"))
+    (explained,) = json.loads(
+        run_ok("explain", "--json", write_vertex(), "-s", "c=1", "-s", "a=0:2")
+    )
     assert explained["path"] == "vertex.bin"
     ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
     expected = ds.tensorfmt.explain({"c": 1, "a": slice(0, 2)})
@@ -84,13 +95,13 @@ def test_json_of_explain_has_every_range_and_request() -> None:
 def test_headings_are_bold_unless_no_color_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vertex()
+    write_vertex()
     monkeypatch.delenv("NO_COLOR", raising=False)
     styled = run("info", "vertex.bin", color=True)
     assert "\x1b[1mVariables:\x1b[0m\n" in styled.stdout
     monkeypatch.setenv("NO_COLOR", "1")
     plain = run("info", "vertex.bin", color=True)
-    assert plain.stdout == done("info", "vertex.bin")
+    assert plain.stdout == run_ok("info", "vertex.bin")
 
 
 # Directories
@@ -99,10 +110,12 @@ def test_headings_are_bold_unless_no_color_is_set(
 def save_directory(name: str = "models") -> str:
     os.mkdir(name)
     save(f"{name}/a.mag")
-    save(f"{name}/b.npy", dataset()[["w"]].drop_vars("row").drop_attrs(), drop=["name", "dims"])
+    save(
+        f"{name}/b.npy", make_dataset()[["w"]].drop_vars("row").drop_attrs(), drop=["name", "dims"]
+    )
     save(f"{name}/c.yaml", xr.Dataset({"tensor": ("x", np.ones(3))}))
     save(f"{name}/vertex.tens", xr.Dataset({"tensor": ("x", np.ones(3))}))
-    Path(name, "vertex.bin").write_bytes(Path(vertex()).read_bytes())
+    Path(name, "vertex.bin").write_bytes(Path(write_vertex()).read_bytes())
     Path(name, "notes.txt").touch()
     return name
 
@@ -113,33 +126,33 @@ FILES = ["a.mag", "b.npy", "c.yaml", "vertex.bin", "vertex.tens"]
 @pytest.mark.parametrize("command", ["info", "validate", "explain"])
 def test_a_directory_stands_for_its_files(command: str, memory: MemoryFileSystem) -> None:
     directory = save_directory()
-    documents = json.loads(done(command, "--json", directory))
+    documents = json.loads(run_ok(command, "--json", directory))
     assert [Path(document["path"]).name for document in documents] == FILES
-    assert done(command, "models/").count("models/a.mag:") == 1
+    assert run_ok(command, "models/").count("models/a.mag:") == 1
     memory.put(f"{directory}/", "/bucket/models/", recursive=True)
     urls = [f"memory://bucket/models/{file}" for file in FILES]
-    documents = json.loads(done(command, "--json", "memory://bucket/models/"))
+    documents = json.loads(run_ok(command, "--json", "memory://bucket/models/"))
     assert [document["path"] for document in documents] == urls
 
 
 def test_a_directory_with_a_model_is_one_dataset() -> None:
     os.mkdir("model")
-    save("model/model.safetensors.index.json", dataset())
-    assert done("info", "model").count("safetensors,") == 1
-    assert done("validate", "model") == "model: ok\n"
-    assert "4 equal" in done("diff", "model", save())
+    save("model/model.safetensors.index.json", make_dataset())
+    assert run_ok("info", "model").count("safetensors,") == 1
+    assert run_ok("validate", "model") == "model: ok\n"
+    assert "4 equal" in run_ok("diff", "model", save())
 
 
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
-    assert "is a directory; pass the path of a file in it" in failed("info", "empty")
+    assert "is a directory; pass the path of a file in it" in run_failing("info", "empty")
 
 
 def test_files_with_the_same_name_are_compared() -> None:
     first = save_directory()
     shutil.copytree(first, "other")
-    assert done("diff", first, "other").count("0 different") == len(FILES)
-    save("other/a.mag", dataset().assign(n=("row", np.zeros(20, "i8"))))
+    assert run_ok("diff", first, "other").count("0 different") == len(FILES)
+    save("other/a.mag", make_dataset().assign(n=("row", np.zeros(20, "i8"))))
     os.remove("other/b.npy")
     os.remove("models/vertex.bin")
     result = run("diff", first, "other/")
@@ -157,9 +170,9 @@ def test_files_with_the_same_name_are_compared() -> None:
 
 
 def test_a_file_is_converted_to_standard_output() -> None:
-    result = run("convert", vertex(), "-", "--to", "tens")
+    result = run("convert", write_vertex(), "-", "--to", "tens")
     assert result.exit_code == 0
-    done("convert", "vertex.bin", "b.tens")
+    run_ok("convert", "vertex.bin", "b.tens")
     assert result.stdout_bytes == Path("b.tens").read_bytes()
     assert sorted(os.listdir()) == ["b.tens", "vertex.bin"]
 
@@ -175,14 +188,14 @@ OUTPUT_REFUSALS = {
 @pytest.mark.parametrize("case", OUTPUT_REFUSALS)
 def test_standard_output_needs(case: str) -> None:
     sources, code, message = OUTPUT_REFUSALS[case]
-    vertex()
+    write_vertex()
     count = 2 if "a.mag" in sources else 1
-    assert message in failed("convert", *sources[:count], "-", *sources[count:], code=code)
+    assert message in run_failing("convert", *sources[:count], "-", *sources[count:], code=code)
 
 
 def test_a_terminal_is_no_standard_output() -> None:
     main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "convert", vertex(), "-", "--to", "tens"]
+    command = [sys.executable, "-m", "xr_tensorfmt", "convert", write_vertex(), "-", "--to", "tens"]
     result = subprocess.run(
         command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
     )
@@ -193,12 +206,12 @@ def test_a_terminal_is_no_standard_output() -> None:
 
 
 def test_every_command_takes_standard_input() -> None:
-    content = Path(vertex()).read_bytes()
-    assert fed(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
-    assert json.loads(fed(content, "info", "--json", "-").stdout)[0]["path"] == "<stdin>"
-    assert fed(content, "validate", "-").stdout == "<stdin>: ok\n"
-    assert fed(content, "explain", "-").stdout.startswith("1 request fetches 192 B")
-    assert fed(content, "convert", "-", "b.mag", "--dtype", "float32").exit_code == 0
+    content = Path(write_vertex()).read_bytes()
+    assert run_with_input(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
+    assert json.loads(run_with_input(content, "info", "--json", "-").stdout)[0]["path"] == "<stdin>"
+    assert run_with_input(content, "validate", "-").stdout == "<stdin>: ok\n"
+    assert run_with_input(content, "explain", "-").stdout.startswith("1 request fetches 192 B")
+    assert run_with_input(content, "convert", "-", "b.mag", "--dtype", "float32").exit_code == 0
     np.testing.assert_array_equal(load_any("b.mag").tensor.values, GAMMA)
     assert sorted(os.listdir()) == ["b.mag", "vertex.bin"]
 
@@ -213,16 +226,16 @@ def test_real_pipe_is_read_to_its_end() -> None:
 
 
 def test_errors_about_standard_input_name_it() -> None:
-    content = Path(vertex()).read_bytes()[:-8]
+    content = Path(write_vertex()).read_bytes()[:-8]
     for arguments in (["info", "-"], ["explain", "-"], ["convert", "-", "b.tens"]):
-        result = fed(content, *arguments)
+        result = run_with_input(content, *arguments)
         assert result.exit_code == 1
         assert result.stderr.startswith("Error: <stdin>: ")
         assert result.stderr.count("\n") == 1
-    finding = fed(content, "validate", "-").stdout.splitlines()
+    finding = run_with_input(content, "validate", "-").stdout.splitlines()
     assert finding[0] == "<stdin>: 1 error"
     assert "<stdin>" not in finding[1]
-    netcdf = fed(b"CDF", "convert", "-", "b.mag", "--from", "netcdf")
+    netcdf = run_with_input(b"CDF", "convert", "-", "b.mag", "--from", "netcdf")
     assert netcdf.stderr == "Error: <stdin>: netcdf is not read from standard input; pass a path\n"
 
 
@@ -240,8 +253,8 @@ def test_terminal_is_no_standard_input() -> None:
 
 def test_standard_input_without_magic_number_needs_its_format() -> None:
     content = vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
-    assert "format='vespa'" in fed(content, "info", "-").stderr
-    assert "Vespa" in fed(content, "info", "-", "--from", "vespa").stdout
+    assert "format='vespa'" in run_with_input(content, "info", "-").stderr
+    assert "Vespa" in run_with_input(content, "info", "-", "--from", "vespa").stdout
 
 
 # Several files
@@ -250,9 +263,9 @@ def test_standard_input_without_magic_number_needs_its_format() -> None:
 @pytest.mark.parametrize("directory", ["out/", "new/below/", "out"])
 def test_several_files_are_converted_into_directory(directory: str) -> None:
     Path("out").mkdir()
-    vertex("a.bin")
-    vertex("b.tens")
-    done("convert", "a.bin", "b.tens", directory, "--to", "mag", "--dtype", "float32")
+    write_vertex("a.bin")
+    write_vertex("b.tens")
+    run_ok("convert", "a.bin", "b.tens", directory, "--to", "mag", "--dtype", "float32")
     assert sorted(os.listdir(directory)) == ["a.mag", "b.mag"]
     np.testing.assert_array_equal(load_any(f"{directory}/b.mag").tensor.values, GAMMA)
 
@@ -261,21 +274,21 @@ def test_several_files_are_converted_into_directory(directory: str) -> None:
     ("to", "name"), [("zarr", "a.zarr"), ("netcdf", "a.nc"), ("tens", "a.tens"), ("cc4s", "a.yaml")]
 )
 def test_suffix_in_directory_matches_format(to: str, name: str) -> None:
-    vertex("a.bin")
-    done("convert", "a.bin", "out/", "--to", to)
+    write_vertex("a.bin")
+    run_ok("convert", "a.bin", "out/", "--to", to)
     assert name in os.listdir("out")
 
 
 def test_link_keeps_its_own_name() -> None:
-    vertex("a.bin")
+    write_vertex("a.bin")
     Path("b.bin").symlink_to("a.bin")
-    done("convert", "a.bin", "b.bin", "out/", "--to", "tens")
+    run_ok("convert", "a.bin", "b.bin", "out/", "--to", "tens")
     assert sorted(os.listdir("out")) == ["a.tens", "b.tens"]
 
 
 def test_convert_continues_after_bad_file() -> None:
-    damaged("bad.tens")
-    vertex("a.bin")
+    write_damaged_file("bad.tens")
+    write_vertex("a.bin")
     result = run("convert", "missing.bin", "a.bin", "out/", "--to", "tens")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
@@ -287,8 +300,8 @@ def test_urls_become_files_of_their_names() -> None:
     import fsspec  # noqa: PLC0415
 
     with fsspec.open("memory://in/a.bin", "wb") as file:
-        file.write(Path(vertex()).read_bytes())
-    done("convert", "memory://in/a.bin", "vertex.bin", "memory://out/", "--to", "tens")
+        file.write(Path(write_vertex()).read_bytes())
+    run_ok("convert", "memory://in/a.bin", "vertex.bin", "memory://out/", "--to", "tens")
     for name in ("a", "vertex"):
         actual = xr.open_dataset(f"memory://out/{name}.tens", engine="tensorfmt")
         np.testing.assert_array_equal(actual.tensor, GAMMA)
@@ -306,21 +319,21 @@ def test_urls_become_files_of_their_names() -> None:
     ],
 )
 def test_ambiguous_directories_raise(arguments: list[str], words: str) -> None:
-    message = " ".join(failed("convert", *arguments, code=2).split())
+    message = " ".join(run_failing("convert", *arguments, code=2).split())
     assert words in message
     assert os.listdir() == []
 
 
 def test_zarr_store_with_slash_is_store() -> None:
     save()
-    done("convert", "a.mag", "b.zarr/")
-    xr.testing.assert_identical(load_any("b.zarr"), dataset())
+    run_ok("convert", "a.mag", "b.zarr/")
+    xr.testing.assert_identical(load_any("b.zarr"), make_dataset())
 
 
 # The progress bar
 
 
-def in_terminal(*arguments: str) -> str:
+def run_in_terminal(*arguments: str) -> str:
     """Return the output of the command on a terminal of 100 columns."""
     main_end, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
@@ -338,7 +351,7 @@ def in_terminal(*arguments: str) -> str:
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
 def test_terminal_shows_bar_of_one_line(target: str) -> None:
     save()
-    output = in_terminal("convert", "a.mag", target)
+    output = run_in_terminal("convert", "a.mag", target)
     assert output.count("\n") == 1
     last = output.rstrip().rpartition("\r")[2]
     assert last.startswith(f"{target}: 100%")
@@ -350,7 +363,7 @@ def test_progress_is_hidden_in_pipes_and_with_quiet() -> None:
     command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
     output = subprocess.run(command, capture_output=True, check=True, timeout=300)
     assert (output.stdout, output.stderr) == (b"", b"")
-    assert in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
+    assert run_in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
 
 
 def test_help_does_not_import_bar() -> None:
@@ -365,7 +378,7 @@ def test_help_does_not_import_bar() -> None:
 # Completion
 
 
-def completed(*words: str) -> list[str]:
+def complete(*words: str) -> list[str]:
     """Return the completions of the last word."""
     environment = {
         "_XR_TENSORFMT_COMPLETE": "bash_complete",
@@ -377,13 +390,13 @@ def completed(*words: str) -> list[str]:
 
 
 def test_shell_completes_commands_options_formats_and_files() -> None:
-    assert sorted(completed("c")) == ["plain,clean", "plain,convert"]
-    assert completed("convert", "--over") == ["plain,--overwrite"]
-    assert completed("convert", "--to", "p") == ["plain,pycauset"]
-    assert completed("info", "--from", "z") == []
-    assert completed("convert", "--to", "z") == ["plain,zarr"]
+    assert sorted(complete("c")) == ["plain,clean", "plain,convert"]
+    assert complete("convert", "--over") == ["plain,--overwrite"]
+    assert complete("convert", "--to", "p") == ["plain,pycauset"]
+    assert complete("info", "--from", "z") == []
+    assert complete("convert", "--to", "z") == ["plain,zarr"]
     for command in ("info", "validate", "convert", "explain", "clean"):
-        assert completed(command, "a") == ["file,a"]
+        assert complete(command, "a") == ["file,a"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

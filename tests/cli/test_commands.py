@@ -20,7 +20,16 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.commands import GAMMA, dataset, done, failed, load_any, run, save, vertex
+from tests.commands import (
+    GAMMA,
+    load_any,
+    make_dataset,
+    run,
+    run_failing,
+    run_ok,
+    save,
+    write_vertex,
+)
 from tests.families import FILES
 from tests.paths import DOCS
 from tests.processes import run_python
@@ -41,8 +50,8 @@ def test_commands_have_their_options_without_being_run() -> None:
 
 def test_each_command_has_help_of_its_function() -> None:
     for name in main.commands:
-        assert f"Usage: main {name} " in done(name, "--help")
-    assert "No such command 'inf'" in failed("inf", code=2)
+        assert f"Usage: main {name} " in run_ok(name, "--help")
+    assert "No such command 'inf'" in run_failing("inf", code=2)
 
 
 @pytest.mark.slow
@@ -72,11 +81,11 @@ def test_module_is_command() -> None:
     ],
 )
 def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> None:
-    assert words in failed(*arguments, code=2)
+    assert words in run_failing(*arguments, code=2)
 
 
 def test_examples_of_page_print_what_they_say() -> None:
-    vertex()
+    write_vertex()
     model = xr.Dataset(
         {
             "embed.weight": (
@@ -108,7 +117,7 @@ def test_examples_of_page_print_what_they_say() -> None:
 def test_info_describes_every_container(name: str) -> None:
     path = name if name.endswith((".tbf", ".safetensors")) else f"{name}.bin"
     Path(path).write_bytes(FILES[name]())
-    (file_info,) = json.loads(done("info", "--json", path))
+    (file_info,) = json.loads(run_ok("info", "--json", path))
     ds = xr.open_dataset(path, engine="tensorfmt")
     assert file_info["dims"] == dict(ds.sizes)
     assert list(file_info["variables"]) == list(ds.data_vars)
@@ -122,7 +131,7 @@ def test_info_describes_every_container(name: str) -> None:
         assert item["chunk"] == list(ds[key].encoding["preferred_chunks"].values())
         assert item["on_page"] == (item["offset"] % 4096 == 0)
         assert item["attrs"] == ds[key].attrs
-    output = done("info", path)
+    output = run_ok("info", path)
     assert output.startswith(f"{file_info['path']}: ")
     assert all(key in output for key in file_info["variables"])
 
@@ -133,7 +142,7 @@ def test_info_shows_storage_and_offsets() -> None:
         "t": mf.put(np.zeros((5000, 4000), "f4")),
     }
     Path("a.mag").write_bytes(mf.document(tensors, {"long": "x" * 500, "odd": float("nan")}))
-    output = done("info", "a.mag")
+    output = run_ok("info", "a.mag")
     assert "MAG snapshot 300" in output
     assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", output)
     assert re.search(r"t +\(t_dim_0: 5000, t_dim_1: 4000\) .* on a page +3 chunks of ", output)
@@ -151,7 +160,7 @@ def test_statistics_of_all_values() -> None:
         }
     )
     save("a.mag", ds)
-    (document,) = json.loads(done("info", "--json", "--stats", "a.mag"))
+    (document,) = json.loads(run_ok("info", "--json", "--stats", "a.mag"))
     stats = {name: variable["stats"] for name, variable in document["variables"].items()}
     assert stats == {
         "real": {"min": -1.5, "max": 3, "mean": 0.5, "nan": 1, "zeros": 1},
@@ -159,9 +168,9 @@ def test_statistics_of_all_values() -> None:
         "wide": {"min": 0, "max": 2**63 + 2, "mean": 2.0**62, "nan": 0, "zeros": 1},
         "empty": {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0},
     }
-    assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in done("info", "--stats", "a.mag")
+    assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in run_ok("info", "--stats", "a.mag")
     xr_tensorfmt.to_tens(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
-    assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in done("info", "--stats", "c.tens")
+    assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
 
 
 def test_statistics_need_one_block_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,38 +190,38 @@ def test_statistics_need_one_block_of_memory(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_patterns_of_urls() -> None:
     for name in "ab":
-        save(f"{name}.mag", dataset().drop_vars("flag"))
+        save(f"{name}.mag", make_dataset().drop_vars("flag"))
     url = f"file://{Path.cwd().as_posix()}"
-    documents = json.loads(done("info", "--json", f"{url}/*.mag"))
+    documents = json.loads(run_ok("info", "--json", f"{url}/*.mag"))
     assert [os.path.basename(document["path"]) for document in documents] == ["a.mag", "b.mag"]
-    assert done("validate", f"{url}/*.mag").count(": ok") == 2
-    assert "*.npy: No file" in failed("validate", f"{url}/*.npy")
+    assert run_ok("validate", f"{url}/*.mag").count(": ok") == 2
+    assert "*.npy: No file" in run_failing("validate", f"{url}/*.npy")
 
 
 def test_info_shows_byte_order() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(np.zeros((2, 3), ">i4")))
-    assert "int32 (big-endian)" in done("info", "a.bin")
+    assert "int32 (big-endian)" in run_ok("info", "a.bin")
 
 
 def test_info_shows_embedded_metadata_and_warnings() -> None:
-    save("a.mag", dataset().drop_vars("flag"))
-    assert "with metadata by xr_tensorfmt" in done("info", "a.mag")
+    save("a.mag", make_dataset().drop_vars("flag"))
+    assert "with metadata by xr_tensorfmt" in run_ok("info", "a.mag")
     tensors = {"w": mf.put(np.ones(2, "float32"))}
     renamed = mf.document(tensors, change=lambda c: c["tensor_map"]["w"].update(dtype="int32"))
     Path("b.mag").write_bytes(renamed)
-    assert "Warnings:\n  " in done("info", "b.mag")
+    assert "Warnings:\n  " in run_ok("info", "b.mag")
 
 
 def test_info_of_values_that_are_not_stored() -> None:
     Path("i.pycauset").write_bytes(pf.r1(pf.metadata("IDENTITY", "FLOAT64", 5, 5)))
-    (file_info,) = json.loads(done("info", "--json", "i.pycauset"))
+    (file_info,) = json.loads(run_ok("info", "--json", "i.pycauset"))
     assert file_info["variables"]["tensor"]["offset"] is None
-    assert "at byte" not in done("info", "i.pycauset")
+    assert "at byte" not in run_ok("info", "i.pycauset")
 
 
 def test_info_of_sparse_tensor_too_large_to_fill() -> None:
     Path("s.tens").write_bytes(tf.index_value((1 << 15,) * 3, [1], np.ones(1)))
-    assert "(a: 32768, b: 32768, c: 32768)" in done("info", "s.tens")
+    assert "(a: 32768, b: 32768, c: 32768)" in run_ok("info", "s.tens")
 
 
 def test_json_of_info_is_strict_json() -> None:
@@ -222,13 +231,13 @@ def test_json_of_info_is_strict_json() -> None:
     def refuse(word: str) -> None:
         raise AssertionError(word)
 
-    (file_info,) = json.loads(done("info", "--json", "a.mag"), parse_constant=refuse)
+    (file_info,) = json.loads(run_ok("info", "--json", "a.mag"), parse_constant=refuse)
     assert file_info["attrs"] == {"nan": "nan", "map": {"a": [1, None, True]}, "big": 1 << 80}
 
 
 def test_info_continues_after_bad_file() -> None:
     Path("bad.mag").write_bytes(b"MAG!")
-    result = run("info", "bad.mag", "missing.mag", vertex())
+    result = run("info", "bad.mag", "missing.mag", write_vertex())
     assert result.exit_code == 1
     assert "vertex.bin: TENS 0.9" in result.stdout
     assert result.stderr.count("Error: ") == 2
@@ -239,16 +248,16 @@ def test_info_continues_after_bad_file() -> None:
 
 def test_vespa_under_another_name_needs_its_format() -> None:
     Path("t").write_bytes(vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2))))
-    assert "format='vespa'" in failed("info", "t")
-    assert "Vespa" in done("info", "--from", "vespa", "t")
+    assert "format='vespa'" in run_failing("info", "t")
+    assert "Vespa" in run_ok("info", "--from", "vespa", "t")
 
 
 def test_wrong_checksum_can_be_ignored() -> None:
     content = bytearray(mf.archive({"w": mf.put(np.ones(3, "f4"))}))
     content[8] ^= 1
     Path("a.mag").write_bytes(content)
-    assert "pass verify=False to read it anyway" in failed("info", "a.mag")
-    assert "MAG archive 1" in done("info", "--no-verify", "a.mag")
+    assert "pass verify=False to read it anyway" in run_failing("info", "a.mag")
+    assert "MAG archive 1" in run_ok("info", "--no-verify", "a.mag")
 
 
 def test_urls_are_described_checked_explained_and_converted() -> None:
@@ -257,11 +266,11 @@ def test_urls_are_described_checked_explained_and_converted() -> None:
     with fsspec.open(url, "wb") as file:
         file.write(Path("a.mag").read_bytes())
     option = ("--storage-option", "skip_instance_cache=true")
-    assert done("info", url, *option).startswith(f"{url}: MAG")
-    assert done("validate", url, *option) == f"{url}: ok\n"
-    assert "requests fetch" in done("explain", url, *option)
-    done("convert", url, "b.mag", *option)
-    xr.testing.assert_identical(load_any("b.mag"), dataset())
+    assert run_ok("info", url, *option).startswith(f"{url}: MAG")
+    assert run_ok("validate", url, *option) == f"{url}: ok\n"
+    assert "requests fetch" in run_ok("explain", url, *option)
+    run_ok("convert", url, "b.mag", *option)
+    xr.testing.assert_identical(load_any("b.mag"), make_dataset())
 
 
 # validate
@@ -271,7 +280,7 @@ def test_validate_names_findings_and_counts_them() -> None:
     content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
     content[5000] = 7
     Path("bad.mag").write_bytes(content + b"more")
-    result = run("validate", "bad.mag", vertex())
+    result = run("validate", "bad.mag", write_vertex())
     assert result.exit_code == 1
     first, *findings, last = result.stdout.splitlines()
     assert first == "bad.mag: 2 errors"
@@ -281,7 +290,7 @@ def test_validate_names_findings_and_counts_them() -> None:
 
 def test_strict_validate_fails_on_warnings() -> None:
     Path("w.tbf").write_bytes(vf.tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1))))
-    assert done("validate", "w.tbf").startswith("w.tbf: ok, but 1 warning\n  warning at byte ")
+    assert run_ok("validate", "w.tbf").startswith("w.tbf: ok, but 1 warning\n  warning at byte ")
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
@@ -297,7 +306,7 @@ def test_validate_limits_similar_findings_without_all() -> None:
 
 
 def test_validate_continues_after_unreadable_file() -> None:
-    result = run("validate", "missing.mag", vertex())
+    result = run("validate", "missing.mag", write_vertex())
     assert result.exit_code == 1
     assert result.stdout == "vertex.bin: ok\n"
     assert result.stderr.startswith("Error: ")
@@ -308,22 +317,22 @@ def test_validate_continues_after_unreadable_file() -> None:
 
 
 def test_explain_says_what_selection_would_read() -> None:
-    output = done("explain", vertex(), "-s", "c=1", "-s", "a=0:2")
+    output = run_ok("explain", write_vertex(), "-s", "c=1", "-s", "a=0:2")
     assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
-    renamed = done("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
+    renamed = run_ok("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
     assert renamed.splitlines()[-1].split()[0] == "tensor"
 
 
 def test_explain_names_dimensions_if_one_is_unknown() -> None:
-    message = failed("explain", vertex(), "--select", "q=1")
+    message = run_failing("explain", write_vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 
 
 def test_explain_of_one_variable() -> None:
     save()
-    assert " w " in done("explain", "a.mag")
-    assert " w " not in done("explain", "a.mag", "-v", "n")
-    assert "there is no variable 'z'; it has 'w', 'n', 'flag'" in failed(
+    assert " w " in run_ok("explain", "a.mag")
+    assert " w " not in run_ok("explain", "a.mag", "-v", "n")
+    assert "there is no variable 'z'; it has 'w', 'n', 'flag'" in run_failing(
         "explain", "a.mag", "-v", "z"
     )
 
@@ -332,20 +341,20 @@ def test_explain_of_one_variable() -> None:
 
 
 def test_mag_to_mag_is_identical_with_bfloat16() -> None:
-    ds = dataset()
+    ds = make_dataset()
     ds.attrs["config"] = {"a": [1, None]}
     save("a.mag", ds, encoding={"w": {"dtype": "bfloat16"}})
-    done("convert", "a.mag", "b.mag")
+    run_ok("convert", "a.mag", "b.mag")
     xr.testing.assert_identical(load_any("b.mag"), load_any("a.mag"))
     assert load_any("b.mag").w.encoding["dtype"] == "bfloat16"
 
 
 def test_format_option_replaces_suffix() -> None:
     save()
-    done("convert", "a.mag", "b", "--to", "zarr")
-    done("convert", "b", "c", "--from", "zarr", "--to", "mag")
-    xr.testing.assert_identical(load_any("c"), dataset())
-    message = failed("convert", "a.mag", "d.foo")
+    run_ok("convert", "a.mag", "b", "--to", "zarr")
+    run_ok("convert", "b", "c", "--from", "zarr", "--to", "mag")
+    xr.testing.assert_identical(load_any("c"), make_dataset())
+    message = run_failing("convert", "a.mag", "d.foo")
     for words in (
         "d.foo: the suffix has no writable format",
         "--to (tens, ",
@@ -358,19 +367,19 @@ def test_format_option_replaces_suffix() -> None:
 
 def test_misspelt_suffix_has_suggestion() -> None:
     save()
-    assert "(did you mean '.zarr'?)" in failed("convert", "a.mag", "b.zar")
+    assert "(did you mean '.zarr'?)" in run_failing("convert", "a.mag", "b.zar")
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
 def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
     save()
-    done("convert", "a.mag", target)
-    save("new.mag", dataset() + 1)
-    message = failed("convert", "new.mag", target)
+    run_ok("convert", "a.mag", target)
+    save("new.mag", make_dataset() + 1)
+    message = run_failing("convert", "new.mag", target)
     assert message == f"Error: {target} exists already; pass --overwrite to replace it\n"
-    xr.testing.assert_equal(load_any(target).w, dataset().w)
-    done("convert", "new.mag", target, "--overwrite")
-    xr.testing.assert_equal(load_any(target).w, dataset().w + 1)
+    xr.testing.assert_equal(load_any(target).w, make_dataset().w)
+    run_ok("convert", "new.mag", target, "--overwrite")
+    xr.testing.assert_equal(load_any(target).w, make_dataset().w + 1)
 
 
 @pytest.mark.parametrize(
@@ -378,17 +387,17 @@ def test_existing_file_is_replaced_only_with_overwrite(target: str) -> None:
 )
 def test_convert_keeps_write_protected_file(target: str, inner: str) -> None:
     save()
-    done("convert", "a.mag", target)
+    run_ok("convert", "a.mag", target)
     Path(target, inner).chmod(0o444)
-    message = failed("convert", "a.mag", target, "--overwrite")
+    message = run_failing("convert", "a.mag", target, "--overwrite")
     assert "(mode 0444) or its file system is write-protected" in message
     Path(target, inner).chmod(0o644)
-    done("convert", "a.mag", target, "--overwrite")
+    run_ok("convert", "a.mag", target, "--overwrite")
 
 
 def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     save()
-    done("convert", "a.mag", "b.nc")
+    run_ok("convert", "a.mag", "b.nc")
     Path("b.nc").chmod(0o640)
     modes, to_netcdf = set(), xr.Dataset.to_netcdf
 
@@ -397,7 +406,7 @@ def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
         modes.add(stat.S_IMODE(Path(path).stat().st_mode))
 
     monkeypatch.setattr(xr.Dataset, "to_netcdf", look)
-    done("convert", "a.mag", "b.nc", "--overwrite")
+    run_ok("convert", "a.mag", "b.nc", "--overwrite")
     assert modes == {0o600}
     assert stat.S_IMODE(Path("b.nc").stat().st_mode) == 0o640
 
@@ -405,19 +414,19 @@ def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])
 def test_failed_convert_leaves_only_old_file(target: str) -> None:
     save()
-    done("convert", "a.mag", target)
+    run_ok("convert", "a.mag", target)
     Path("bad.tens").write_bytes(tf.index_value((3,), [1, 1], np.ones(2, "f4")))
     before = sorted(Path().iterdir())
-    message = failed("convert", "bad.tens", target, "--overwrite")
+    message = run_failing("convert", "bad.tens", target, "--overwrite")
     assert "the index of pair 1 at byte 60: 1, as" in message
     assert sorted(Path().iterdir()) == before
-    xr.testing.assert_equal(load_any(target).w, dataset().w)
+    xr.testing.assert_equal(load_any(target).w, make_dataset().w)
 
 
 def test_directory_must_exist() -> None:
     save()
     for target in ("no/b.mag", "no/b.nc"):
-        assert f"{target}: there is no directory" in failed("convert", "a.mag", target)
+        assert f"{target}: there is no directory" in run_failing("convert", "a.mag", target)
 
 
 def test_converting_file_onto_itself_raises() -> None:
@@ -425,19 +434,19 @@ def test_converting_file_onto_itself_raises() -> None:
     content = Path("a.mag").read_bytes()
     Path("link.mag").symlink_to("a.mag")
     for same in ("a.mag", "./a.mag", "link.mag", f"file://{Path.cwd()}/a.mag"):
-        message = failed("convert", "a.mag", same, "--overwrite")
+        message = run_failing("convert", "a.mag", same, "--overwrite")
         assert "a.mag is the input a.mag; choose another target" in message.replace("link", "a")
     assert Path("a.mag").read_bytes() == content
 
 
 def test_one_variable_under_other_names() -> None:
     save()
-    done("convert", "a.mag", "b.mag", "-v", "w", "--name", "v", "--dims", "x,y")
+    run_ok("convert", "a.mag", "b.mag", "-v", "w", "--name", "v", "--dims", "x,y")
     ds = load_any("b.mag")
     assert list(ds.data_vars) == ["v"]
     assert ds.v.dims == ("x", "y")
-    assert ds.x.values.tolist() == dataset().row.values.tolist()
-    assert ds.attrs == dataset().attrs
+    assert ds.x.values.tolist() == make_dataset().row.values.tolist()
+    assert ds.attrs == make_dataset().attrs
 
 
 @pytest.mark.parametrize(
@@ -455,7 +464,7 @@ def test_tens_version_is_kept_unless_requested(
 ) -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
     assert run("convert", "a.bin", target, *options).stderr == ""
-    assert f"{target}: TENS {version}" in done("info", target)
+    assert f"{target}: TENS {version}" in run_ok("info", target)
 
 
 def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
@@ -463,7 +472,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     result = run("convert", "a.bin", "b.tens", "--name", "gamma")
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: b.tens: the file has version 1.0, which cc4s and")
-    assert "cannot store the name 'gamma'" in failed("convert", "b.tens", "b.bin")
+    assert "cannot store the name 'gamma'" in run_failing("convert", "b.tens", "b.bin")
 
 
 @pytest.mark.parametrize(
@@ -488,21 +497,21 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
 )
 def test_unsuitable_options_raise(options: list[str], words: str) -> None:
     save()
-    assert words in failed("convert", "a.mag", "b.mag", *options)
+    assert words in run_failing("convert", "a.mag", "b.mag", *options)
     assert not Path("b.mag").exists()
 
 
 def test_options_of_formats_may_be_json() -> None:
-    save("a.mag", dataset()[["w"]].drop_vars("row").drop_attrs())
-    done("convert", "a.mag", "b.mag", "-o", "version=1", "--drop", "dims")
-    assert "MAG archive 1" in done("info", "b.mag")
+    save("a.mag", make_dataset()[["w"]].drop_vars("row").drop_attrs())
+    run_ok("convert", "a.mag", "b.mag", "-o", "version=1", "--drop", "dims")
+    assert "MAG archive 1" in run_ok("info", "b.mag")
 
 
 def test_numbers_are_rounded_on_request() -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
-    assert "'tensor' is float64, but MAG supports only" in failed("convert", "a.bin", "b.mag")
-    done("convert", "a.bin", "b.mag", "--dtype", "float32")
-    done("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
+    assert "'tensor' is float64, but MAG supports only" in run_failing("convert", "a.bin", "b.mag")
+    run_ok("convert", "a.bin", "b.mag", "--dtype", "float32")
+    run_ok("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
     for name in ("b.mag", "c.mag"):
         np.testing.assert_array_equal(load_any(name).tensor.values, (GAMMA / 3).astype("f4"))
 
@@ -510,17 +519,19 @@ def test_numbers_are_rounded_on_request() -> None:
 def test_drop_options_accumulate() -> None:
     array = xr.DataArray(np.ones(2, "f8"), {"x": [1.5, 2.5]}, ("x",), "v")
     to_file(array, "a.tens")
-    assert "cannot store the name 'v'" in failed("convert", "a.tens", "b.tens", "-o", "version=0.9")
+    assert "cannot store the name 'v'" in run_failing(
+        "convert", "a.tens", "b.tens", "-o", "version=0.9"
+    )
     drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
-    done("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
+    run_ok("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
     assert load_any("b.tens").tensor.dims == ("a",)
 
 
 # convert: all families
 
 
-def family_file(kind: str) -> str:
-    """A file of 3 x 5 numbers that each family holds."""
+def write_family_file(kind: str) -> str:
+    """Write a file of 3 x 5 numbers that all formats support."""
     values = np.arange(15.0).reshape(3, 5)
     contents: Mapping[str, tuple[str, bytes]] = {
         "tens": ("in.tens", tf.version_1_0(values)),
@@ -539,48 +550,48 @@ def family_file(kind: str) -> str:
 @pytest.mark.parametrize("to", ["out.tens", "out.mag", "out.pycauset", "out.tbf"])
 @pytest.mark.parametrize("kind", ["tens", "mag", "pycauset", "vespa"])
 def test_every_family_converts_to_every_other(kind: str, to: str) -> None:
-    source = family_file(kind)
+    source = write_family_file(kind)
     # Vespa and TENS cannot store what PyCauset says of a matrix.
-    done("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
+    run_ok("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
     ds = load_any(to)
     np.testing.assert_array_equal(ds.tensor.values, np.arange(15.0).reshape(3, 5))
     assert ds.tensor.dims == ("x", "y")
     assert ds.tensor.dtype == np.float32
-    assert done("validate", "--strict", to) == f"{to}: ok\n"
+    assert run_ok("validate", "--strict", to) == f"{to}: ok\n"
 
 
 @pytest.mark.parametrize("to", ["out.tens", "out.pycauset", "out.tbf"])
 def test_single_tensor_formats_require_variable_option(to: str) -> None:
     save()
-    assert "'w', 'n', 'flag'" in failed("convert", "a.mag", to)
+    assert "'w', 'n', 'flag'" in run_failing("convert", "a.mag", to)
     drop = ["--drop", "name", "--drop", "coords", "--drop", "attrs"]
-    done("convert", "a.mag", to, "-v", "w", *drop)
+    run_ok("convert", "a.mag", to, "-v", "w", *drop)
     (expected,) = load_any(to).data_vars.values()
     # Vespa sorts dimensions by their names.
-    np.testing.assert_array_equal(expected.transpose("row", "col").values, dataset().w.values)
+    np.testing.assert_array_equal(expected.transpose("row", "col").values, make_dataset().w.values)
 
 
 def test_control_characters_in_names_are_escaped() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
     Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
     for command in ("info", "explain"):
-        output = done(command, "a.mag")
+        output = run_ok(command, "a.mag")
         assert "\\x1b[31mred" in output
         assert not {"\x1b", "\x07"} & set(output)
-    assert "\x1b" not in failed("convert", "a.mag", "a.tbf")
+    assert "\x1b" not in run_failing("convert", "a.mag", "a.tbf")
 
 
 def test_pairs_stay_pairs() -> None:
     values = np.zeros((30, 20))
     values[3, 4] = 5
     to_file(xr.DataArray(values, dims=("a", "b"), name="v"), "a.tens", sparse=True)
-    done("convert", "a.tens", "b.tens")
+    run_ok("convert", "a.tens", "b.tens")
     assert Path("b.tens").read_bytes() == Path("a.tens").read_bytes()
-    done("convert", "a.tens", "c.tens", "-o", "sparse=false")
+    run_ok("convert", "a.tens", "c.tens", "-o", "sparse=false")
     assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
 
 
 def test_zarr_and_netcdf_are_recognised() -> None:
     save()
-    done("convert", "a.mag", "b.nc")
-    assert "only convert and diff support zarr and netCDF" in failed("info", "b.nc")
+    run_ok("convert", "a.mag", "b.nc")
+    assert "only convert and diff support zarr and netCDF" in run_failing("info", "b.nc")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import done
+from tests.commands import run_ok
 from tests.opening import opened
 from xr_tensorfmt import formats, to_file
 
@@ -23,12 +23,12 @@ DTYPES = {"mag": "float32"}
 """It has no float64."""
 
 
-def path_of(name: str, stem: str) -> str:
+def get_path(name: str, stem: str) -> str:
     return stem + formats.find_format(name).suffixes[0]
 
 
 def put(name: str) -> str:
-    path = path_of(name, "in")
+    path = get_path(name, "in")
     if name == "npz":
         np.savez(path, tensor=VALUES)
         return path
@@ -42,11 +42,11 @@ def put(name: str) -> str:
     ("from_", "to"), [*((name, "npy") for name in READ), *(("npy", name) for name in WRITTEN)]
 )
 def test_values_are_kept(working_directory: Path, from_: str, to: str) -> None:
-    target = path_of(to, "out")
+    target = get_path(to, "out")
     options = [option for part in PARTS for option in ("--drop", part)]
     name = next(iter(opened(put(from_)).data_vars))
     dtype = DTYPES.get(to, "float64")
-    done("convert", path_of(from_, "in"), target, "--dtype", f"{name}={dtype}", *options)
+    run_ok("convert", get_path(from_, "in"), target, "--dtype", f"{name}={dtype}", *options)
     (actual,) = opened(target).data_vars.values()
     values = actual.values if actual.shape == VALUES.shape else actual.values.T
     assert values.dtype == dtype
@@ -56,9 +56,9 @@ def test_values_are_kept(working_directory: Path, from_: str, to: str) -> None:
 def test_bfloat16_goes_from_one_model_format_to_another(working_directory: Path) -> None:
     dataset = xr.Dataset({"a.w": (("out", "in"), VALUES.astype("f4"))}, attrs={"format": "pt"})
     to_file(dataset, "a.mag", encoding={"a.w": {"dtype": "bfloat16"}})
-    done("convert", "a.mag", "b.safetensors")
+    run_ok("convert", "a.mag", "b.safetensors")
     assert opened("b.safetensors")["a.w"].encoding["dtype"] == "bfloat16"
-    done("convert", "b.safetensors", "c.mag")
+    run_ok("convert", "b.safetensors", "c.mag")
     assert opened("c.mag")["a.w"].encoding["dtype"] == "bfloat16"
     xr.testing.assert_identical(opened("c.mag").load(), dataset)
 
@@ -66,6 +66,6 @@ def test_bfloat16_goes_from_one_model_format_to_another(working_directory: Path)
 def test_info_explain_and_validate_support_new_formats(working_directory: Path) -> None:
     for name in ("npy", "npz", "safetensors"):
         path = put(name)
-        assert path in done("info", path)
-        assert done("validate", path)
-        assert done("explain", path)
+        assert path in run_ok("info", path)
+        assert run_ok("validate", path)
+        assert run_ok("explain", path)

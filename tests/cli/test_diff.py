@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import dataset, done, failed, load_any, run, save, vertex
+from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
 from xr_tensorfmt.cli.diff import compare, compare_values, iterate_blocks
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
 
-def different(*arguments: str) -> str:
+def run_for_different(*arguments: str) -> str:
     """Return the output of the command for different files."""
     result = run("diff", *arguments)
     assert result.exit_code == 1, result.output
@@ -26,35 +26,35 @@ def different(*arguments: str) -> str:
 def test_files_of_same_content_are_equal() -> None:
     save("a.mag")
     save("b.mag")
-    output = done("diff", "a.mag", "b.mag")
+    output = run_ok("diff", "a.mag", "b.mag")
     assert output == "a.mag and b.mag: variables: 4 equal, 0 different, 0 in only one file\n"
 
 
 @pytest.mark.parametrize("target", ["b.zarr", "b.nc", "b.mag"])
 def test_formats_may_differ(target: str) -> None:
-    done("convert", save("a.mag"), target)
-    assert "4 equal, 0 different" in done("diff", "a.mag", target)
-    assert "4 equal, 0 different" in done("diff", target, "a.mag")
+    run_ok("convert", save("a.mag"), target)
+    assert "4 equal, 0 different" in run_ok("diff", "a.mag", target)
+    assert "4 equal, 0 different" in run_ok("diff", target, "a.mag")
 
 
 def test_byte_orders_and_complex_netcdf_make_no_difference() -> None:
     ones = xr.Dataset({"tensor": (("a", "b"), np.ones((2, 3), "c16"))})
     save("a.tens", ones)
-    done("convert", "a.tens", "b.nc")
-    assert "1 equal" in done("diff", "a.tens", "b.nc")
-    done("convert", vertex(), "v.tens")
-    assert "1 equal" in done("diff", "vertex.bin", "v.tens")
+    run_ok("convert", "a.tens", "b.nc")
+    assert "1 equal" in run_ok("diff", "a.tens", "b.nc")
+    run_ok("convert", write_vertex(), "v.tens")
+    assert "1 equal" in run_ok("diff", "vertex.bin", "v.tens")
 
 
 def test_diff_lists_names_dtypes_shapes_and_largest_difference() -> None:
-    ds = dataset()
+    ds = make_dataset()
     save("a.mag", ds)
     other = ds.drop_vars("flag").assign(more=ds.n, n=("line", np.arange(3)))
     other["w"] = ds.w.copy(deep=True)
     other.w[3, 4] += 0.25
     other.w[7, 29] -= 2
     save("b.mag", other, encoding={"row": {"dtype": "int32"}})
-    output = different("a.mag", "b.mag").splitlines()
+    output = run_for_different("a.mag", "b.mag").splitlines()
     assert output[0] == "flag: only in a.mag"
     assert output[1] == "more: only in b.mag"
     assert "row: the dtypes are int64 and int32" in output
@@ -66,18 +66,18 @@ def test_diff_lists_names_dtypes_shapes_and_largest_difference() -> None:
 
 
 def test_rounding_is_difference_of_dtypes_and_of_values() -> None:
-    done("convert", save("a.mag"), "b.mag", "--dtype", "bfloat16")
-    output = different("a.mag", "b.mag")
+    run_ok("convert", save("a.mag"), "b.mag", "--dtype", "bfloat16")
+    output = run_for_different("a.mag", "b.mag")
     assert "w: the dtypes are float32 and bfloat16\n" in output
     assert "of 600 values differ, by up to 0.00" in output
     assert "3 equal, 1 different" in output
 
 
 def test_json_has_the_same_differences() -> None:
-    ds = dataset()
+    ds = make_dataset()
     save("a.mag", ds)
     save("b.mag", ds.assign(w=ds.w.where(ds.w < 0.9)).drop_vars("n"))
-    actual = json.loads(different("a.mag", "b.mag", "--json"))
+    actual = json.loads(run_for_different("a.mag", "b.mag", "--json"))
     count = int((ds.w >= 0.9).sum())
     assert actual["only_first"] == ["n"]
     assert not actual["equal"]
@@ -88,12 +88,12 @@ def test_json_has_the_same_differences() -> None:
     assert info["different_values"] == count
     assert info["largest"] == info["values"][1] == "nan"
     assert info["values"][0] == float(ds.w.values[tuple(info["index"])])
-    assert json.loads(done("diff", "a.mag", "a.mag", "--json"))["equal"]
+    assert json.loads(run_ok("diff", "a.mag", "a.mag", "--json"))["equal"]
 
 
 def test_error_has_exit_code_2() -> None:
-    assert "missing.mag" in failed("diff", save(), "missing.mag", code=2)
-    assert "group='layers' is not in the file" in failed(
+    assert "missing.mag" in run_failing("diff", save(), "missing.mag", code=2)
+    assert "group='layers' is not in the file" in run_failing(
         "diff", "a.mag", "a.mag", "--group", "layers", code=2
     )
 
@@ -146,7 +146,7 @@ def test_integers_and_floats_are_compared_exactly(dtype: str) -> None:
 def test_rounded_integer_is_difference_between_files() -> None:
     save("a.tens", xr.Dataset({"tensor": ("a", [1, 2**53 + 1])}))
     save("b.tens", xr.Dataset({"tensor": ("a", [1.0, 2.0**53])}))
-    assert "1 of 2 values differ, by up to 1" in different("a.tens", "b.tens")
+    assert "1 of 2 values differ, by up to 1" in run_for_different("a.tens", "b.tens")
 
 
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
@@ -168,24 +168,24 @@ def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
 # --group, and totals
 
 
-def layers() -> xr.Dataset:
+def make_layers() -> xr.Dataset:
     ones = np.ones((2, 3), "f4")
     keys = ("embed", "layers.0.w", "layers.0.b", "layers.1.w")
     return xr.Dataset(dict.fromkeys(keys, (("m", "n"), ones)), attrs={"model": "tiny"})
 
 
 def test_info_shows_totals() -> None:
-    save("a.mag", layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
-    assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in done("info", "a.mag")
-    (actual,) = json.loads(done("info", "a.mag", "--json"))
+    save("a.mag", make_layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
+    assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in run_ok("info", "a.mag")
+    (actual,) = json.loads(run_ok("info", "a.mag", "--json"))
     assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
-    assert "Total" not in done("info", vertex())
+    assert "Total" not in run_ok("info", write_vertex())
 
 
 def test_info_of_group() -> None:
-    save("a.mag", layers())
+    save("a.mag", make_layers())
     for group in ("layers.0", "/layers/0"):
-        (actual,) = json.loads(done("info", "a.mag", "--group", group, "--json"))
+        (actual,) = json.loads(run_ok("info", "a.mag", "--group", group, "--json"))
         assert list(actual["variables"]) == ["w", "b"]
         assert actual["totals"]["parameters"] == 12
         assert actual["attrs"] == {"model": "tiny"}
@@ -193,35 +193,35 @@ def test_info_of_group() -> None:
 
 
 def test_group_is_converted() -> None:
-    save("a.mag", layers())
-    done("convert", "a.mag", "b.mag", "--group", "layers.0")
+    save("a.mag", make_layers())
+    run_ok("convert", "a.mag", "b.mag", "--group", "layers.0")
     assert list(load_any("b.mag")) == ["w", "b"]
-    ds = layers().rename({key: key.replace(".", "::") for key in layers()})
+    ds = make_layers().rename({key: key.replace(".", "::") for key in make_layers()})
     save("d.mag", ds)
-    done("convert", "d.mag", "e.mag", "--group", "layers::0", "--separator", "::")
+    run_ok("convert", "d.mag", "e.mag", "--group", "layers::0", "--separator", "::")
     assert list(load_any("e.mag")) == ["w", "b"]
-    assert "2 equal" in done("diff", "b.mag", "e.mag")
+    assert "2 equal" in run_ok("diff", "b.mag", "e.mag")
 
 
 @pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
 def test_group_of_store_is_converted_and_compared(store: str) -> None:
-    layers()[["embed"]].to_zarr("b.zarr", group="layers/0", consolidated=False)
-    layers()[["embed"]].to_netcdf("b.nc", group="layers/0")
+    make_layers()[["embed"]].to_zarr("b.zarr", group="layers/0", consolidated=False)
+    make_layers()[["embed"]].to_netcdf("b.nc", group="layers/0")
     for group in ("layers.0", "/layers/0"):
-        done("convert", store, "c.mag", "--group", group, "--overwrite")
+        run_ok("convert", store, "c.mag", "--group", group, "--overwrite")
         assert list(load_any("c.mag")) == ["embed"]
 
 
 def test_group_of_two_files_is_compared() -> None:
-    save("a.mag", layers())
-    save("b.mag", layers().assign(embed=layers().embed + 1))
-    assert "1 different" in different("a.mag", "b.mag")
-    assert "2 equal" in done("diff", "a.mag", "b.mag", "--group", "layers.0")
+    save("a.mag", make_layers())
+    save("b.mag", make_layers().assign(embed=make_layers().embed + 1))
+    assert "1 different" in run_for_different("a.mag", "b.mag")
+    assert "2 equal" in run_ok("diff", "a.mag", "b.mag", "--group", "layers.0")
 
 
 def test_file_without_group_is_named() -> None:
-    save("a.mag", layers())
-    save("b.mag", layers())
+    save("a.mag", make_layers())
+    save("b.mag", make_layers())
     result = run("diff", "a.mag", "b.mag", "--group", "zz")
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: a.mag: group='zz'")

@@ -14,7 +14,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.commands import GAMMA, dataset, done, failed, load_any, save
+from tests.commands import GAMMA, load_any, make_dataset, run_failing, run_ok, save
 from tests.servers import S3Store
 
 pytestmark = pytest.mark.usefixtures("working_directory")
@@ -24,20 +24,20 @@ BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
 @BOTH
 def test_round_trip_is_identical(store: str) -> None:
     save()
-    done("convert", "a.mag", store)
-    xr.testing.assert_identical(load_any(store), dataset())
-    done("convert", store, "c.mag")
-    xr.testing.assert_identical(load_any("c.mag"), dataset())
-    assert done("validate", "c.mag") == "c.mag: ok\n"
+    run_ok("convert", "a.mag", store)
+    xr.testing.assert_identical(load_any(store), make_dataset())
+    run_ok("convert", store, "c.mag")
+    xr.testing.assert_identical(load_any("c.mag"), make_dataset())
+    assert run_ok("validate", "c.mag") == "c.mag: ok\n"
 
 
 @pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
 def test_netcdf_to_zarr_and_back() -> None:
-    ds = dataset().assign(z=("col", np.arange(30) * (1 + 2j)), t=("row", ["x", "yy"] * 10))
+    ds = make_dataset().assign(z=("col", np.arange(30) * (1 + 2j)), t=("row", ["x", "yy"] * 10))
     ds = ds.assign_coords(time=("row", np.datetime64("2020-01-01", "ns") + np.arange(20)))
     ds.chunk(row=7).to_netcdf("a.nc", engine="h5netcdf")
-    done("convert", "a.nc", "b.zarr")
-    done("convert", "b.zarr", "c.nc")
+    run_ok("convert", "a.nc", "b.zarr")
+    run_ok("convert", "b.zarr", "c.nc")
     xr.testing.assert_identical(xr.load_dataset("c.nc", engine="h5netcdf"), ds)
 
 
@@ -47,7 +47,7 @@ def test_both_netcdf_versions_convert_with_strings(format: Any) -> None:
     values = np.arange(3000 * 80, dtype="f4").reshape(3000, 80)
     ds = xr.Dataset({"w": (("x", "y"), values)}, {"x": strings, "t": ("x", strings)})
     ds.to_netcdf("a.nc", format=format)
-    done("convert", "a.nc", "a.mag")
+    run_ok("convert", "a.nc", "a.mag")
     actual = load_any("a.mag")
     np.testing.assert_array_equal(actual.w.values, values)
     assert actual.x.values.tolist() == actual.t.values.tolist() == strings
@@ -57,25 +57,25 @@ def test_both_netcdf_versions_convert_with_strings(format: Any) -> None:
 def test_labels_become_coordinates_of_zarr() -> None:
     content = vf.tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
     Path("v.tbf").write_bytes(content)
-    done("convert", "v.tbf", "v.zarr")
+    run_ok("convert", "v.tbf", "v.zarr")
     assert load_any("v.zarr").u.values.tolist() == ["a", "ö"]
     assert load_any("v.zarr").tensor.shape == (2, 2)
 
 
 def test_complex_numbers_become_netcdf() -> None:
     Path("c.bin").write_bytes(tf.version_0_9(GAMMA + 1j))
-    done("convert", "c.bin", "c.nc", "--name", "vertex", "--dims", "F,q,r")
+    run_ok("convert", "c.bin", "c.nc", "--name", "vertex", "--dims", "F,q,r")
     ds = xr.load_dataset("c.nc", engine="h5netcdf")
     np.testing.assert_array_equal(ds.vertex.values, GAMMA + 1j)
     assert ds.vertex.dims == ("F", "q", "r")
-    done("convert", "c.nc", "c.zarr")
+    run_ok("convert", "c.nc", "c.zarr")
     assert load_any("c.zarr").vertex.dtype == np.complex128
 
 
 def test_sparse_files_are_converted_dense_or_stored() -> None:
     Path("s.tens").write_bytes(tf.index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
-    done("convert", "s.tens", "full.zarr")
-    done("convert", "s.tens", "pairs.zarr", "--sparse", "stored")
+    run_ok("convert", "s.tens", "full.zarr")
+    run_ok("convert", "s.tens", "pairs.zarr", "--sparse", "stored")
     assert load_any("full.zarr").tensor.shape == (3, 4)
     assert load_any("pairs.zarr").tensor.values.tolist() == [1.0, 2.0]
 
@@ -83,7 +83,7 @@ def test_sparse_files_are_converted_dense_or_stored() -> None:
 @BOTH
 def test_dtypes_follow_encoding(store: str) -> None:
     Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
-    done("convert", "a.bin", store, "--dtype", "float32")
+    run_ok("convert", "a.bin", store, "--dtype", "float32")
     np.testing.assert_array_equal(load_any(store).tensor.values, (GAMMA / 3).astype("f4"))
     assert load_any(store).tensor.dtype == np.float32
 
@@ -91,7 +91,7 @@ def test_dtypes_follow_encoding(store: str) -> None:
 @pytest.mark.parametrize("values", [np.full(4, -0.0), np.full(4, complex(-0.0, -0.0))])
 def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
     Path("z.bin").write_bytes(tf.version_0_9(values))
-    done("convert", "z.bin", "z.zarr")
+    run_ok("convert", "z.bin", "z.zarr")
     actual = load_any("z.zarr").tensor.values
     assert np.signbit(actual.real).all()
     assert np.signbit(actual.imag).all() == np.iscomplexobj(values)
@@ -101,22 +101,22 @@ def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
 
 
 def test_attributes_that_netcdf_cannot_represent_can_be_dropped() -> None:
-    ds = dataset().assign_attrs(config={"a": 1})
+    ds = make_dataset().assign_attrs(config={"a": 1})
     save("a.mag", ds)
-    message = failed("convert", "a.mag", "b.nc")
+    message = run_failing("convert", "a.mag", "b.nc")
     assert message.startswith("Error: b.nc from a.mag: Invalid value for attr 'config'")
     assert not Path("b.nc").exists()
-    done("convert", "a.mag", "b.nc", "--drop", "attrs")
+    run_ok("convert", "a.mag", "b.nc", "--drop", "attrs")
     xr.testing.assert_identical(load_any("b.nc"), ds.drop_attrs())
-    done("convert", "a.mag", "b.zarr")
+    run_ok("convert", "a.mag", "b.zarr")
     xr.testing.assert_identical(load_any("b.zarr"), ds)
 
 
 def test_source_that_cannot_be_opened_is_named() -> None:
     Path("junk.nc").write_bytes(b"junk")
-    assert failed("convert", "junk.nc", "t.mag").startswith("Error: junk.nc: ")
-    assert "missing.nc" in failed("convert", "missing.nc", "t.mag")
-    assert "missing.zarr" in failed("convert", "missing.zarr", "t.mag")
+    assert run_failing("convert", "junk.nc", "t.mag").startswith("Error: junk.nc: ")
+    assert "missing.nc" in run_failing("convert", "missing.nc", "t.mag")
+    assert "missing.zarr" in run_failing("convert", "missing.zarr", "t.mag")
 
 
 @pytest.mark.parametrize("to", ["b.zarr", "b.nc", "b.mag"])
@@ -124,22 +124,22 @@ def test_errors_of_both_files_name_both(to: str) -> None:
     ds = xr.Dataset({"v": ("x", np.arange(6.0, dtype="f4"))})
     ds.to_zarr("s.zarr", consolidated=False)
     Path("s.zarr/v/c/0").write_bytes(b"junk, and more of it")
-    assert failed("convert", "s.zarr", to).startswith(f"Error: {to} from s.zarr: ")
+    assert run_failing("convert", "s.zarr", to).startswith(f"Error: {to} from s.zarr: ")
 
 
 def test_errors_show_no_secrets() -> None:
     save()
     url = "nowhere://user:hunter2@host/b.zarr?signature=hunter2"
     for arguments in (("a.mag", url), (url, "b.mag")):
-        message = failed("convert", *arguments)
+        message = run_failing("convert", *arguments)
         assert "nowhere://host/b.zarr?..." in message
         assert "hunter2" not in message
 
 
 def test_limits_of_netcdf_and_of_options() -> None:
     save()
-    assert "only be written to local paths" in failed("convert", "a.mag", "memory://b.nc")
-    assert "--option applies only to tensor formats" in failed(
+    assert "only be written to local paths" in run_failing("convert", "a.mag", "memory://b.nc")
+    assert "--option applies only to tensor formats" in run_failing(
         "convert", "a.mag", "b.nc", "-o", "version=1"
     )
 
@@ -151,33 +151,33 @@ def test_limits_of_netcdf_and_of_options() -> None:
 def test_zarr_behind_url() -> None:
     save()
     url = "memory://store/b.zarr"
-    done("convert", "a.mag", url)
-    done("convert", url, "c.mag")
-    xr.testing.assert_identical(load_any("c.mag"), dataset())
-    assert f"{url} exists already; pass --overwrite" in failed("convert", "a.mag", url)
-    done("convert", "a.mag", url, "--overwrite")
+    run_ok("convert", "a.mag", url)
+    run_ok("convert", url, "c.mag")
+    xr.testing.assert_identical(load_any("c.mag"), make_dataset())
+    assert f"{url} exists already; pass --overwrite" in run_failing("convert", "a.mag", url)
+    run_ok("convert", "a.mag", url, "--overwrite")
 
 
 def test_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
     s3.put("first", b"")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
-        dataset().to_zarr("s3://bucket/self.zarr", storage_options=s3.options)
+        make_dataset().to_zarr("s3://bucket/self.zarr", storage_options=s3.options)
     options = [
         argument
         for key, value in s3.options.items()
         for argument in ("--storage-option", f"{key}={value}")
     ]
     source, same = "s3://bucket/self.zarr", "s3a://bucket/self.zarr/"
-    assert "is the input s3://" in failed("convert", source, same, "--overwrite", *options)
+    assert "is the input s3://" in run_failing("convert", source, same, "--overwrite", *options)
     ds = xr.load_dataset(source, engine="zarr", storage_options=s3.options)
-    xr.testing.assert_identical(ds, dataset())
+    xr.testing.assert_identical(ds, make_dataset())
 
 
 def test_store_is_not_written_over_one_that_contains_input() -> None:
-    done("convert", save("a.mag"), "s.zarr")
+    run_ok("convert", save("a.mag"), "s.zarr")
     Path("a.mag").rename("s.zarr/in.mag")
-    message = failed("convert", "s.zarr/in.mag", "s.zarr", "--overwrite")
+    message = run_failing("convert", "s.zarr/in.mag", "s.zarr", "--overwrite")
     assert "s.zarr contains the input s.zarr/in.mag; choose another target" in message
     assert Path("s.zarr", "in.mag").exists()
 
@@ -185,24 +185,24 @@ def test_store_is_not_written_over_one_that_contains_input() -> None:
 @pytest.mark.parametrize("target", ["s.zarr/w", "s.zarr/w/c/0/0", "s.zarr/new"])
 @pytest.mark.parametrize("to", ["zarr", "netcdf", "mag"])
 def test_target_inside_source_store_raises(target: str, to: str) -> None:
-    done("convert", save(), "s.zarr")
-    message = failed("convert", "s.zarr", target, "--to", to, "--overwrite")
+    run_ok("convert", save(), "s.zarr")
+    message = run_failing("convert", "s.zarr", target, "--to", to, "--overwrite")
     assert f"{target} is inside the input s.zarr; choose another target" in message
-    xr.testing.assert_identical(load_any("s.zarr"), dataset())
+    xr.testing.assert_identical(load_any("s.zarr"), make_dataset())
 
 
 def test_path_of_windows_within_store_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    done("convert", save(), "s.zarr")
+    run_ok("convert", save(), "s.zarr")
     module = importlib.import_module("xr_tensorfmt.cli.convert")
     monkeypatch.setattr(module, "PurePath", PureWindowsPath)
-    message = failed("convert", "s.zarr", "s.zarr\\inner.mag")
+    message = run_failing("convert", "s.zarr", "s.zarr\\inner.mag")
     assert "inner.mag is inside the input s.zarr; choose another target" in message
-    xr.testing.assert_identical(load_any("s.zarr"), dataset())
+    xr.testing.assert_identical(load_any("s.zarr"), make_dataset())
 
 
 def test_path_with_same_prefix_is_another_file() -> None:
-    done("convert", save(), "a.mag.zarr")
-    xr.testing.assert_identical(load_any("a.mag.zarr"), dataset())
+    run_ok("convert", save(), "a.mag.zarr")
+    xr.testing.assert_identical(load_any("a.mag.zarr"), make_dataset())
 
 
 @pytest.mark.parametrize("file", ["docs.d/diary", "diary"])
@@ -214,14 +214,14 @@ def test_only_stores_are_replaced_by_stores(file: str, remote: bool) -> None:
     with fsspec.open(f"{root}{file}", "w", auto_mkdir=True) as opened_file:
         opened_file.write("dear")
     target = f"{root}{file.partition('/')[0]}"
-    message = failed("convert", "a.mag", target, "--to", "zarr", "--overwrite")
+    message = run_failing("convert", "a.mag", target, "--to", "zarr", "--overwrite")
     assert f"{target} exists and is not a zarr store" in message
     with fsspec.open(f"{root}{file}") as kept:
         assert kept.read() == b"dear"
 
 
-def tree_of_layers() -> xr.DataTree:
-    """Groups with a shared and an own dimension, a coordinate, and variables on two levels."""
+def make_tree() -> xr.DataTree:
+    """Return groups with a shared and an own dimension, a coordinate, and variables."""
     root = xr.Dataset({"bias": ("x", np.ones(3, "f4"))}, {"x": [1, 2, 3]}, {"title": "all"})
     layers = [
         xr.Dataset({"w": (("x", "y"), np.full((3, n + 1), n, "f4")), "n": ((), n)}) for n in (0, 1)
@@ -229,8 +229,8 @@ def tree_of_layers() -> xr.DataTree:
     return xr.DataTree.from_dict({"/": root, "/layers/0": layers[0], "/layers/1": layers[1]})
 
 
-def written_tree(path: str, tree: xr.DataTree | None = None) -> str:
-    tree = tree or tree_of_layers()
+def write_tree(path: str, tree: xr.DataTree | None = None) -> str:
+    tree = tree or make_tree()
     if path.endswith(".zarr"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
@@ -240,7 +240,7 @@ def written_tree(path: str, tree: xr.DataTree | None = None) -> str:
     return path
 
 
-def opened_tree(path: str) -> xr.DataTree:
+def open_tree(path: str) -> xr.DataTree:
     engine = "zarr" if path.endswith(".zarr") else "h5netcdf"
     with xr.open_datatree(path, engine=engine if Path(path).suffix != ".mag" else "tensorfmt") as t:
         return t.load()
@@ -249,60 +249,60 @@ def opened_tree(path: str) -> xr.DataTree:
 @pytest.mark.parametrize("source", ["a.zarr", "a.nc"])
 @pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
 def test_store_with_groups_is_converted_whole_there_and_back(source: str, store: str) -> None:
-    done("convert", written_tree(source), "a.mag")
-    xr.testing.assert_identical(opened_tree("a.mag"), tree_of_layers())
-    done("convert", "a.mag", store, "--tree")
-    xr.testing.assert_identical(opened_tree(store), tree_of_layers())
-    done("convert", source, "--overwrite", store)
-    xr.testing.assert_identical(opened_tree(store), tree_of_layers())
-    done("diff", source, "a.mag")
-    done("convert", "a.mag", "flat.zarr")
+    run_ok("convert", write_tree(source), "a.mag")
+    xr.testing.assert_identical(open_tree("a.mag"), make_tree())
+    run_ok("convert", "a.mag", store, "--tree")
+    xr.testing.assert_identical(open_tree(store), make_tree())
+    run_ok("convert", source, "--overwrite", store)
+    xr.testing.assert_identical(open_tree(store), make_tree())
+    run_ok("diff", source, "a.mag")
+    run_ok("convert", "a.mag", "flat.zarr")
     assert "layers.1.w" in load_any("flat.zarr")
 
 
 def test_dtypes_of_grouped_variables_use_names_in_file() -> None:
-    written_tree("a.zarr")
+    write_tree("a.zarr")
     for target in ("b.zarr", "b.nc"):
-        done("convert", "a.zarr", target, "--dtype", "layers.1.*=float64")
-        actual = opened_tree(target)
+        run_ok("convert", "a.zarr", target, "--dtype", "layers.1.*=float64")
+        actual = open_tree(target)
         assert (actual["layers/0/w"].dtype, actual["layers/1/w"].dtype) == ("float32", "float64")
-    done("convert", "a.zarr", "b.mag", "--dtype", "layers.1.*=float16")
+    run_ok("convert", "a.zarr", "b.mag", "--dtype", "layers.1.*=float16")
     assert load_any("b.mag")["layers.1.w"].encoding["dtype"] == "float16"
 
 
 def test_groups_of_store_are_chosen_or_named_in_error() -> None:
-    written_tree("a.zarr")
-    done("convert", "a.zarr", "part.mag", "--group", "layers.1")
+    write_tree("a.zarr")
+    run_ok("convert", "a.zarr", "part.mag", "--group", "layers.1")
     assert load_any("part.mag").w.shape == (3, 2)
-    done("convert", "a.zarr", "layers.nc", "--group", "/layers")
-    assert set(opened_tree("layers.nc").children) == {"0", "1"}
-    message = failed("convert", "a.zarr", "b.zarr", "--variable", "w")
+    run_ok("convert", "a.zarr", "layers.nc", "--group", "/layers")
+    assert set(open_tree("layers.nc").children) == {"0", "1"}
+    message = run_failing("convert", "a.zarr", "b.zarr", "--variable", "w")
     assert "there is no variable 'w'; it has " in message
     assert all(f"'{name}'" in message for name in ("bias", "layers.0.n", "layers.1.w"))
-    done("convert", "a.zarr", "b.zarr", "--variable", "layers.0.w", "--name", "w")
+    run_ok("convert", "a.zarr", "b.zarr", "--variable", "layers.0.w", "--name", "w")
     assert list(load_any("b.zarr")) == ["w"]
-    done("convert", "a.zarr", "one.tens", "--variable", "layers.0.w", "--dims", "x,y")
+    run_ok("convert", "a.zarr", "one.tens", "--variable", "layers.0.w", "--dims", "x,y")
     assert set(load_any("one.tens").sizes.values()) == {3, 1}
 
 
 def test_attributes_of_groups_raise_for_tensor_files() -> None:
-    tree = tree_of_layers()
+    tree = make_tree()
     tree["layers/1"].attrs["kind"] = "last"
-    written_tree("a.zarr", tree)
-    assert "the group '/layers/1' has attributes" in failed("convert", "a.zarr", "a.mag")
-    done("convert", "a.zarr", "a.mag", "--drop", "attrs")
-    done("convert", "a.zarr", "b.nc")
-    xr.testing.assert_identical(opened_tree("b.nc"), tree)
-    done("convert", "a.zarr", "c.zarr", "--drop", "attrs")
-    assert not opened_tree("c.zarr")["layers/1"].attrs
+    write_tree("a.zarr", tree)
+    assert "the group '/layers/1' has attributes" in run_failing("convert", "a.zarr", "a.mag")
+    run_ok("convert", "a.zarr", "a.mag", "--drop", "attrs")
+    run_ok("convert", "a.zarr", "b.nc")
+    xr.testing.assert_identical(open_tree("b.nc"), tree)
+    run_ok("convert", "a.zarr", "c.zarr", "--drop", "attrs")
+    assert not open_tree("c.zarr")["layers/1"].attrs
 
 
 def test_unsupported_group_attributes_for_netcdf_are_named() -> None:
-    tree = tree_of_layers()
+    tree = make_tree()
     tree["layers/1/w"].attrs["config"] = {"a": 1}
-    written_tree("a.zarr", tree)
-    message = failed("convert", "a.zarr", "b.nc")
+    write_tree("a.zarr", tree)
+    message = run_failing("convert", "a.zarr", "b.nc")
     assert message.startswith("Error: b.nc from a.zarr: illegal data type for attribute b'config'")
     assert not Path("b.nc").exists()
-    done("convert", "a.zarr", "b.nc", "--drop", "attrs")
-    assert opened_tree("b.nc")["layers/1/w"].attrs == {}
+    run_ok("convert", "a.zarr", "b.nc", "--drop", "attrs")
+    assert open_tree("b.nc")["layers/1/w"].attrs == {}

@@ -55,7 +55,7 @@ values = st.recursive(
 )
 
 
-def through_json(value: Any) -> Any:
+def round_trip(value: Any) -> Any:
     return json.loads(json.dumps(value, ensure_ascii=False).encode())
 
 
@@ -88,7 +88,7 @@ def has_half_a_pair(value: Any) -> bool:
 @given(value=values)
 def test_json_values_round_trip(value: Any) -> None:
     assume(not has_half_a_pair(value))
-    assert_alike(from_json(through_json(to_json(value, "it"))), value)
+    assert_alike(from_json(round_trip(to_json(value, "it"))), value)
 
 
 @given(before=st.text(max_size=3), half=st.characters(categories=["Cs"]))
@@ -105,7 +105,7 @@ def test_lone_surrogates_raise_at_any_level(before: str, half: str) -> None:
 def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -> None:
     labels = index_labels(np.random.default_rng(0), kind, 4)
     array = np.resize(labels, shape) if 0 not in shape else labels[:0].reshape(shape)
-    actual = array_from_json(through_json(array_to_json(array, "it")))
+    actual = array_from_json(round_trip(array_to_json(array, "it")))
     assert actual.dtype == array.dtype
     np.testing.assert_array_equal(actual, array)
     actual[...] = actual.copy()  # memory of its own
@@ -113,7 +113,7 @@ def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -
 
 def test_strings_of_any_length_round_trip() -> None:
     array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
-    actual = array_from_json(through_json(array_to_json(array, "it")))
+    actual = array_from_json(round_trip(array_to_json(array, "it")))
     assert actual.dtype == array.dtype
     np.testing.assert_array_equal(actual, array)
 
@@ -132,7 +132,7 @@ def test_strings_are_stored_compactly() -> None:
     np.testing.assert_array_equal(actual, uneven)
 
 
-def nested(levels: int) -> Any:
+def nest(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -154,7 +154,7 @@ REFUSED = [
     ({"\ud800": 1}, "which UTF-8 cannot encode"),
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON does not support"),
     (np.zeros(2, "i4,i4"), "which JSON does not support; convert it to numbers or strings"),
-    (nested(MAX_LEVELS + 1), "nested deeper than 32 levels"),
+    (nest(MAX_LEVELS + 1), "nested deeper than 32 levels"),
     (CYCLE, "nested deeper than 32 levels"),
 ]
 
@@ -169,20 +169,20 @@ def test_unsupported_json_values_raise(value: Any, match: str) -> None:
 
 
 def test_deepest_nesting_round_trips() -> None:
-    assert from_json(through_json(to_json(nested(MAX_LEVELS), "it"))) == nested(MAX_LEVELS)
+    assert from_json(round_trip(to_json(nest(MAX_LEVELS), "it"))) == nest(MAX_LEVELS)
 
 
-def base64(text: str = "AAAA", **facts: Any) -> dict[str, Any]:
+def pack(text: str = "AAAA", **facts: Any) -> dict[str, Any]:
     return {"dtype": "|u1", "shape": [3], "base64": text, **facts}
 
 
 HOSTILE = [
-    base64(dtype="<U1000000000"), base64(dtype="i4,i4"), base64(dtype="|O"), base64(dtype=3),
-    base64(dtype={"names": ["a"], "formats": ["u1"]}), base64(dtype="|S0"), base64(dtype="(1"),
-    base64(dtype="<M8[25s/3]"), base64(dtype="<M8[0s]"), base64(dtype="|u3"), base64(dtype="|V3"),
-    base64(shape=[-3]), base64(shape=[-1, -3]), base64(shape=[3.0]), base64(shape=[True, 3]),
-    base64(shape=3), base64(shape="3"), base64(shape=[1] * 64 + [3]), base64(shape=[0, 2**80]),
-    base64(shape=[2**62 + 3]), base64(shape=None), base64("AAA"), base64("\xff"), base64(3),
+    pack(dtype="<U1000000000"), pack(dtype="i4,i4"), pack(dtype="|O"), pack(dtype=3),
+    pack(dtype={"names": ["a"], "formats": ["u1"]}), pack(dtype="|S0"), pack(dtype="(1"),
+    pack(dtype="<M8[25s/3]"), pack(dtype="<M8[0s]"), pack(dtype="|u3"), pack(dtype="|V3"),
+    pack(shape=[-3]), pack(shape=[-1, -3]), pack(shape=[3.0]), pack(shape=[True, 3]),
+    pack(shape=3), pack(shape="3"), pack(shape=[1] * 64 + [3]), pack(shape=[0, 2**80]),
+    pack(shape=[2**62 + 3]), pack(shape=None), pack("AAA"), pack("\xff"), pack(3),
     {"dtype": "|u1", "shape": [3]}, {}, [], None, 3, "text",
     {"dtype": "<U1000000", "shape": [2], "strings": ["", ""]},
     {"dtype": "<U2", "shape": [3], "strings": ["", ""]},
@@ -206,7 +206,7 @@ def test_array_from_any_json_returns_or_raises(info: Any) -> None:
         assert array_from_json(info).nbytes < 10_000
 
 
-def container(**embedded: Any) -> Container:
+def make_container(**embedded: Any) -> Container:
     element = Plain(np.dtype("<f4"))
     tensors = (
         Tensor("a", ("a_dim_0", "a_dim_1"), Dense((2, 3), element, 0), {"fact": 1}),
@@ -215,8 +215,8 @@ def container(**embedded: Any) -> Container:
     return Container(tensors, attrs={"epoch": 1}, embedded={"version": 1, **embedded})
 
 
-def applied(dims: Any = None, **embedded: Any) -> Container:
-    return apply_embedded_metadata("a.mag", container(**embedded), OpenOptions(dims=dims))
+def apply(dims: Any = None, **embedded: Any) -> Container:
+    return apply_embedded_metadata("a.mag", make_container(**embedded), OpenOptions(dims=dims))
 
 
 GOOD: dict[str, Any] = {
@@ -241,7 +241,7 @@ GOOD: dict[str, Any] = {
 
 def test_embedded_metadata_are_read_as_they_are_written() -> None:
     embedded = EmbeddedMetadata.from_dict(GOOD)
-    assert EmbeddedMetadata.from_dict(through_json(embedded.to_dict())) == embedded
+    assert EmbeddedMetadata.from_dict(round_trip(embedded.to_dict())) == embedded
     assert embedded.tensors["a"] == EmbeddedVariable("b", ("x", "y"), {"unit": "m"})
     assert not embedded.is_empty
 
@@ -255,7 +255,7 @@ def test_empty_embedded_metadata_have_no_members() -> None:
 
 
 def test_names_dims_attributes_and_labels_are_applied() -> None:
-    actual = applied(**GOOD)
+    actual = apply(**GOOD)
     assert actual.findings == ()
     assert [(tensor.name, tensor.dims, tensor.attrs) for tensor in actual.tensors] == [
         ("b", ("x", "y"), {"unit": "m"})
@@ -269,7 +269,7 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
 
 
 def test_name_of_user_overrides_embedded_name() -> None:
-    actual = apply_embedded_metadata("a.mag", container(**GOOD), OpenOptions(name="mine"))
+    actual = apply_embedded_metadata("a.mag", make_container(**GOOD), OpenOptions(name="mine"))
     assert [tensor.name for tensor in actual.tensors] == ["a"]
 
 
@@ -277,7 +277,7 @@ def test_name_of_user_overrides_embedded_name() -> None:
     "dims", [{"b": ("lon", "lat")}, ("lon", "lat")], ids=["by variable", "of the only one"]
 )
 def test_dims_of_user_override_embedded_dims(dims: Any) -> None:
-    actual = applied(dims, **GOOD)
+    actual = apply(dims, **GOOD)
     assert actual.tensors[0].dims == ("lon", "lat")
     named = [(coordinate.name, coordinate.dims) for coordinate in actual.coordinates]
     assert named == [("lon", ("lon",)), ("lat", ("lat",))]
@@ -285,25 +285,26 @@ def test_dims_of_user_override_embedded_dims(dims: Any) -> None:
 
 def test_shared_dimension_is_renamed_everywhere() -> None:
     shared = {"tensors": {"a": {"dims": ["x", "y"]}, "x": {"dims": ["x"], "name": "other"}}}
-    actual = applied({"a": ("lon", "y")}, **shared)
+    actual = apply({"a": ("lon", "y")}, **shared)
     assert [tensor.dims for tensor in actual.tensors] == [("lon", "y"), ("lon",)]
 
 
 def test_mismatched_dims_of_user_raise() -> None:
     with pytest.raises(ValueError, match="pass 2 names"):
-        applied({"b": ("lon",)}, **GOOD)
+        apply({"b": ("lon",)}, **GOOD)
     with pytest.raises(ValueError, match=r"does not fit: two variables have the same name"):
-        applied(
-            {"b": ("b2", "x")}, **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": labels_of(2)}}
+        apply(
+            {"b": ("b2", "x")},
+            **GOOD | {"coordinates": GOOD["coordinates"] | {"b2": get_labels(2)}},
         )
 
 
-def labels_of(length: int, dim: str = "x") -> dict[str, Any]:
+def get_labels(length: int, dim: str = "x") -> dict[str, Any]:
     return {"dims": [dim], "attrs": {}, "values": array_to_json(np.zeros(length), "it")}
 
 
 def test_lone_surrogate_is_not_a_name() -> None:
-    actual = applied(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
+    actual = apply(**GOOD | {"tensors": {"a": {"dims": ["\ud800", "y"]}}})
     assert actual.embedded is None
     (finding,) = actual.findings
     assert (finding.field, finding.severity) == ("the embedded metadata", "warning")
@@ -324,9 +325,9 @@ BAD = {
     "a name that is not a str": GOOD | {"tensors": {"a": {"name": 3}}},
     "a label that is none": GOOD | {"stored_coordinates": []},
     "stored that is no list": GOOD | {"stored_coordinates": [[]]},
-    "labels of another length": GOOD | {"coordinates": {"y": labels_of(2, "y")}},
-    "labels without dims": GOOD | {"coordinates": {"y": {"values": base64(), "attrs": {}}}},
-    "labels of other dims": GOOD | {"coordinates": {"y": labels_of(3) | {"dims": []}}},
+    "labels of another length": GOOD | {"coordinates": {"y": get_labels(2, "y")}},
+    "labels without dims": GOOD | {"coordinates": {"y": {"values": pack(), "attrs": {}}}},
+    "labels of other dims": GOOD | {"coordinates": {"y": get_labels(3) | {"dims": []}}},
     "null for dims": GOOD | {"tensors": {"a": {"dims": None}}},
     "an unknown key": GOOD | {"colour": 1},
     "an unknown key of a variable": GOOD | {"tensors": {"a": {"colour": 1}}},
@@ -349,16 +350,18 @@ def test_embedded_metadata_that_do_not_fit_are_not_used(case: str) -> None:
     assert dataset.attrs == {"epoch": 1}
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Ways to all values within a value."""
+def find_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the paths to all values within a value."""
     paths = [path]
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        paths += [inner_path for key, inner in pairs for inner_path in places(inner, (*path, key))]
+        paths += [
+            inner_path for key, inner in pairs for inner_path in find_paths(inner, (*path, key))
+        ]
     return paths
 
 
-PLACES = places(GOOD)
+PLACES = find_paths(GOOD)
 TEXTS = st.sampled_from(["a", "x", "y", "b", "", "a_dim_0", "<U1", "|u1", "AAAA"])
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 5) | TEXTS | st.floats(),
@@ -427,7 +430,7 @@ def test_numbers_of_numpy_keep_their_dtype(tmp_path, suffix: str) -> None:
         assert_same_attrs(attributes, attrs)
 
 
-def encoded() -> xr.Dataset:
+def encode_as() -> xr.Dataset:
     packed = {"scale_factor": 0.5, "add_offset": 1.0, "_FillValue": np.int16(-9), "units": "K"}
     days = {"units": "days since 2000-01-01", "calendar": "proleptic_gregorian"}
     values = np.array([[1, -9, 3], [4, 5, 6]], "i2")
@@ -438,22 +441,22 @@ def encoded() -> xr.Dataset:
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors"])
 def test_attributes_of_cf_decode_values_as_in_other_engines(tmp_path, suffix: str) -> None:
     path = tmp_path / f"a.{suffix}"
-    to_file(encoded(), path, drop=["attrs"] if suffix == "pycauset" else [])
-    encoded().to_netcdf(tmp_path / "a.nc", engine="scipy")
+    to_file(encode_as(), path, drop=["attrs"] if suffix == "pycauset" else [])
+    encode_as().to_netcdf(tmp_path / "a.nc", engine="scipy")
     with xr.open_dataset(tmp_path / "a.nc", engine="scipy") as expected:
         actual = xr.open_dataset(path, engine="tensorfmt")
-        for name in encoded().variables:
+        for name in encode_as().variables:
             assert actual[name].dtype == expected[name].dtype
             np.testing.assert_array_equal(actual[name], expected[name])
     assert actual.w.encoding["scale_factor"] == 0.5
     raw = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
-    xr.testing.assert_equal(raw, encoded())
-    assert raw.w.attrs.items() >= encoded().w.attrs.items()
+    xr.testing.assert_equal(raw, encode_as())
+    assert raw.w.attrs.items() >= encode_as().w.attrs.items()
 
 
 @pytest.mark.parametrize("suffix", ["tens", "safetensors"])
 def test_decoded_values_are_written_as_they_are(tmp_path, suffix: str) -> None:
-    decoded = xr.decode_cf(encoded())
+    decoded = xr.decode_cf(encode_as())
     to_file(decoded, tmp_path / f"a.{suffix}")
     again = xr.open_dataset(tmp_path / f"a.{suffix}", engine="tensorfmt")
     xr.testing.assert_identical(again, decoded)
@@ -463,8 +466,8 @@ def test_decoded_values_are_written_as_they_are(tmp_path, suffix: str) -> None:
     )
 
 
-def usr_metadata(path) -> dict[str, Any]:
-    """The metadata of a snapshot, as other programs see them."""
+def read_usr_metadata(path) -> dict[str, Any]:
+    """Return the metadata of a snapshot, as other programs see them."""
     raw = path.read_bytes()
     return json.loads(raw[44 : 44 + int.from_bytes(raw[20:28], "little")])["usr_metadata"]
 
@@ -473,7 +476,7 @@ def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
     attrs = {"epoch": np.int32(3), "rate": np.float32(0.5), "best": [np.float64(1), {"a": True}]}
     weights = ("x", np.ones(2, "f4"))
     to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
-    metadata = usr_metadata(tmp_path / "a.mag")
+    metadata = read_usr_metadata(tmp_path / "a.mag")
     plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
     embedded = metadata.pop("xr_tensorfmt")
     assert metadata == plain
@@ -492,15 +495,15 @@ def test_plain_numbers_need_no_embedded_metadata(tmp_path) -> None:
     attrs = {"epoch": 3, "rate": 0.5, "names": ["a"]}
     dims = [f"w_dim_{axis}" for axis in range(2)]
     to_mag(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
-    assert usr_metadata(tmp_path / "a.mag") == attrs
+    assert read_usr_metadata(tmp_path / "a.mag") == attrs
 
 
-def written(dataset: xr.Dataset, tmp_path) -> str:
+def write_file(dataset: xr.Dataset, tmp_path) -> str:
     to_mag(dataset, tmp_path / "a.mag")
     return str(tmp_path / "a.mag")
 
 
-def layers() -> xr.Dataset:
+def make_layers() -> xr.Dataset:
     weights = (("out", "in"), np.ones((3, 2), "f4"))
     return xr.Dataset(
         {"l.0.w": weights, "l.1.w": weights, "b": ("out", np.ones(3, "f4"))},
@@ -510,15 +513,15 @@ def layers() -> xr.Dataset:
 
 
 def test_branches_keep_dims_and_their_coordinates(tmp_path) -> None:
-    path = written(layers(), tmp_path)
+    path = write_file(make_layers(), tmp_path)
     branch = xr.open_dataset(path, engine="tensorfmt", group="l.0")
     xr.testing.assert_identical(
-        branch.load(), layers()[["l.0.w"]].rename({"l.0.w": "w"}).drop_attrs()
+        branch.load(), make_layers()[["l.0.w"]].rename({"l.0.w": "w"}).drop_attrs()
     )
 
 
 def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
-    path = written(layers(), tmp_path)
+    path = write_file(make_layers(), tmp_path)
     with xr.open_datatree(path, engine="tensorfmt") as tree:
         assert tree.attrs == {"title": "net"}
         assert tree["l/0/w"].dims == ("out", "in")
@@ -530,21 +533,21 @@ def test_trees_keep_dims_and_coordinates(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["in", "out", "l.0.w"])
 def test_variables_and_coordinates_can_be_left_out(tmp_path, name: str) -> None:
-    path = written(layers(), tmp_path)
+    path = write_file(make_layers(), tmp_path)
     actual = xr.open_dataset(path, engine="tensorfmt", drop_variables=name)
-    xr.testing.assert_identical(actual.load(), layers().drop_vars(name))
+    xr.testing.assert_identical(actual.load(), make_layers().drop_vars(name))
 
 
 def test_dims_of_user_rename_coordinates(tmp_path) -> None:
-    path = written(layers(), tmp_path)
+    path = write_file(make_layers(), tmp_path)
     actual = xr.open_dataset(path, engine="tensorfmt", dims={"b": ("row",)})
-    xr.testing.assert_identical(actual.load(), layers().rename(out="row"))
+    xr.testing.assert_identical(actual.load(), make_layers().rename(out="row"))
 
 
 def test_large_coordinates_are_not_embedded(tmp_path) -> None:
     large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
     with pytest.raises(ValueError, match=r"cannot store the coordinate 'y' of 2097153 labels"):
-        written(large, tmp_path)
+        write_file(large, tmp_path)
     to_mag(large, tmp_path / "a.mag", drop=["coords"])
     assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords
 
@@ -555,7 +558,7 @@ def test_dtypes_of_pandas_are_not_embedded(tmp_path) -> None:
     labels = xr.Variable("x", pd.Categorical(["a", "b", "a"]))
     dataset = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"kind": labels})
     with pytest.raises(ValueError, match=r"'kind' has the pandas dtype category, .*astype"):
-        written(dataset, tmp_path)
+        write_file(dataset, tmp_path)
 
 
 def test_embedded_metadata_have_limit(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,13 +567,13 @@ def test_embedded_metadata_have_limit(tmp_path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         ValueError, match=r"attributes and coordinates take .* bytes, and MAG allows"
     ):
-        written(dataset, tmp_path)
+        write_file(dataset, tmp_path)
 
 
 def test_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
-    path = written(layers(), tmp_path)
+    path = write_file(make_layers(), tmp_path)
     with open(path, "rb") as stream:
         content = stream.read()
     xr.testing.assert_identical(
-        xr.open_dataset(io.BytesIO(content), engine="tensorfmt").load(), layers()
+        xr.open_dataset(io.BytesIO(content), engine="tensorfmt").load(), make_layers()
     )

@@ -10,7 +10,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.errors import TensorFormatError
 
 
-def extents(*ranges: tuple[int, int]) -> Extents:
+def make_extents(*ranges: tuple[int, int]) -> Extents:
     starts, lengths = np.array(ranges, dtype=np.int64).T
     return Extents(starts, lengths)
 
@@ -22,7 +22,7 @@ def any_extents(draw: st.DrawFn) -> Extents:
     for gap, length in steps:
         ranges.append((position + gap, length))
         position += gap + length
-    return extents(*ranges)
+    return make_extents(*ranges)
 
 
 @given(any_extents(), st.integers(0, 40), st.integers(1, 200))
@@ -69,10 +69,10 @@ def test_source_reads_what_is_requested(given_extents: Extents) -> None:
 
 def test_near_ranges_are_one_request_and_far_ones_are_not() -> None:
     source = RecordingSource(bytes(1 << 20))
-    source.read(extents((0, 8), (1000, 8), (500_000, 8)))
+    source.read(make_extents((0, 8), (1000, 8), (500_000, 8)))
     assert source.requests == [(0, 1008), (500_000, 8)]
 
 
 def test_reading_past_end_names_where_file_ends() -> None:
     with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10: 10"):
-        RecordingSource(bytes(10)).read(extents((4, 20)))
+        RecordingSource(bytes(10)).read(make_extents((4, 20)))

@@ -24,7 +24,7 @@ def selections(draw: st.DrawFn) -> Selection:
     return Selection(extent, tuple(draw(axis_indices(length)) for length in extent))
 
 
-def flat_indices(selection: Selection) -> np.ndarray:
+def compute_flat_indices(selection: Selection) -> np.ndarray:
     full = np.arange(int(np.prod(selection.tensor_shape))).reshape(selection.tensor_shape)
     if not selection.tensor_shape:
         return full.ravel()
@@ -35,7 +35,7 @@ def flat_indices(selection: Selection) -> np.ndarray:
 def test_runs_are_selected_elements_in_order(selection: Selection) -> None:
     runs = selection.runs()
     expanded = (runs.starts[:, np.newaxis] + np.arange(runs.length)).ravel()
-    assert np.array_equal(expanded, flat_indices(selection))
+    assert np.array_equal(expanded, compute_flat_indices(selection))
     assert runs.size == selection.size
     assert runs.starts.size == selection.run_count
 
@@ -45,8 +45,8 @@ def test_batches_are_selection_in_order_with_few_runs_each(
     selection: Selection, most: int, span: int
 ) -> None:
     batches = list(selection.batches(runs=most, span=span))
-    together = np.concatenate([flat_indices(batch) for batch in batches])
-    assert np.array_equal(together, flat_indices(selection))
+    together = np.concatenate([compute_flat_indices(batch) for batch in batches])
+    assert np.array_equal(together, compute_flat_indices(selection))
     for batch in batches:
         assert batch.size == 1 or (batch.run_count <= most and batch.span <= span)
 
@@ -55,21 +55,23 @@ def test_batches_are_selection_in_order_with_few_runs_each(
 def test_positions_lead_back_to_indices(selection: Selection, data: st.DataObject) -> None:
     position = data.draw(st.integers(0, selection.size - 1))
     index = selection.full_index(position)
-    expected = np.unravel_index(flat_indices(selection)[position], selection.tensor_shape)
+    expected = np.unravel_index(compute_flat_indices(selection)[position], selection.tensor_shape)
     assert index == tuple(map(int, expected))
 
 
 @given(selections())
 def test_runs_find_their_elements_and_no_others(selection: Selection) -> None:
     everything = np.arange(-1, int(np.prod(selection.tensor_shape)) + 2)
-    requested = {int(index): position for position, index in enumerate(flat_indices(selection))}
+    requested = {
+        int(index): position for position, index in enumerate(compute_flat_indices(selection))
+    }
     expected = [requested.get(int(index), -1) for index in everything]
     assert selection.runs().locate(everything).tolist() == expected
 
 
 @given(selections())
 def test_span_reaches_from_first_to_last_element(selection: Selection) -> None:
-    flat = flat_indices(selection)
+    flat = compute_flat_indices(selection)
     assert selection.span == flat[-1] - flat[0] + 1
 
 

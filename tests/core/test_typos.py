@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import failed
+from tests.commands import run_failing
 from tests.magfiles import document, put
 from tests.opening import opened
 from xr_tensorfmt import to_file, to_mag, to_pycauset
@@ -78,11 +78,11 @@ def test_error_suggests_similar_name(model: str, mistake: str) -> None:
 
 def test_command_suggests_similar_name(model: str) -> None:
     hint = "'scle' (did you mean 'scale'?)"
-    assert hint in failed("convert", model, "x.tens", "--variable", "scle")
-    assert hint in failed("explain", model, "--variable", "scle")
-    assert "did you mean 'mag'?" in failed("info", model, "--from", "mga", code=2)
+    assert hint in run_failing("convert", model, "x.tens", "--variable", "scle")
+    assert hint in run_failing("explain", model, "--variable", "scle")
+    assert "did you mean 'mag'?" in run_failing("info", model, "--from", "mga", code=2)
     arguments = ("convert", model, "x.tens", "-v", "scale", "-o")
-    assert "'versoin' (did you mean 'version'?) is not an --option" in failed(
+    assert "'versoin' (did you mean 'version'?) is not an --option" in run_failing(
         *arguments, "versoin=1"
     )
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from xr_tensorfmt.formats.tens.wide import Binary128
 
 
-def quad(sign: int, exponent: int, fraction: int) -> bytes:
+def pack_quad(sign: int, exponent: int, fraction: int) -> bytes:
     return ((sign << 127) | (exponent << 112) | fraction).to_bytes(16, "little")
 
 
-def exact(sign: int, exponent: int, fraction: int) -> float:
+def convert_exactly(sign: int, exponent: int, fraction: int) -> float:
     """The nearest double of a binary128, by correctly rounding division of integers."""
     if exponent == 0x7FFF:
         value = math.nan if fraction else math.inf
@@ -55,9 +55,9 @@ ties = st.builds(
 @example(1, 0x7FFF, 0)
 @example(0, 0x7FFF, 1)
 def test_binary128_is_rounded_to_nearest_double(sign: int, exponent: int, fraction: int) -> None:
-    raw = np.frombuffer(quad(sign, exponent, fraction), dtype="V16")
+    raw = np.frombuffer(pack_quad(sign, exponent, fraction), dtype="V16")
     (value,) = Binary128().decode(raw)
-    expected = exact(sign, exponent, fraction)
+    expected = convert_exactly(sign, exponent, fraction)
     if math.isnan(expected):
         assert math.isnan(value)
     else:
@@ -65,13 +65,20 @@ def test_binary128_is_rounded_to_nearest_double(sign: int, exponent: int, fracti
 
 
 def test_complex_binary128_keeps_its_parts_apart() -> None:
-    numbers = [quad(0, 16383, 0), quad(1, 16384, 0), quad(0, 16385, 0), quad(0, 16382, 0)]
+    numbers = [
+        pack_quad(0, 16383, 0),
+        pack_quad(1, 16384, 0),
+        pack_quad(0, 16385, 0),
+        pack_quad(0, 16382, 0),
+    ]
     raw = np.frombuffer(b"".join(numbers), dtype="V32").reshape(2, 1)
     assert Binary128(is_complex=True).decode(raw).tolist() == [[1 - 2j], [4 + 0.5j]]
 
 
 def test_decoding_keeps_shape_of_strided_and_scalar_arrays() -> None:
-    raw = np.frombuffer(b"".join(quad(0, 16383 + i, 0) for i in range(12)), "V16").reshape(3, 4)
+    raw = np.frombuffer(b"".join(pack_quad(0, 16383 + i, 0) for i in range(12)), "V16").reshape(
+        3, 4
+    )
     expected = 2.0 ** np.arange(12).reshape(3, 4)
     assert np.array_equal(Binary128().decode(raw[::2, ::-1]), expected[::2, ::-1])
     assert Binary128().decode(raw[1, 1]).shape == ()

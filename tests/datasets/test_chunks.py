@@ -15,7 +15,7 @@ from xr_tensorfmt.core.selection import Selection
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
 
 
-def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]):
+def get_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]):
     grid = [range(0, n, k) for n, k in zip(shape, chunk, strict=True)]
     for corner in np.ndindex(*map(len, grid)):
         starts = [axis[i] for axis, i in zip(grid, corner, strict=True)]
@@ -29,7 +29,7 @@ def test_chunks_are_single_ranges_that_cover_the_data(
     chunk = contiguous_chunk(shape, item, target)
     layout = Dense(shape, Plain(np.dtype((np.void, item))), 96)
     covered = 0
-    for indices in chunks_of(shape, chunk):
+    for indices in get_chunks(shape, chunk):
         extents = layout.extents(Selection(shape, indices))
         assert len(extents) == 1
         covered += extents.nbytes

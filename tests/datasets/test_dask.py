@@ -26,18 +26,18 @@ MIB = 1 << 20
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """16 MiB, column-major."""
     file = tmp_path_factory.mktemp("dask") / "tensor.bin"
-    file.write_bytes(tf.version_0_9(numbers()))
+    file.write_bytes(tf.version_0_9(make_values()))
     return file
 
 
-def numbers() -> np.ndarray:
+def make_values() -> np.ndarray:
     return np.arange(2 * MIB, dtype="f8").reshape(256, 64, 128)
 
 
 def test_grid_cuts_slowest_axis_and_keeps_pages_whole(path: Path) -> None:
     tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
     assert tensor.chunks == ((256,), (64,), (8,) * 16)
-    np.testing.assert_array_equal(tensor, numbers())
+    np.testing.assert_array_equal(tensor, make_values())
 
 
 def test_chunks_respect_dask_chunk_size(path: Path) -> None:
@@ -77,7 +77,7 @@ def test_automatic_chunks_keep_fast_axis_whole(path: Path, limit: str) -> None:
     with dask.config.set({"array.chunk-size": limit}):
         tensor = xr.open_dataset(path, engine="tensorfmt", chunks="auto", chunk_bytes=MIB).tensor
     assert tensor.chunks[0] == (256,)
-    np.testing.assert_array_equal(tensor, numbers())
+    np.testing.assert_array_equal(tensor, make_values())
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])
@@ -91,11 +91,11 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
         tensor = xr.open_dataset(
             path, engine="tensorfmt", chunks=chunks, io=way, chunk_bytes=MIB
         ).tensor
-    np.testing.assert_array_equal(tensor, numbers())
+    np.testing.assert_array_equal(tensor, make_values())
 
 
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = tf.version_0_9(numbers())
+    content = tf.version_0_9(make_values())
     source = RecordingSource(content)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     tensor = xr.open_dataset(
@@ -109,8 +109,8 @@ def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reductions_agree_with_numpy(path: Path) -> None:
     tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}, chunk_bytes=MIB).tensor
-    np.testing.assert_allclose(tensor.mean(("a", "b")), numbers().mean((0, 1)), rtol=1e-12)
-    np.testing.assert_allclose(tensor.T.std("a"), numbers().T.std(2), rtol=1e-9)
+    np.testing.assert_allclose(tensor.mean(("a", "b")), make_values().mean((0, 1)), rtol=1e-12)
+    np.testing.assert_allclose(tensor.T.std("a"), make_values().T.std(2), rtol=1e-9)
 
 
 def _replace(file: Path, values: np.ndarray, seconds: int) -> None:
@@ -191,7 +191,7 @@ if __name__ == "__main__":
 def test_worker_processes_compute_same(path: Path, tmp_path: Path, options: dict) -> None:
     output = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
     total, chunks = output.split()
-    assert float(total) == numbers().sum()
+    assert float(total) == make_values().sum()
     assert chunks == "16"
 
 

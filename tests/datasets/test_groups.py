@@ -21,24 +21,24 @@ from xr_tensorfmt.datasets.groups import MAX_GROUP_LEVELS, quote, unquote
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
 
 
-def tensors(keys: list[str]) -> dict[str, mf.Put]:
+def make_tensors(keys: list[str]) -> dict[str, mf.Put]:
     """Build a tensor per key. Tensor `i` is a vector of `i + 1` values `i`."""
     return {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
 
 
-def content(keys: list[str]) -> memoryview:
-    return memoryview(mf.document(tensors(keys), {"model": "tiny"}))
+def make_content(keys: list[str]) -> memoryview:
+    return memoryview(mf.document(make_tensors(keys), {"model": "tiny"}))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "model.mag"
-    file.write_bytes(content(KEYS))
+    file.write_bytes(make_content(KEYS))
     return file
 
 
 def open_tree(keys: list[str], **options) -> xr.DataTree:
-    return xr.open_datatree(content(keys), engine="tensorfmt", **options)
+    return xr.open_datatree(make_content(keys), engine="tensorfmt", **options)
 
 
 class TestTrees:
@@ -219,7 +219,7 @@ class TestBranches:
             "/%": [".e"],
             "/%/%": ["e"],
         }.items():
-            dataset = xr.open_dataset(content(keys), engine="tensorfmt", group=group)
+            dataset = xr.open_dataset(make_content(keys), engine="tensorfmt", group=group)
             assert list(dataset) == names
 
     def test_unknown_group_error_lists_groups(self, path: Path) -> None:
@@ -228,12 +228,12 @@ class TestBranches:
         ):
             xr.open_dataset(path, engine="tensorfmt", group="layers.7")
         with pytest.raises(ValueError, match="; no names"):
-            xr.open_dataset(content([]), engine="tensorfmt", group="layer")
+            xr.open_dataset(make_content([]), engine="tensorfmt", group="layer")
 
     def test_dims_are_named_after_rest_of_names_too(self) -> None:
         keys = ["l.0.w", "l.0.w_dim_0", "l.1.w"]
         first, second = (
-            xr.open_dataset(content(keys), engine="tensorfmt", group=group)
+            xr.open_dataset(make_content(keys), engine="tensorfmt", group=group)
             for group in ("l.0", "l.1")
         )
         assert first["w"].dims == ("w_dim_0_",)
@@ -253,7 +253,7 @@ class TestBranches:
     def test_name_that_would_be_dimension_raises(self) -> None:
         dims = {"y": ("z",)}
         with pytest.raises(ValueError, match="'z' would be both a variable and a dimension"):
-            xr.open_dataset(content(["x.y", "x.z"]), engine="tensorfmt", group="x", dims=dims)
+            xr.open_dataset(make_content(["x.y", "x.z"]), engine="tensorfmt", group="x", dims=dims)
 
     @pytest.mark.parametrize("options", [{"group": 0}, {"separator": ""}, {"separator": None}])
     def test_group_must_be_str(self, path: Path, options) -> None:

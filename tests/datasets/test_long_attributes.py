@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import done
+from tests.commands import run_ok
 from tests.processes import run_python
 from xr_tensorfmt import to_file
 
@@ -22,14 +22,14 @@ LONG: dict[str, Any] = {
 }
 
 
-def dataset(**attrs: Any) -> xr.Dataset:
+def make_dataset(**attrs: Any) -> xr.Dataset:
     return xr.Dataset({"layers.0.w": ("n", np.ones(3, "f4"), attrs)}, attrs=attrs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_values_are_plain_and_are_written_again(tmp_path: Path, name: str) -> None:
-    to_file(dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
+    to_file(make_dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
     ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").load()
     for attrs in (ds.attrs, ds["layers.0.w"].attrs):
         assert attrs["tokenizer"] == LONG[name]
@@ -37,20 +37,20 @@ def test_values_are_plain_and_are_written_again(tmp_path: Path, name: str) -> No
     assert str(ds.attrs["tokenizer"]) == str(LONG[name])
     to_file(ds, tmp_path / "b.mag")
     again = xr.open_dataset(tmp_path / "b.mag", engine="tensorfmt")
-    xr.testing.assert_identical(again.load(), dataset(tokenizer=LONG[name]))
+    xr.testing.assert_identical(again.load(), make_dataset(tokenizer=LONG[name]))
 
 
 @pytest.mark.parametrize("name", ["str", "list"])
 def test_netcdf_has_them_whole(tmp_path: Path, name: str) -> None:
-    to_file(dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
-    done("convert", str(tmp_path / "a.mag"), str(tmp_path / "b.nc"))
+    to_file(make_dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
+    run_ok("convert", str(tmp_path / "a.mag"), str(tmp_path / "b.nc"))
     with xr.open_dataset(tmp_path / "b.nc", engine="h5netcdf") as ds:
         assert ds.attrs["tokenizer"] == LONG[name]
 
 
 @pytest.mark.slow
 def test_display_of_xarray_is_not_changed(tmp_path: Path) -> None:
-    to_file(dataset(tokenizer=LONG["str"]), tmp_path / "a.mag")
+    to_file(make_dataset(tokenizer=LONG["str"]), tmp_path / "a.mag")
     run_python(
         "-c",
         "import xarray as xr\n"

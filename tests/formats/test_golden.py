@@ -32,11 +32,11 @@ def test_golden_file_opens_unchanged(golden: Golden) -> None:
     assert actual == json.dumps(retained, sort_keys=True)
     for name, values in golden.values.items():
         np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
-        assert bits(dataset[name].values) == bits(values)
+        assert get_bits(dataset[name].values) == get_bits(values)
 
 
-def bits(values: np.ndarray) -> bytes:
-    """All bits of numbers, so that -0.0 is not 0.0; those of a NaN may be others."""
+def get_bits(values: np.ndarray) -> bytes:
+    """Return the bits of numbers, so that -0.0 differs from 0.0."""
     if values.dtype.kind not in "fc":
         return b""
     return np.where(np.isnan(values), np.nan, values).tobytes()

@@ -33,19 +33,19 @@ from xr_tensorfmt.sources.local import LocalFile
 MIB = 1 << 20
 
 
-def implied(
+def make_implied(
     rows: int, columns: int, matrix_type: str = "IDENTITY", *, without: str = "", **more: object
 ) -> memoryview:
-    """A matrix of PyCauset without any stored element."""
+    """Return a matrix of PyCauset without stored elements."""
     keys = pf.metadata(matrix_type, "FLOAT64", rows, columns, **more)
     keys.pop(without, None)
     return memoryview(pf.r1(keys))
 
 
 HUGE = {
-    "identity": implied(1 << 25, 1 << 25),
+    "identity": make_implied(1 << 25, 1 << 25),
     "identity before R1": memoryview(pf.v2("IDENTITY", "FLOAT64", 1 << 25, 1 << 25, b"")),
-    "unit vector": implied(1 << 57, 1, "UNIT_VECTOR"),
+    "unit vector": make_implied(1 << 57, 1, "UNIT_VECTOR"),
 }
 
 
@@ -88,18 +88,18 @@ class TestWithoutElements:
     @pytest.mark.parametrize("chunks", [None, {}])
     def test_empty_tensors_open(self, shape: tuple[int, int], chunks: object) -> None:
         with memory_below(64 * MIB):
-            tensor = tensor_of(implied(*shape), chunks=chunks)
+            tensor = tensor_of(make_implied(*shape), chunks=chunks)
             assert tensor.values.shape == shape
             assert tensor[:3, :3].values.size == 0
             assert tensor.isel(row=slice(None, None, -2)).values.size == 0
-            assert validate(implied(*shape)) == []
+            assert validate(make_implied(*shape)) == []
 
     def test_empty_matrices_before_r1_open(self, shape: tuple[int, int]) -> None:
         content = memoryview(pf.v2("IDENTITY", "FLOAT64", *shape, b""))
         assert tensor_of(content).values.shape == shape
 
     def test_blocks_without_uuid_raise(self, shape: tuple[int, int]) -> None:
-        content = implied(*shape, without="payload_uuid")
+        content = make_implied(*shape, without="payload_uuid")
         with pytest.raises(TensorFormatError, match="'payload_uuid' at byte 4096: missing"):
             opened(content)
         assert len(validate(content)) == 1
@@ -107,7 +107,7 @@ class TestWithoutElements:
 
 def test_cached_results_without_uuid_raise() -> None:
     signature = {"view_signature": "t=0;c=0;sr=1.0;si=0.0", "payload_uuid": "u" * 32}
-    content = implied(
+    content = make_implied(
         1, 1, without="payload_uuid", cached={"trace": {"value": 1.0, "signature": signature}}
     )
     with pytest.raises(TensorFormatError, match="'payload_uuid' at byte 4096: missing"):
@@ -117,13 +117,13 @@ def test_cached_results_without_uuid_raise() -> None:
 
 def test_claims_of_implied_elements_are_not_checked_one_by_one() -> None:
     claims = {"is_symmetric": True, "is_identity": True}
-    content = implied(1 << 20, 1 << 20, properties=claims)
+    content = make_implied(1 << 20, 1 << 20, properties=claims)
     with memory_below(64 * MIB):
         (finding,) = validate(content)
     assert finding.severity == "warning"
     assert "not checked because the matrix has 1099511627776 elements" in finding.message
-    assert validate(implied(100, 100, properties=claims)) == []
-    assert len(validate(implied(100, 100, properties={"is_zero": True}))) == 1
+    assert validate(make_implied(100, 100, properties=claims)) == []
+    assert len(validate(make_implied(100, 100, properties={"is_zero": True}))) == 1
 
 
 def test_only_stored_elements_of_blocks_are_checked(tmp_path: Path) -> None:
@@ -139,45 +139,45 @@ def test_only_stored_elements_of_blocks_are_checked(tmp_path: Path) -> None:
         opened(path)
 
 
-def nested(levels: int, *, is_dict: bool = False) -> Any:
+def nest(levels: int, *, is_dict: bool = False) -> Any:
     value: Any = 1
     for _ in range(levels):
         value = {"a": value} if is_dict else [value]
     return value
 
 
-def mag_with(metadata: Any) -> bytes:
+def make_mag(metadata: Any) -> bytes:
     return mf.document({"w": mf.put(np.ones(2, "f4"))}, metadata)
 
 
-def safetensors_with(header: str) -> bytes:
+def make_safetensors(header: str) -> bytes:
     return len(header).to_bytes(8, "little") + header.encode()
 
 
-def embedded(attrs: Any) -> str:
+def format_embedded(attrs: Any) -> str:
     return json.dumps({"version": 1, "tensors": {}, "coordinates": {}, "attrs": {"deep": attrs}})
 
 
-DEEP = json.dumps(nested(900))
+DEEP = json.dumps(nest(900))
 
 REFUSED_NESTING = {
-    "mag": (mag_with({"deep": nested(900)}), "the document at byte 44: lists or objects"),
-    "mag of objects": (mag_with({"a": nested(900, is_dict=True)}), "the document at byte 44"),
-    "safetensors": (safetensors_with(f'{{"a":{DEEP}}}'), "the header at byte 8: lists or objects"),
-    "pycauset": (bytes(implied(1, 1, deep=nested(33))), "more than 32 nested maps and arrays"),
+    "mag": (make_mag({"deep": nest(900)}), "the document at byte 44: lists or objects"),
+    "mag of objects": (make_mag({"a": nest(900, is_dict=True)}), "the document at byte 44"),
+    "safetensors": (make_safetensors(f'{{"a":{DEEP}}}'), "the header at byte 8: lists or objects"),
+    "pycauset": (bytes(make_implied(1, 1, deep=nest(33))), "more than 32 nested maps and arrays"),
     "pycauset zip": (pf.zipped(f'{{"rows": {DEEP}}}'.encode(), b""), "metadata.json at byte 43"),
     "vespa-json": (f'{{"type":"tensor(x[1])","values":{DEEP}}}'.encode(), "lists or objects that"),
 }
 UNUSED_NESTING = {
-    "mag": mag_with({"xr_tensorfmt": embedded(nested(900))}),
-    "mag of objects": mag_with({"xr_tensorfmt": embedded(nested(900, is_dict=True))}),
+    "mag": make_mag({"xr_tensorfmt": format_embedded(nest(900))}),
+    "mag of objects": make_mag({"xr_tensorfmt": format_embedded(nest(900, is_dict=True))}),
     "tens": tf.version_1_0(
-        np.ones(2), tf.chunk(b"XRTENSOR", embedded(nested(900)).encode()), names="a"
+        np.ones(2), tf.chunk(b"XRTENSOR", format_embedded(nest(900)).encode()), names="a"
     ),
-    "safetensors": safetensors_with(
-        json.dumps({"__metadata__": {"xr_tensorfmt": embedded(nested(900))}})
+    "safetensors": make_safetensors(
+        json.dumps({"__metadata__": {"xr_tensorfmt": format_embedded(nest(900))}})
     ),
-    "pycauset": bytes(implied(1, 1, xr_tensorfmt=embedded(nested(900)))),
+    "pycauset": bytes(make_implied(1, 1, xr_tensorfmt=format_embedded(nest(900)))),
 }
 
 
@@ -202,8 +202,8 @@ class TestNesting:
     )
     def test_deep_nesting_in_yaml_raises(self, tmp_path: Path, levels: int, message: str) -> None:
         (tmp_path / "a.elements").write_bytes(bytes(8))
-        deep = json.dumps(nested(levels))
-        (tmp_path / "a.yaml").write_text(cf.yaml((1,), more=f"metaData:\n  deep: {deep}\n"))
+        deep = json.dumps(nest(levels))
+        (tmp_path / "a.yaml").write_text(cf.format_yaml((1,), more=f"metaData:\n  deep: {deep}\n"))
         with pytest.raises(TensorFormatError, match=message):
             opened(tmp_path / "a.yaml")
 
@@ -221,7 +221,7 @@ class TestNesting:
         path = tmp_path / f"a.{suffix}"
 
         def dataset(levels: int) -> xr.Dataset:
-            deep = {"deep": nested(levels, is_dict=is_dict)}
+            deep = {"deep": nest(levels, is_dict=is_dict)}
             ones = np.ones((2, 2), "f4" if suffix == "mag" else "f8")
             values = xr.DataArray(ones, dims=("p", "q"), attrs=deep)
             return xr.Dataset({"w": values}, attrs={} if suffix == "yaml" else deep)
@@ -235,14 +235,14 @@ class TestNesting:
             to_file(dataset(MAX_LEVELS), path)
 
     def test_deepest_nesting_pickles_and_tokenizes(self) -> None:
-        actual = opened(memoryview(mag_with({"a": nested(38, is_dict=True)})), chunks={})
+        actual = opened(memoryview(make_mag({"a": nest(38, is_dict=True)})), chunks={})
         pickle.loads(pickle.dumps(actual))
         tokenize(actual)
 
 
 REFUSED_VALUES = {
     "mag": mf.document_of(b'{"a":[' + b"[]," * (10 * MIB) + b"0]}", b""),
-    "safetensors": safetensors_with('{"a":[' + "[]," * (10 * MIB) + "0]}"),
+    "safetensors": make_safetensors('{"a":[' + "[]," * (10 * MIB) + "0]}"),
     "vespa-json": b'{"type":"tensor(x{})","cells":[' + b"[]," * (10 * MIB) + b"0]}",
 }
 
@@ -258,7 +258,7 @@ def test_metadata_of_too_many_values_raise(name: str) -> None:
 
 
 def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = bytes(implied(1, 1, many=[[]] * 1000))
+    content = bytes(make_implied(1, 1, many=[[]] * 1000))
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.typed_map.MAX_METADATA_VALUES", 1020)
     assert opened(content).sizes == {"row": 1, "col": 1}
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.typed_map.MAX_METADATA_VALUES", 1000)
@@ -267,18 +267,18 @@ def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyP
 
 
 def test_separators_within_strings_are_no_values() -> None:
-    assert opened(memoryview(mag_with({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")
+    assert opened(memoryview(make_mag({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")
 
 
-def hollow(path: Path, head: bytes, size: int) -> Path:
-    """A file of zeros after its first bytes, which takes no space."""
+def write_hollow(path: Path, head: bytes, size: int) -> Path:
+    """Write a sparse file of zeros after its first bytes."""
     path.write_bytes(head)
     os.truncate(path, size)
     return path
 
 
-def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list to which the bytes of every read of a local file are added."""
+def record_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that collects the sizes of all reads of local files."""
     read, sizes = LocalFile.read, []
 
     def recorded(source: LocalFile, extents: Extents) -> Bytes:
@@ -295,8 +295,8 @@ def test_repeated_pairs_are_found_early(
 ) -> None:
     pairs = 1 << 36
     head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
-    path = hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
-    sizes = bytes_read(monkeypatch)
+    path = write_hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
+    sizes = record_reads(monkeypatch)
     findings = validate(path, all=every)
     assert len(findings) == count
     assert "0, as in another pair, expected an index that occurs once" in findings[0].message
@@ -308,17 +308,17 @@ def test_repeated_pairs_raise_on_first_read(
 ) -> None:
     pairs = 1 << 36
     head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
-    path = hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
-    sizes = bytes_read(monkeypatch)
+    path = write_hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
+    sizes = record_reads(monkeypatch)
     with pytest.raises(TensorFormatError, match=r"the index of pair 1 at byte .* as in another"):
         tensor_of(path)[5, 5].load()
     assert sum(sizes) < 64 * MIB
 
 
-def labels_in(path: Path, count: int, first: bytes = b"\0\0") -> Path:
+def write_labels(path: Path, count: int, first: bytes = b"\0\0") -> Path:
     """A tensor of Vespa whose blocks have a label and a cell of a byte, all empty and 0."""
     head = vf.header("int8", ["x"], None, count)
-    return hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
+    return write_hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
 
 
 class TestManyLabels:
@@ -330,7 +330,7 @@ class TestManyLabels:
         # Measuring memory makes a scan 20 times as slow.
         monkeypatch.setattr("xr_tensorfmt.formats.vespa.read.MAX_INDEXED_LABELS", 400_000)
         count = 500_000
-        path = labels_in(tmp_path / "a.tbf", count)
+        path = write_labels(tmp_path / "a.tbf", count)
         message = "500000 labels, more than the 400000 of an index"
         with memory_below(32 * count):
             with pytest.warns(TensorFormatWarning, match=message):
@@ -341,7 +341,7 @@ class TestManyLabels:
             assert actual.tensor[-3:].values.tolist() == [0, 0, 0]
 
     def test_too_many_labels_raise_before_allocation(self, tmp_path: Path) -> None:
-        path = labels_in(tmp_path / "a.tbf", 1 << 27)
+        path = write_labels(tmp_path / "a.tbf", 1 << 27)
         with (
             memory_below(16 * MIB),
             pytest.raises(TensorFormatError, match="134217728, expected at most 67108864"),
@@ -351,10 +351,10 @@ class TestManyLabels:
 
     def test_many_labels_prevent_outer_product(self, tmp_path: Path) -> None:
         with pytest.raises(TensorFormatError, match="at most 8388608 for sparse='dense'"):
-            opened(labels_in(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
+            opened(write_labels(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
 
 
-def npy_with(header: str, data: bytes = b"") -> bytes:
+def make_npy(header: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + data
 
 
@@ -377,7 +377,7 @@ def npy_with(header: str, data: bytes = b"") -> bytes:
 )
 def test_headers_of_arrays(header: str, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
-        opened(memoryview(npy_with(header)), chunks={})
+        opened(memoryview(make_npy(header)), chunks={})
 
 
 def test_directory_of_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_directory_of_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     end = b"PK\x06\x06" + pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, 1, 1, directory, offset - directory)
     end += b"PK\x06\x07" + pack("<IQI", 0, offset, 1)
     end += b"PK\x05\x06" + pack("<4H2IH", 0, 0, 65535, 65535, 2**32 - 1, 2**32 - 1, 0)
-    path = hollow(tmp_path / "a.npz", content.getvalue()[:60], size)
+    path = write_hollow(tmp_path / "a.npz", content.getvalue()[:60], size)
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(end)

@@ -87,8 +87,8 @@ if __name__ == "__main__":
 """
 
 
-def installed(directory: Path, module: str, entry_point: str) -> None:
-    """Lay a package out as an installer does."""
+def install(directory: Path, module: str, entry_point: str) -> None:
+    """Create the files of an installed package."""
     (directory / "xarray_grid.py").write_text(module)
     information = directory / "xarray_grid-1.0.dist-info"
     information.mkdir()
@@ -107,7 +107,7 @@ def run(directory: Path, *arguments: str) -> str:
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
     (tmp_path / "site").mkdir()
-    installed(tmp_path / "site", MODULE, ENTRY_POINT)
+    install(tmp_path / "site", MODULE, ENTRY_POINT)
     return tmp_path
 
 
@@ -124,7 +124,7 @@ def test_format_of_another_package_works_in_every_public_way(grid: Path) -> None
 @pytest.fixture
 def all_formats(tmp_path: Path) -> Path:
     (tmp_path / "site").mkdir()
-    installed(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
+    install(tmp_path / "site", ALL_FORMATS, "\n".join(ENTRY_POINTS).replace('"', ""))
     return tmp_path
 
 
@@ -230,7 +230,7 @@ BROKEN = {
 def test_broken_format_is_skipped_with_warning(tmp_path: Path, case: str) -> None:
     module, reason = BROKEN[case]
     (tmp_path / "site").mkdir()
-    installed(tmp_path / "site", module + "\n", ENTRY_POINT)
+    install(tmp_path / "site", module + "\n", ENTRY_POINT)
     output = run(tmp_path, "-c", OPEN)
     assert "TensorFormatWarning: the format 'grid'" in output
     assert reason in output

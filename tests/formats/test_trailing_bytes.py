@@ -19,12 +19,12 @@ from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_cc4s, valida
 VALUES = np.arange(6.0).reshape(2, 3)
 
 
-def zipped_matrix() -> bytes:
+def make_zipped_matrix() -> bytes:
     keys = {"rows": 2, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
     return pf.zipped(keys, VALUES.tobytes())
 
 
-def commented_npz() -> bytes:
+def make_commented_npz() -> bytes:
     file = BytesIO()
     np.savez(file, a=VALUES)
     return file.getvalue()[:-2] + b"\7\0comment"
@@ -36,8 +36,8 @@ CONTENTS: dict[str, Callable[[], bytes]] = {
     "mag-archive-empty": lambda: mf.archive({}, {"a": 1}),
     "mag-snapshot-100": lambda: mf.snapshot({"w": mf.put(VALUES.astype("f4"))}, version=100),
     "pycauset-1": lambda: pf.v2("DENSE", "FLOAT64", 2, 3, VALUES.tobytes(), version=1),
-    "pycauset-zip": zipped_matrix,
-    "npz-commented": commented_npz,
+    "pycauset-zip": make_zipped_matrix,
+    "npz-commented": make_commented_npz,
 }
 
 SIZED = {"tens-0.9", "tens-big-endian", "mag-stream", "mag-snapshot-100", "mag-snapshot-200"}

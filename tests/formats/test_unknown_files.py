@@ -22,14 +22,14 @@ from tests.vespafiles import tensor as vespa_tensor
 from xr_tensorfmt import TensorFormatError, to_file, validate
 
 
-def tar() -> bytes:
+def make_tar() -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("a.mag"))
     return file.getvalue()
 
 
-def zipped(name: str) -> bytes:
+def make_zip(name: str) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(name, b"content")
@@ -46,11 +46,11 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "c.safetensors": (b"<!DOCTYPE html><html>", "a page of HTML, .*log in .*fetch the file"),
     "d.safetensors": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.tbf": (b"", "no bytes, the file is empty, .*fetch the file again"),
-    "a.zip": (zipped("README"), "a zip archive, .*unzip it"),
+    "a.zip": (make_zip("README"), "a zip archive, .*unzip it"),
     "empty.npz": (b"PK\5\6" + bytes(18), "an empty zip archive, .*fetch the file again"),
-    "a.tar": (tar(), r"a tar archive, .*extract it \(tar -xf\)"),
-    "model.pt": (zipped("model/data.pkl"), "a PyTorch checkpoint.*safetensors.torch.save_file"),
-    "pytorch_model.bin": (zipped("archive/data.pkl"), "a PyTorch checkpoint"),
+    "a.tar": (make_tar(), r"a tar archive, .*extract it \(tar -xf\)"),
+    "model.pt": (make_zip("model/data.pkl"), "a PyTorch checkpoint.*safetensors.torch.save_file"),
+    "pytorch_model.bin": (make_zip("archive/data.pkl"), "a PyTorch checkpoint"),
     "a.pkl": (pickle.dumps([1.5, "x"]), "a Python pickle, .*if you trust the file.*can run code"),
     "old.pkl": (
         pickle.dumps([1.5, "x"], 2),

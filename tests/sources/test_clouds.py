@@ -52,9 +52,9 @@ def test_values_are_read(cloud: clouds.Cloud, chunks: Any) -> None:
 
 
 def test_sibling_files_are_found(cloud: clouds.Cloud) -> None:
-    values = cc4sfiles.numbers((5, 4))
-    cloud.put("c/x.elements", cc4sfiles.binary(values))
-    url = cloud.put("c/x.yaml", cc4sfiles.yaml(values.shape).encode())
+    values = cc4sfiles.make_values((5, 4))
+    cloud.put("c/x.elements", cc4sfiles.pack_binary(values))
+    url = cloud.put("c/x.yaml", cc4sfiles.format_yaml(values.shape).encode())
     np.testing.assert_array_equal(opened(url, **at(cloud)).x, values)
 
 
@@ -143,7 +143,7 @@ def test_failed_write_leaves_old_object(cloud: clouds.Cloud) -> None:
 
 
 def test_container_of_azure_is_read_by_obstore() -> None:
-    with clouds.azure() as cloud:
+    with clouds.run_azure() as cloud:
         url = cloud.put("o/a.tens", tf.version_0_9(VALUES))
         for chunks in (None, {}):
             tensor = opened("o/a.tens", fs=cloud.of_obstore(), chunks=chunks).tensor

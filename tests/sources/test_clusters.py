@@ -15,7 +15,7 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.families import FILES, numbers
+from tests.families import FILES, make_values
 from tests.processes import run_script
 from tests.servers import HttpStore, S3Store
 
@@ -127,7 +127,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a worker by a signal")
 def test_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
-    values = (numbers() * 1000).astype("i4").astype("f8")
+    values = (make_values() * 1000).astype("i4").astype("f8")
     url = http.put("killed", tf.version_0_9(values))
     marker = tmp_path / "marker"
     assert float(run_script(KILLED, url, str(marker), directory=tmp_path)) == values.sum()

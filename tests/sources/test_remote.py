@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.families import FILES, SHAPE, numbers
+from tests.families import FILES, SHAPE, make_values
 from tests.opening import load, skip_if_unsupported, tensor_of
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
@@ -267,20 +267,20 @@ def test_variables_load_concurrently(http: HttpStore) -> None:
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_replaced_object_is_detected(store: Store, chunks: dict | None) -> None:
-    url = store.put("replaced", tf.version_0_9(numbers()))
+    url = store.put("replaced", tf.version_0_9(make_values()))
     before = opened(store, url, chunks=chunks).tensor
-    store.put("replaced", tf.version_0_9(numbers() + 1))
+    store.put("replaced", tf.version_0_9(make_values() + 1))
     with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
         before[0].compute()
     after = opened(store, url, chunks=chunks).tensor
-    np.testing.assert_array_equal(after, numbers() + 1)
+    np.testing.assert_array_equal(after, make_values() + 1)
 
 
 def test_replaced_object_has_another_name_in_dask_if_chunked_later(store: Store) -> None:
-    url = store.put("named", tf.version_0_9(numbers()))
+    url = store.put("named", tf.version_0_9(make_values()))
     before = opened(store, url).tensor.chunk().data.name
     assert before == opened(store, url).tensor.chunk().data.name
-    store.put("named", tf.version_0_9(numbers() + 1))
+    store.put("named", tf.version_0_9(make_values() + 1))
     assert before != opened(store, url).tensor.chunk().data.name
 
 
@@ -309,7 +309,7 @@ def test_open_file_of_fsspec_and_file_system_will_do(store: Store) -> None:
 
 def test_many_objects_become_one_dataset(store: Store) -> None:
     for number in range(3):
-        url = store.put(f"many/{number}.bin", tf.version_0_9(numbers() + number))
+        url = store.put(f"many/{number}.bin", tf.version_0_9(make_values() + number))
     fs, path = fsspec.url_to_fs(url, **store.options)
     if isinstance(store, HttpStore):
         urls = [f"{url.removesuffix('2.bin')}{number}.bin" for number in range(3)]
@@ -323,16 +323,16 @@ def test_many_objects_become_one_dataset(store: Store) -> None:
         storage_options=store.options,
     )
     assert many.tensor.shape == (3, *SHAPE)
-    np.testing.assert_array_equal(many.tensor[2], numbers() + 2)
+    np.testing.assert_array_equal(many.tensor[2], make_values() + 2)
 
 
 def test_listing_from_before_does_not_hide_replaced_object(s3: S3Store) -> None:
-    url = s3.put("listed/t.bin", tf.version_0_9(numbers()))
+    url = s3.put("listed/t.bin", tf.version_0_9(make_values()))
     fs, _ = fsspec.url_to_fs(url, **s3.options)
     fs.ls("bucket/listed", detail=True)
-    s3.put("listed/t.bin", tf.version_0_9(numbers()[:3]))
+    s3.put("listed/t.bin", tf.version_0_9(make_values()[:3]))
     tensor = tensor_of("bucket/listed/t.bin", fs=fs)
-    np.testing.assert_array_equal(tensor, numbers()[:3])
+    np.testing.assert_array_equal(tensor, make_values()[:3])
 
 
 @pytest.mark.parametrize("size", [0, 1, 40])
@@ -434,14 +434,14 @@ def test_folder_raises() -> None:
 
 def test_file_url_is_local_file(tmp_path: Path) -> None:
     path = tmp_path / "t.bin"
-    path.write_bytes(tf.version_0_9(numbers()))
+    path.write_bytes(tf.version_0_9(make_values()))
     for file, keywords in (
         (f"file://{path}", {}),
         (fsspec.open(str(path)), {}),
         (str(path), {"fs": fsspec.filesystem("file")}),
     ):
         tensor = tensor_of(file, **keywords)
-        np.testing.assert_array_equal(tensor, numbers())
+        np.testing.assert_array_equal(tensor, make_values())
         (tensor, _) = unwrap(tensor_of(file, **keywords).variable)
         assert isinstance(tensor.source, LocalFile)
 
@@ -503,10 +503,10 @@ def test_store_without_object_size_raises() -> None:
 
 
 def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
-    url = http.put("threads", tf.version_0_9(numbers()))
+    url = http.put("threads", tf.version_0_9(make_values()))
     tensor = tensor_of(url)
     picks = xr.DataArray(np.arange(40) % 7, dims="p")
-    expected = numbers()[:, np.arange(40) % 7, np.arange(40) % 7]
+    expected = make_values()[:, np.arange(40) % 7, np.arange(40) % 7]
 
     def read(_: int) -> bool:
         return bool((tensor.isel(b=picks, c=picks).values.T == expected.T).all())
@@ -539,7 +539,7 @@ def test_calls_stop_at_first_error_and_take_no_more_than_they_can_do() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_process_reads_with_own_threads(http: HttpStore) -> None:
-    tensor = tensor_of(http.put("fork", tf.version_0_9(numbers())))
+    tensor = tensor_of(http.put("fork", tf.version_0_9(make_values())))
     tensor[0].values  # noqa: B018  # threads and connections are there
     reading, writing = os.pipe()
     child = os.fork()

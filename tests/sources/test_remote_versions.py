@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import tensfiles as tf
-from tests.families import numbers
+from tests.families import make_values
 from tests.opening import tensor_of
 from tests.servers import Handler, HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError
@@ -21,20 +21,20 @@ from xr_tensorfmt.sources.requests import Version
 
 def test_server_without_conditions_is_detected_by_its_answer(http: HttpStore) -> None:
     http.conditions = False
-    url = http.put("plain", tf.version_0_9(numbers()))
+    url = http.put("plain", tf.version_0_9(make_values()))
     tensor = tensor_of(url)
-    http.put("plain", tf.version_0_9(numbers() + 1))
+    http.put("plain", tf.version_0_9(make_values() + 1))
     with pytest.raises(SourceChangedError, match="entity tag"):
         tensor[3].values  # noqa: B018
 
 
 def test_server_without_versions_is_detected_where_size_tells(http: HttpStore) -> None:
     http.etags = False
-    url = http.put("bare", tf.version_0_9(numbers()))
+    url = http.put("bare", tf.version_0_9(make_values()))
     tensor = tensor_of(url)
-    np.testing.assert_array_equal(tensor, numbers())
+    np.testing.assert_array_equal(tensor, make_values())
     tensor = tensor_of(url)
-    http.put("bare", tf.version_0_9(numbers()[:, :, :3]))
+    http.put("bare", tf.version_0_9(make_values()[:, :, :3]))
     with pytest.raises(SourceChangedError):
         tensor.values  # noqa: B018
 
@@ -79,10 +79,10 @@ def test_object_of_s3_of_another_size_is_detected_without_version(s3: S3Store) -
 
 
 def test_object_replaced_while_it_is_opened_is_detected(http: HttpStore) -> None:
-    url = http.put("race", tf.version_0_9(numbers()))
+    url = http.put("race", tf.version_0_9(make_values()))
 
     def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
-        handler.partial(tf.version_0_9(numbers() + 1), start, stop)
+        handler.partial(tf.version_0_9(make_values() + 1), start, stop)
         return True
 
     http.trouble = replace
@@ -98,9 +98,9 @@ def test_checksum_is_not_sent_as_condition(http: HttpStore) -> None:
         sent.append(handler.headers["If-Match"])
         return False
 
-    url = http.put("checked", tf.version_0_9(numbers()))
+    url = http.put("checked", tf.version_0_9(make_values()))
     http.trouble = note
-    np.testing.assert_array_equal(tensor_of(url), numbers())
+    np.testing.assert_array_equal(tensor_of(url), make_values())
     assert set(sent) == {None}
 
 

@@ -624,10 +624,12 @@ def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: 
 def test_sibling_files_are_found_in_store() -> None:
     store = stores.MemoryStore()
     registry = ObjectStoreRegistry({"memory://bucket": store})
-    values = cc4sfiles.numbers((5, 4))
-    store.put("a/x.yaml", cc4sfiles.yaml(values.shape, ["State", None]).encode())
-    store.put("a/x.elements", cc4sfiles.binary(values))
-    store.put("a/State.yaml", cc4sfiles.properties("State", {"Spin": [0, 1, 0, 1, 1]}).encode())
+    values = cc4sfiles.make_values((5, 4))
+    store.put("a/x.yaml", cc4sfiles.format_yaml(values.shape, ["State", None]).encode())
+    store.put("a/x.elements", cc4sfiles.pack_binary(values))
+    store.put(
+        "a/State.yaml", cc4sfiles.format_properties("State", {"Spin": [0, 1, 0, 1, 1]}).encode()
+    )
     actual = virtual("memory://bucket/a/x.yaml", registry)
     assert set(actual.x.data.manifest.iter_nonempty_paths()) == {"memory://bucket/a/x.elements"}
     assert actual.State_Spin.values.tolist() == [0, 1, 0, 1, 1]

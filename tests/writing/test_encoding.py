@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import done
+from tests.commands import run_ok
 from xr_tensorfmt import TensorFormatWarning, to_file
 
 KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
@@ -69,7 +69,7 @@ def test_encoding_for_all_and_for_patterns(tmp_path: Path, case: str) -> None:
     to_file(model(), tmp_path / "a.mag")
     to_file(model(), tmp_path / "b.mag", encoding=encoding)
     dtypes = [word for option in options for word in ("--dtype", option)]
-    done("convert", str(tmp_path / "a.mag"), str(tmp_path / "c.mag"), *dtypes)
+    run_ok("convert", str(tmp_path / "a.mag"), str(tmp_path / "c.mag"), *dtypes)
     assert stored(tmp_path / "b.mag") == stored(tmp_path / "c.mag") == OWN | changed
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.commands import done, failed, load_any, run, save
+from tests.commands import load_any, run, run_failing, run_ok, save
 from tests.opening import opened
 from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
@@ -131,7 +131,7 @@ def test_file_of_process_that_runs_is_kept() -> None:
         to_mag(dataset(), "a.mag")
         assert leftovers() == own
         assert process.poll() is None
-        assert f"process {process.pid} is running" in done("clean", ".")
+        assert f"process {process.pid} is running" in run_ok("clean", ".")
         assert leftovers() == own
 
 
@@ -147,10 +147,10 @@ def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
         patch.setattr(unfinished.sys, "platform", "win32")
         own = [make("a.mag", process=gone)]
         to_mag(dataset(), "a.mag")
-        assert "is running" in done("clean", ".")
+        assert "is running" in run_ok("clean", ".")
     to_mag(dataset(), "a.mag")
     assert leftovers() == sorted([*expected, *own])
-    output = done("clean", ".")
+    output = run_ok("clean", ".")
     assert "kept ./" + expected[0] + ", 1000 B: process" in output
     assert "of another host or container" in output
     assert "processes of a cluster write it" in output
@@ -213,15 +213,15 @@ def test_clean_removes_only_orphaned_files() -> None:
     Path(link).unlink()
     Path(link).symlink_to("a.mag")
     before = sorted(os.listdir())
-    output = done("clean", ".", "--dry-run")
+    output = run_ok("clean", ".", "--dry-run")
     assert output.splitlines() == [
         *(f"would remove ./{name}, 1000 B" for name in sorted(left)),
         "2 files would be removed, 2.0 KiB",
     ]
     assert sorted(os.listdir()) == before
-    assert done("clean", ".").count("removed ./") == 2
+    assert run_ok("clean", ".").count("removed ./") == 2
     assert sorted(os.listdir()) == sorted(set(before) - set(left))
-    assert done("clean", ".") == "0 files removed, 0 B\n"
+    assert run_ok("clean", ".") == "0 files removed, 0 B\n"
 
 
 def test_clean_is_recursive_on_request_and_skips_links() -> None:
@@ -230,8 +230,8 @@ def test_clean_is_recursive_on_request_and_skips_links() -> None:
         Path(folder).mkdir(parents=True)
         Path(make("a.mag", process=gone)).rename(Path(folder, leftovers()[0]))
     Path("top/link").symlink_to("../elsewhere")
-    assert done("clean", "top") == "0 files removed, 0 B\n"
-    assert done("clean", "-r", "top").endswith("1 file removed, 1000 B\n")
+    assert run_ok("clean", "top") == "0 files removed, 0 B\n"
+    assert run_ok("clean", "-r", "top").endswith("1 file removed, 1000 B\n")
     assert leftovers("top/one/two") == []
     assert len(leftovers("elsewhere")) == 1
 
@@ -242,7 +242,7 @@ def test_clean_continues_after_missing_directory() -> None:
     assert result.exit_code == 1
     assert result.stderr == "Error: missing: No such file or directory\n"
     assert result.stdout.endswith("1 file removed, 1000 B\n")
-    assert "Missing argument" in failed("clean", code=2)
+    assert "Missing argument" in run_failing("clean", code=2)
 
 
 def test_clean_continues_after_failed_removal(
@@ -273,12 +273,14 @@ def test_old_files_of_other_hosts_are_removed_if_requested() -> None:
         path.write_bytes(bytes(10))
     for path in (old, mine):
         os.utime(path, (0, 10**9))
-    output = done("clean", ".")
+    output = run_ok("clean", ".")
     assert "of another host or container" in output
     assert "(last written to 2001-09-09 01:46:40 UTC; remove it with --older-than)" in output
-    done("clean", ".", "--older-than", "7d")
+    run_ok("clean", ".", "--older-than", "7d")
     assert leftovers() == sorted([str(young), str(mine)])
-    assert "not a duration such as 36h or 7d" in failed("clean", ".", "--older-than", "x", code=2)
+    assert "not a duration such as 36h or 7d" in run_failing(
+        "clean", ".", "--older-than", "x", code=2
+    )
 
 
 def test_clean_takes_no_url() -> None:
@@ -291,7 +293,7 @@ def test_clean_takes_no_url() -> None:
 @pytest.mark.parametrize("target", ["b.mag", "b.nc"])
 def test_sigterm_ends_conversion_and_leaves_old_file_alone(target: str) -> None:
     save()
-    done("convert", "a.mag", target)
+    run_ok("convert", "a.mag", target)
     before = sorted(os.listdir())
     script = CONVERTS_SLOWLY
     if target == "b.nc":
@@ -335,7 +337,7 @@ assert seen == {signal.SIG_DFL}
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == -signal.SIGTERM
     assert len(leftovers()) == 1
-    assert done("clean", ".").endswith("1 file removed, 8.0 KiB\n")
+    assert run_ok("clean", ".").endswith("1 file removed, 8.0 KiB\n")
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda *_: None])

@@ -28,8 +28,8 @@ FERMI, STATES, OCCUPIED = -1.0, 7, 3
 SPIN = [0, 1, 0, 1, 0, 1, 1]
 
 
-def vertex_values(*, is_complex: bool) -> np.ndarray:
-    """A Hermitian matrix of states for each auxiliary field."""
+def make_vertex(*, is_complex: bool) -> np.ndarray:
+    """Return a Hermitian matrix of states for each auxiliary field."""
     rng = np.random.default_rng(3)
     shape = (FIELDS, STATES, STATES)
     values = rng.normal(size=shape) + 1j * is_complex * rng.normal(size=shape)
@@ -42,20 +42,20 @@ def write_calculation(
 ) -> np.ndarray:
     """Write the files of a calculation without the package; return the vertex."""
     directory.mkdir(exist_ok=True)
-    values = vertex_values(is_complex=is_complex)
+    values = make_vertex(is_complex=is_complex)
     scalar = "Complex64" if is_complex else "Real64"
     head = directory / f"{prefix}CoulombVertex.yaml"
     names = ("AuxiliaryField", "State", "State") if types else None
     more = "metaData:\n  halfGrid: 0\n"
-    head.write_text(cf.yaml(values.shape, names, scalar=scalar, unit=0.25, more=more))
-    head.with_suffix(".elements").write_bytes(cf.binary(values / 0.25))
+    head.write_text(cf.format_yaml(values.shape, names, scalar=scalar, unit=0.25, more=more))
+    head.with_suffix(".elements").write_bytes(cf.pack_binary(values / 0.25))
     energies = "".join(f"  - {energy}\n" for energy in ENERGIES)
     more = f"metaData:\n  fermiEnergy: {FERMI}\n  energies:\n{energies}"
     head = directory / f"{prefix}EigenEnergies.yaml"
-    head.write_text(cf.yaml(ENERGIES.shape, ("State",) if types else None, more=more))
-    head.with_suffix(".elements").write_bytes(cf.binary(ENERGIES))
+    head.write_text(cf.format_yaml(ENERGIES.shape, ("State",) if types else None, more=more))
+    head.with_suffix(".elements").write_bytes(cf.pack_binary(ENERGIES))
     if types:
-        (directory / "State.yaml").write_text(cf.properties("State", {"Spin": SPIN}))
+        (directory / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
     return values
 
 
@@ -66,22 +66,22 @@ def write_amplitudes(directory: Path) -> dict[str, np.ndarray]:
     text = "components:\n"
     tensors = {}
     for name, shape in shapes.items():
-        tensors[name] = cf.numbers(shape)
-        text += f"  {name}:\n" + cf.yaml(shape, indent="    ")
+        tensors[name] = cf.make_values(shape)
+        text += f"  {name}:\n" + cf.format_yaml(shape, indent="    ")
         file = directory / f"Amplitudes.components.{name}.elements"
-        file.write_bytes(cf.binary(tensors[name]))
+        file.write_bytes(cf.pack_binary(tensors[name]))
     (directory / "Amplitudes.yaml").write_text(text + "type: TensorSet\n")
     return tensors
 
 
-def einsum_energy(vertex: np.ndarray, energies: np.ndarray, occupied: int) -> float:
-    """The second-order energy of a vertex by numpy alone."""
+def compute_energy(vertex: np.ndarray, energies: np.ndarray, occupied: int) -> float:
+    """Compute the second-order energy of a vertex with numpy."""
     integrals = np.einsum("Frp,Fqs->pqrs", vertex.conj(), vertex)
-    return energy_of_integrals(integrals, energies, occupied)
+    return compute_energy_of_integrals(integrals, energies, occupied)
 
 
-def energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: int) -> float:
-    """The second-order energy of all integrals V[p, q, r, s]."""
+def compute_energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: int) -> float:
+    """Compute the second-order energy from all integrals V[p, q, r, s]."""
     o, u = slice(occupied), slice(occupied, None)
     gap = np.add.outer(energies[o], energies[o])[:, :, None, None] - np.add.outer(
         energies[u], energies[u]
@@ -93,7 +93,7 @@ def energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: int) -> f
     return float(energy.real)
 
 
-def function_of_page(name: str) -> Any:
+def get_page_function(name: str) -> Any:
     """Return a function that the tutorial defines."""
     definition = re.search(
         rf"^def {name}\(.*?(?=\n\n\n)", PAGE.read_text(), re.DOTALL | re.MULTILINE
@@ -104,7 +104,7 @@ def function_of_page(name: str) -> Any:
     return names[name]
 
 
-second_order_energy = function_of_page("second_order_energy")
+second_order_energy = get_page_function("second_order_energy")
 
 
 @pytest.mark.parametrize("is_complex", [False, True])
@@ -126,7 +126,7 @@ def test_energy_of_selected_states_equals_einsum(
     ds = open_cc4s_calculation(tmp_path / "all", apply_unit=True)
     assert (ds.No, ds.Nv) == (3, 4)
     np.testing.assert_allclose(
-        second_order_energy(ds), einsum_energy(values, ENERGIES, 3), rtol=1e-12
+        second_order_energy(ds), compute_energy(values, ENERGIES, 3), rtol=1e-12
     )
     part = select_cc4s_states(ds, states)
     to_cc4s_calculation(part, tmp_path / "part")
@@ -134,7 +134,7 @@ def test_energy_of_selected_states_equals_einsum(
     xr.testing.assert_identical(again, part)
     assert (again.No, again.Nv) == (occupied, count - occupied)
     selected = values[:, states][:, :, states]
-    expected = einsum_energy(selected, ENERGIES[states], occupied)
+    expected = compute_energy(selected, ENERGIES[states], occupied)
     np.testing.assert_allclose(second_order_energy(again), expected, rtol=1e-12)
     stored = np.fromfile(tmp_path / "part" / "CoulombVertex.elements", selected.dtype)
     np.testing.assert_array_equal(stored, selected.ravel(order="F"))
@@ -150,7 +150,7 @@ def test_energy_of_vertex_on_half_grid(tmp_path: Path) -> None:
     to_cc4s_calculation(select_cc4s_states(ds, slice(1, None)), tmp_path / "part")
     part = values[:, 1:, 1:]
     integrals = np.einsum("Frp,Fqs->pqrs", part.conj(), part).real
-    expected = energy_of_integrals(integrals, ENERGIES[1:], 2)
+    expected = compute_energy_of_integrals(integrals, ENERGIES[1:], 2)
     energy = second_order_energy(open_cc4s_calculation(tmp_path / "part"))
     np.testing.assert_allclose(energy, expected, rtol=1e-12)
 
@@ -240,7 +240,7 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="CoulombVertex is also in another"):
         open_cc4s_calculation(tmp_path / "all")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "State.yaml").write_text(cf.properties("State", {"Spin": SPIN}))
+    (tmp_path / "empty" / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
     with pytest.raises(FileNotFoundError, match="no YAML file"):
         open_cc4s_calculation(tmp_path / "empty")
 

@@ -32,18 +32,18 @@ from xr_tensorfmt.sources import open_source
 MIB = 1 << 20
 
 
-def tensor(factor: float, size: int = 50) -> xr.Dataset:
-    """A tensor whose product with its unit does not depend on the factor."""
+def make_tensor(factor: float, size: int = 50) -> xr.Dataset:
+    """Return a tensor whose product with its unit does not depend on `factor`."""
     values = (np.arange(size) + 1.0) * factor
     return xr.Dataset({"a": ("x", values, {"unit": 1 / factor})})
 
 
-def tensor_set(factor: float) -> xr.Dataset:
+def make_tensor_set(factor: float) -> xr.Dataset:
     values = {name: (("x",), np.arange(1.0, 6) * factor, {"unit": 1 / factor}) for name in "bcd"}
     return xr.Dataset(values)
 
 
-def replace_elements(tmp_path: Path, factor: float, make: Any = tensor) -> None:
+def replace_elements(tmp_path: Path, factor: float, make: Any = make_tensor) -> None:
     """Replace the elements of ``a.yaml`` by those of another write, and not the YAML file."""
     other = tmp_path / "other"
     other.mkdir()
@@ -53,7 +53,7 @@ def replace_elements(tmp_path: Path, factor: float, make: Any = tensor) -> None:
 
 
 class TestInterruptedWrites:
-    @pytest.mark.parametrize("make", [tensor, tensor_set])
+    @pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
     @pytest.mark.parametrize("io", ["auto", "read"])
     def test_write_that_ends_between_two_renames(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, io: Any
@@ -84,15 +84,15 @@ class TestInterruptedWrites:
         xr.testing.assert_identical(load(path), make(4))
 
     def test_elements_of_another_length(self, tmp_path: Path) -> None:
-        to_cc4s(tensor(1), tmp_path / "a.yaml")
+        to_cc4s(make_tensor(1), tmp_path / "a.yaml")
         with open(tmp_path / "a.elements", "ab") as file:
             file.write(bytes(8))
         with pytest.raises(TensorFormatError, match=r"408 bytes.*400 bytes as in"):
             opened(tmp_path / "a.yaml")
 
     def test_one_of_several_components(self, tmp_path: Path) -> None:
-        to_cc4s(tensor_set(1), tmp_path / "a.yaml")
-        (tmp_path / "a.components.c.elements").write_bytes(cf.binary(np.ones(5)))
+        to_cc4s(make_tensor_set(1), tmp_path / "a.yaml")
+        (tmp_path / "a.components.c.elements").write_bytes(cf.pack_binary(np.ones(5)))
         with pytest.raises(TensorFormatError, match=r"components\.c\.elements"):
             opened(tmp_path / "a.yaml")
 
@@ -102,29 +102,29 @@ class TestConcurrentWrites:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor(1), path)
+        to_cc4s(make_tensor(1), path)
         replace_elements(tmp_path, 2)
         monkeypatch.setattr(
             reading.time, "sleep", lambda _: (tmp_path / "other" / "a.yaml").replace(path)
         )
-        xr.testing.assert_identical(load(path), tensor(2))
+        xr.testing.assert_identical(load(path), make_tensor(2))
 
     def test_components_are_removed_while_set_is_opened(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor_set(1), path)
+        to_cc4s(make_tensor_set(1), path)
         open_sibling = reading.open_sibling
 
         def replace_files(*arguments: Any) -> Any:
             monkeypatch.undo()
-            to_cc4s(tensor(2), path)
+            to_cc4s(make_tensor(2), path)
             return open_sibling(*arguments)
 
         monkeypatch.setattr(reading, "open_sibling", replace_files)
-        xr.testing.assert_identical(opened(path).load(), tensor(2))
+        xr.testing.assert_identical(opened(path).load(), make_tensor(2))
 
-    @pytest.mark.parametrize("make", [tensor, tensor_set])
+    @pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
     def test_values_always_have_unit_of_their_write(self, tmp_path: Path, make: Any) -> None:
         path, expected = tmp_path / "a.yaml", make(1)
         to_cc4s(expected, path)
@@ -144,7 +144,7 @@ class TestConcurrentWrites:
 class TestSamples:
     @pytest.mark.parametrize("position", [0, 600_000, -1])
     def test_changed_element_of_large_file(self, tmp_path: Path, position: int) -> None:
-        dataset = tensor(1, MIB)
+        dataset = make_tensor(1, MIB)
         to_cc4s(dataset.chunk({"x": 100_000}), tmp_path / "a.yaml")
         assert validate(tmp_path / "a.yaml") == []
         elements = np.memmap(tmp_path / "a.elements", "<f8", "r+")
@@ -173,12 +173,12 @@ class TestSamples:
         assert (after.samples != before.samples) == (position != 5 * MIB + 1)
 
     def test_text(self, tmp_path: Path) -> None:
-        values = cf.numbers((3,))
+        values = cf.make_values((3,))
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         checksums = {"tensor": Checksums.compute(open_source(tmp_path / "a.elements"))}
         path.write_bytes(path.read_bytes() + format_checksums(checksums) + b"\r\n")
         np.testing.assert_array_equal(load(path).a, values)
-        (tmp_path / "a.elements").write_bytes(cf.text(values * 2))
+        (tmp_path / "a.elements").write_bytes(cf.format_text(values * 2))
         with pytest.raises(TensorFormatError, match="different writes"):
             opened(path)
 
@@ -186,14 +186,14 @@ class TestSamples:
 class TestComments:
     def test_other_programs_drop_checksums(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor(1), path)
+        to_cc4s(make_tensor(1), path)
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text())))
         assert b"CRC-32C" not in path.read_bytes()
         replace_elements(tmp_path, 2)
-        xr.testing.assert_equal(load(path), tensor(2))
+        xr.testing.assert_equal(load(path), make_tensor(2))
 
     def test_renamed_and_edited_files_open(self, tmp_path: Path) -> None:
-        to_cc4s(tensor(1), tmp_path / "a.yaml")
+        to_cc4s(make_tensor(1), tmp_path / "a.yaml")
         for suffix in ("yaml", "elements"):
             (tmp_path / f"a.{suffix}").rename(tmp_path / f"b.{suffix}")
         path = tmp_path / "b.yaml"
@@ -214,7 +214,7 @@ class TestComments:
     )
     def test_comments_of_another_form_are_ignored(self, tmp_path: Path, line: bytes) -> None:
         assert find_checksums(line) == (0, {})
-        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path = cf.save(tmp_path, "a", cf.make_values((2,)))
         path.write_bytes(path.read_bytes() + line + b"\n")
         assert load(path).a.size == 2
 
@@ -231,7 +231,7 @@ class TestRegions:
     @pytest.mark.parametrize("compute", [True, False])
     @pytest.mark.parametrize("name", ["a.yaml", "a.elements"])
     def test_checksums_follow(self, tmp_path: Path, compute: bool, name: str) -> None:
-        to_cc4s(tensor(1), tmp_path / "a.yaml")
+        to_cc4s(make_tensor(1), tmp_path / "a.yaml")
         before = (tmp_path / "a.yaml").read_bytes()
         part = xr.Dataset({"a": ("x", da.zeros(10))})
         task = to_cc4s(part, tmp_path / name, region={"x": slice(40, 50)}, compute=compute)
@@ -247,7 +247,7 @@ class TestRegions:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor(1, MIB), path)
+        to_cc4s(make_tensor(1, MIB), path)
         monkeypatch.setattr(reading, "MAX_REGION_BYTES", MIB)
         part = xr.Dataset({"a": ("x", np.zeros(10))})
         to_cc4s(part, path, region={"x": slice(10)})
@@ -260,18 +260,18 @@ class TestRegions:
 
     def test_interrupted_region_can_be_written_again(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor(1), path)
+        to_cc4s(make_tensor(1), path)
         replace_elements(tmp_path, 2)
-        to_cc4s(tensor(4), path, region={})
-        xr.testing.assert_equal(load(path), tensor(4))
+        to_cc4s(make_tensor(4), path, region={})
+        xr.testing.assert_equal(load(path), make_tensor(4))
 
     def test_yaml_file_that_must_not_be_written_to(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(tensor(1), path)
+        to_cc4s(make_tensor(1), path)
         path.chmod(0o444)
         with pytest.raises(PermissionError, match="write-protected"):
-            to_cc4s(tensor(2), path, region={})
-        xr.testing.assert_equal(load(path), tensor(1))
+            to_cc4s(make_tensor(2), path, region={})
+        xr.testing.assert_equal(load(path), make_tensor(1))
 
     @pytest.mark.slow
     def test_processes_write_regions_concurrently(self, tmp_path: Path) -> None:
@@ -300,17 +300,17 @@ if __name__ == "__main__":
 class TestStores:
     def test_elements_of_another_write(self, memory: MemoryFileSystem) -> None:
         for folder, factor in (("b", 1), ("c", 2)):
-            to_cc4s(tensor(factor), f"memory://{folder}/a.yaml")
+            to_cc4s(make_tensor(factor), f"memory://{folder}/a.yaml")
         memory.copy("/c/a.elements", "/b/a.elements")
         with pytest.raises(TensorFormatError, match="different writes"):
             opened("memory://b/a.yaml")
         assert [finding.severity for finding in validate("memory://b/a.yaml")] == ["error"]
         memory.copy("/c/a.yaml", "/b/a.yaml")
-        xr.testing.assert_identical(load("memory://b/a.yaml"), tensor(2))
+        xr.testing.assert_identical(load("memory://b/a.yaml"), make_tensor(2))
 
     def test_opening_sends_no_more_requests(self) -> None:
         with MemoryStore().running() as store:
-            to_cc4s(tensor(1, MIB).rename(x="dim_0"), "memory://bucket/a.yaml")
+            to_cc4s(make_tensor(1, MIB).rename(x="dim_0"), "memory://bucket/a.yaml")
             store.log.clear()
             opened("memory://bucket/a.yaml", chunks={})
             assert (len(store.log.gets), store.log.heads) == (2, 2)

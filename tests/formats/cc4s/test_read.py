@@ -49,7 +49,7 @@ class TestGenuineFiles:
     def test_values_shapes_and_units(self, name: str) -> None:
         facts = GOOD[name]
         (variable,) = load(DATA / name).data_vars.values()
-        expected = cf.numbers(facts["shape"], is_complex=facts["complex"])
+        expected = cf.make_values(facts["shape"], is_complex=facts["complex"])
         # Their texts have 15 digits.
         digits = 1e-14 if (DATA / name).with_suffix(".elements").read_bytes().isascii() else 0
         np.testing.assert_allclose(variable.values, expected, rtol=digits, strict=True)
@@ -96,7 +96,7 @@ class TestGenuineFiles:
         assert dataset.ph.dims == ("State_3", "State")
         assert dataset.pphh.dims == ("State_3", "State_4", "State", "State_2")
         for name, shape in components.items():
-            np.testing.assert_array_equal(dataset[name].values, cf.numbers(shape))
+            np.testing.assert_array_equal(dataset[name].values, cf.make_values(shape))
 
     def test_set_of_cc4s_has_no_version_of_its_own(self) -> None:
         path = DATA / "set_cc4s" / "CoulombIntegrals.yaml"
@@ -138,22 +138,22 @@ class TestNames:
     def test_variable_has_name_of_object_or_of_file(
         self, tmp_path: Path, stem: str, name: str
     ) -> None:
-        path = cf.save(tmp_path, stem, cf.numbers((2,)))
+        path = cf.save(tmp_path, stem, cf.make_values((2,)))
         assert list(opened(path)) == [name]
         assert list(opened(path, name="v")) == ["v"]
 
     def test_dims_are_types_or_positions(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2, 3, 2)), ["State", None, "State"])
+        path = cf.save(tmp_path, "a", cf.make_values((2, 3, 2)), ["State", None, "State"])
         assert opened(path).a.dims == ("State", "dim_1", "State_2")
         assert opened(path, dims=("a0", "i", "j")).a.dims == ("a0", "i", "j")
 
     def test_dims_never_share_name_within_tensor(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2,) * 4), ["S", "S_2", "S", "S"])
+        path = cf.save(tmp_path, "a", cf.make_values((2,) * 4), ["S", "S_2", "S", "S"])
         assert len(set(opened(path).a.dims)) == 4
 
     def test_renamed_dims_keep_their_properties(self, tmp_path: Path) -> None:
-        (tmp_path / "State.yaml").write_text(cf.properties("State", {"Spin": [0, 1]}))
-        path = cf.save(tmp_path, "a", cf.numbers((2, 2)), ["State", "State"])
+        (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": [0, 1]}))
+        path = cf.save(tmp_path, "a", cf.make_values((2, 2)), ["State", "State"])
         spin = opened(path, dims=("i", "j")).a.coords
         assert {name: item.dims for name, item in spin.items()} == {
             "State_Spin": ("i",),
@@ -165,16 +165,16 @@ class TestNames:
             tmp_path,
             "Amplitudes",
             {
-                "ph": (cf.numbers((3, 2)), ["State", "State"]),
-                "pphh": (cf.numbers((3, 3, 2, 2)), ["State"] * 4),
-                "x": (cf.numbers((3,), is_complex=True), ["State"]),
+                "ph": (cf.make_values((3, 2)), ["State", "State"]),
+                "pphh": (cf.make_values((3, 3, 2, 2)), ["State"] * 4),
+                "x": (cf.make_values((3,), is_complex=True), ["State"]),
             },
         )
         dataset = load(path)
         assert dataset.ph.dims == ("State", "State_2")
         assert dataset.pphh.dims == ("State", "State_3", "State_2", "State_4")
         assert dataset.x.dims == ("State",)
-        np.testing.assert_array_equal(dataset.x.values, cf.numbers((3,), is_complex=True))
+        np.testing.assert_array_equal(dataset.x.values, cf.make_values((3,), is_complex=True))
 
     def test_dims_of_component_can_be_named(self) -> None:
         path = DATA / "set" / "CoulombIntegrals.yaml"
@@ -182,9 +182,9 @@ class TestNames:
 
     def test_keys_of_map_of_dimensions_are_numbers(self, tmp_path: Path) -> None:
         lengths = (2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3)
-        values = cf.numbers(lengths)
-        (tmp_path / "a.yaml").write_text(cf.sorted_yaml(lengths))
-        (tmp_path / "a.elements").write_bytes(cf.binary(values))
+        values = cf.make_values(lengths)
+        (tmp_path / "a.yaml").write_text(cf.format_sorted_yaml(lengths))
+        (tmp_path / "a.elements").write_bytes(cf.pack_binary(values))
         assert "1:\n    length: 1\n  10:\n    length: 3\n  2:" in (tmp_path / "a.yaml").read_text()
         np.testing.assert_array_equal(load(tmp_path / "a.yaml").a.values, values)
 
@@ -203,14 +203,14 @@ class TestYaml:
     def test_units_are_floats_in_every_notation(
         self, tmp_path: Path, written: str, unit: float
     ) -> None:
-        actual = opened(cf.save(tmp_path, "a", cf.numbers((2,)), unit=written)).a.attrs["unit"]
+        actual = opened(cf.save(tmp_path, "a", cf.make_values((2,)), unit=written)).a.attrs["unit"]
         assert (type(actual), actual) == (float, unit)
 
     def test_tag_of_cc4s_marks_str(self, tmp_path: Path) -> None:
         path = cf.save(
-            tmp_path, "a", cf.numbers((2,)), ["!!text State"], elements="!!text TextFile"
+            tmp_path, "a", cf.make_values((2,)), ["!!text State"], elements="!!text TextFile"
         )
-        (tmp_path / "a.elements").write_bytes(cf.text(cf.numbers((2,))))
+        (tmp_path / "a.elements").write_bytes(cf.format_text(cf.make_values((2,))))
         path.write_text(path.read_text() + "metaData:\n  x: !!text 12\n  y: [!!text a]\n")
         dataset = load(path, format="cc4s")
         assert dataset.a.dims == ("State",)
@@ -229,19 +229,19 @@ class TestYaml:
         ],
     )
     def test_ways_to_write_same(self, tmp_path: Path, change: Any) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2, 3)), ["F", "G"])
+        path = cf.save(tmp_path, "a", cf.make_values((2, 3)), ["F", "G"])
         expected = load(path)
         path.write_bytes(change(path.read_text()).encode())
         xr.testing.assert_identical(load(path), expected)
 
     def test_unit_among_metadata_is_omitted_with_warning(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=2, more="metaData:\n  unit: eV\n")
+        path = cf.save(tmp_path, "a", cf.make_values((2,)), unit=2, more="metaData:\n  unit: eV\n")
         with pytest.warns(TensorFormatWarning, match=r"metaData\.unit.*rename it"):
             assert opened(path).a.attrs == {"unit": 2.0}
 
     def test_metadata_that_is_no_valid_python_name_is_kept(self, tmp_path: Path) -> None:
         more = "metaData:\n  1: {2: 3}\n  a b: [null, true, .inf, {x: []}]\n"
-        path = cf.save(tmp_path, "a", cf.numbers((2,)), more=more)
+        path = cf.save(tmp_path, "a", cf.make_values((2,)), more=more)
         expected = {"1": {"2": 3}, "a b": [None, True, np.inf, {"x": []}], "unit": 1.0}
         assert opened(path).a.attrs == expected
 
@@ -262,19 +262,19 @@ class TestRecognition:
         xr.testing.assert_identical(load(DATA / name, format="cc4s"), load(DATA / name))
 
     def test_elements_are_recognised_by_their_yaml(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path = cf.save(tmp_path, "a", cf.make_values((2,)))
         assert list(xr.open_dataset(tmp_path / "a.elements")) == ["a"]
         path.unlink()
         with pytest.raises(ValueError, match="did not find a match"):
             xr.open_dataset(tmp_path / "a.elements")
 
     def test_comments_after_keys_do_not_matter(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path = cf.save(tmp_path, "a", cf.make_values((2,)))
         path.write_text(path.read_text().replace("version: 100", "version: 100  # since 2021"))
         assert list(xr.open_dataset(path)) == ["a"]
 
     def test_keys_at_end_of_long_file_are_found(self, tmp_path: Path) -> None:
-        lines = cf.sorted_yaml((2,)).splitlines(keepends=True)
+        lines = cf.format_sorted_yaml((2,)).splitlines(keepends=True)
         offset = lines.index("metaData:\n") + 1
         lines.insert(offset, "  weights: [" + "0.25, " * 100_000 + "1]\n")
         (tmp_path / "a.yaml").write_text("".join(lines))
@@ -289,7 +289,7 @@ class TestRecognition:
             b"- version: 100\n- type: Tensor\n- scalarType: Real64\n",
             b"a:\n  version: 100\n  type: Tensor\n  scalarType: Real64\n",
             b"version: 100\ntype: Tensors\nscalarType: Real64\n",
-            cf.properties("State", {"Spin": [0]}).encode(),
+            cf.format_properties("State", {"Spin": [0]}).encode(),
             b"",
             b"\xff\xfe\0",
         ],
@@ -306,7 +306,7 @@ class TestRecognition:
         assert source.fetched <= 160 << 10
 
     def test_files_of_other_names_need_format(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((2,)))
+        path = cf.save(tmp_path, "a", cf.make_values((2,)))
         path = path.rename(tmp_path / "a.yml")
         (tmp_path / "a.elements").rename(tmp_path / "a.yml.elements")
         assert load(path, format="cc4s")["a.yml"].shape == (2,)
@@ -315,19 +315,19 @@ class TestRecognition:
 def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = cf.save(tmp_path, "a", cf.numbers((2,)), unit=0.5)
+    path = cf.save(tmp_path, "a", cf.make_values((2,)), unit=0.5)
 
     def replace_files(*arguments: Any) -> Any:
         monkeypatch.undo()
         (tmp_path / "new").mkdir()
-        cf.save(tmp_path / "new", "a", cf.numbers((2,)) * 2, unit=0.25)
+        cf.save(tmp_path / "new", "a", cf.make_values((2,)) * 2, unit=0.25)
         for suffix in ("elements", "yaml"):
             (tmp_path / "new" / f"a.{suffix}").replace(tmp_path / f"a.{suffix}")
         return open_sibling(*arguments)
 
     open_sibling = reading.open_sibling
     monkeypatch.setattr(reading, "open_sibling", replace_files)
-    np.testing.assert_array_equal(opened(path, apply_unit=True).a, cf.numbers((2,)) / 2)
+    np.testing.assert_array_equal(opened(path, apply_unit=True).a, cf.make_values((2,)) / 2)
 
 
 def test_energies_below_fermi_energy_are_occupied() -> None:
@@ -402,10 +402,10 @@ class TestMetadata:
         assert validate(path) == []
         values = 0.5 * np.arange(12) - 3
         values[0] *= 1 + 1e-9  # as rounded in text
-        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
         assert validate(path) == []
         values[[4, 7]] += 0.25
-        (tmp_path / "EigenEnergies.elements").write_bytes(cf.binary(values))
+        (tmp_path / "EigenEnergies.elements").write_bytes(cf.pack_binary(values))
         (finding,) = validate(path)
         assert (finding.field, finding.severity) == ("metaData.energies", "warning")
         assert "2 of 12 differ" in finding.message
@@ -430,32 +430,35 @@ class TestMetadata:
 class TestProperties:
     def save(self, directory: Path, content: str) -> Path:
         (directory / "State.yaml").write_text(content)
-        return cf.save(directory, "a", cf.numbers((3, 2)), ["State", "State"])
+        return cf.save(directory, "a", cf.make_values((3, 2)), ["State", "State"])
 
     def test_properties_label_dimensions_of_equal_length(self, tmp_path: Path) -> None:
-        path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0]}))
+        path = self.save(tmp_path, cf.format_properties("State", {"Spin": [0, 1, 0]}))
         actual = load(path)
         assert set(actual.coords) == {"State_Spin"}
         np.testing.assert_array_equal(actual.State_Spin, [0, 1, 0])
 
     def test_slices_with_fewer_states_than_calculation_are_no_fault(self, tmp_path: Path) -> None:
-        path = self.save(tmp_path, cf.properties("State", {"Spin": [0, 1, 0, 1]}))
+        path = self.save(tmp_path, cf.format_properties("State", {"Spin": [0, 1, 0, 1]}))
         assert not load(path).coords
         assert validate(path) == []
 
     @pytest.mark.parametrize(("word", "dim"), [("1", "1"), ("true", "true"), ("1.5", "1.5")])
     def test_types_without_quotes_are_strings(self, tmp_path: Path, word: str, dim: str) -> None:
-        (tmp_path / f"{dim}.yaml").write_text(cf.properties(word, {"Spin": [0, 1]}))
-        path = cf.save(tmp_path, "a", cf.numbers((2, 2)), [word, word])
+        (tmp_path / f"{dim}.yaml").write_text(cf.format_properties(word, {"Spin": [0, 1]}))
+        path = cf.save(tmp_path, "a", cf.make_values((2, 2)), [word, word])
         assert load(path).a.dims == (dim, f"{dim}_2")
         np.testing.assert_array_equal(load(path)[f"{dim}_Spin"], [0, 1])
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (cf.properties("State", {"Spin": [1]}), "Spin: 1 integers, expected 3 "),
-            (cf.properties("State", {"Spin": [0, 5, 0]}, {"Spin": "[0, 1]"}), "from 0 to 5"),
-            (cf.properties("State", {"Spin": [0, -1, 0]}, {"Spin": "[0, 1]"}), "from -1 to 0"),
+            (cf.format_properties("State", {"Spin": [1]}), "Spin: 1 integers, expected 3 "),
+            (cf.format_properties("State", {"Spin": [0, 5, 0]}, {"Spin": "[0, 1]"}), "from 0 to 5"),
+            (
+                cf.format_properties("State", {"Spin": [0, -1, 0]}, {"Spin": "[0, 1]"}),
+                "from -1 to 0",
+            ),
             ("version: 100\n", "propertyIndices: no such key"),
             ("version: 99\ndimensionType: State\n", "version: 99, expected 100"),
             ("version: 100\npropertyIndices: {Spin: [x]}\n", "Spin: 'x', expected integers"),
@@ -478,11 +481,11 @@ class TestProperties:
             dataset = load(path)
         assert "State.yaml" in str(caught[0].message)
         assert not dataset.coords
-        np.testing.assert_array_equal(dataset.a.values, cf.numbers((3, 2)))
+        np.testing.assert_array_equal(dataset.a.values, cf.make_values((3, 2)))
         assert [finding.severity for finding in validate(path)] == ["warning"]
 
     def test_directory_with_name_of_properties_is_ignored(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((3,)), ["State"])
+        path = cf.save(tmp_path, "a", cf.make_values((3,)), ["State"])
         (tmp_path / "State.yaml").mkdir()
         assert not load(path).coords
 
@@ -490,11 +493,11 @@ class TestProperties:
         inner = tmp_path / "inner"
         inner.mkdir()
         (tmp_path / "State.yaml").write_text("]")
-        path = cf.save(inner, "a", cf.numbers((3,)), ["../State"])
+        path = cf.save(inner, "a", cf.make_values((3,)), ["../State"])
         assert load(path).a.dims == ("../State",)
 
     def test_tensor_may_be_named_as_type(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "State", cf.numbers((3,)), ["State"])
+        path = cf.save(tmp_path, "State", cf.make_values((3,)), ["State"])
         with pytest.raises(ValueError, match="is both a variable and one of its dim"):
             opened(path)
 
@@ -520,7 +523,7 @@ def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Cond
         tuples = st.tuples(*[st.integers(0, 3)] * len(part))
         conditions.append((part, draw(st.lists(tuples, max_size=5, unique=True))))
     shape = [lengths[dimension_type] for dimension_type in types]
-    return cf.numbers(shape, is_complex=draw(st.booleans())), types, labels, conditions
+    return cf.make_values(shape, is_complex=draw(st.booleans())), types, labels, conditions
 
 
 class TestBlocks:
@@ -576,7 +579,7 @@ class TestBlocks:
         labels = {f"S{length}": {"k": momentum[:length]} for length in sorted(set(shape))}
         types = [f"S{length}" for length in shape]
         pairs = [("k", dimension) for dimension in range(4)]
-        full = cf.numbers(shape)
+        full = cf.make_values(shape)
         k = np.array(momentum)
         expected = (
             k[:, None, None, None] + k[None, :8, None, None] - k[None, None, :16, None] - k[:8]
@@ -586,11 +589,13 @@ class TestBlocks:
             for values in tuples
         ]
         for dimension_type, indices in labels.items():
-            (tmp_path / f"{dimension_type}.yaml").write_text(cf.properties(dimension_type, indices))
-        content = b"".join(map(cf.binary, stored))
+            (tmp_path / f"{dimension_type}.yaml").write_text(
+                cf.format_properties(dimension_type, indices)
+            )
+        content = b"".join(map(cf.pack_binary, stored))
         (tmp_path / "V.elements").write_bytes(content)
-        more = cf.condition([(pairs, tuples)])
-        (tmp_path / "V.yaml").write_text(cf.yaml(shape, types, more=more))
+        more = cf.format_condition([(pairs, tuples)])
+        (tmp_path / "V.yaml").write_text(cf.format_yaml(shape, types, more=more))
         lazy = opened(tmp_path / "V.yaml", chunks={}, chunk_bytes=32768).V
         np.testing.assert_array_equal(lazy.values, np.where(expected, full, 0))
         part = lazy.isel(S8=3, S40=slice(30, 3, -4))
@@ -599,7 +604,7 @@ class TestBlocks:
     def test_names_in_dask_tell_blocks_apart(self, tmp_path: Path) -> None:
         names = set()
         for indices in ([0, 1], [1, 0]):
-            tensor = (cf.numbers((2,)), ["A"], {"A": {"P": indices}}, [([("P", 0)], [(0,)])])
+            tensor = (cf.make_values((2,)), ["A"], {"A": {"P": indices}}, [([("P", 0)], [(0,)])])
             path, _ = cf.save_blocks(tmp_path, *tensor)
             names.add(opened(path, chunks={}).Blocks.data.name)
         assert len(names) == 2
@@ -622,7 +627,7 @@ class TestText:
     def test_keys_of_every_kind(
         self, tmp_path: Path, indexers: str, shape: list[int], is_complex: bool, data: Any
     ) -> None:
-        values = cf.numbers(shape, is_complex=is_complex)
+        values = cf.make_values(shape, is_complex=is_complex)
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         lazy = opened(path).a
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes))) if shape else {}
@@ -634,10 +639,10 @@ class TestText:
         "form", ["{}\n", "   {}   \n", "\t{}\r\n", "\n\n{}\n", "{} ", "{}" + " " * 200 + "\n"]
     )
     def test_blanks_do_not_matter(self, tmp_path: Path, is_complex: bool, form: str) -> None:
-        values = cf.numbers((4, 5), is_complex=is_complex)
+        values = cf.make_values((4, 5), is_complex=is_complex)
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         for ending in ("", "\n \n"):
-            content = cf.text(values, form=form).strip() + ending.encode()
+            content = cf.format_text(values, form=form).strip() + ending.encode()
             (tmp_path / "a.elements").write_bytes(content)
             np.testing.assert_array_equal(load(path).a.values, values)
             np.testing.assert_array_equal(opened(path).a.values[3, 2:], values[3, 2:])
@@ -661,8 +666,8 @@ class TestText:
         np.testing.assert_array_equal(load(path).a.values, values, strict=True)
 
     def test_part_is_read_without_rest(self, tmp_path: Path) -> None:
-        values = cf.numbers((5000,))
-        content = cf.text(values)
+        values = cf.make_values((5000,))
+        content = cf.format_text(values)
         layout = text.Text((5000,), is_complex=False, size=len(content))
         source = RecordingSource(content)
         layout.read(source, Selection((5000,), (range(1),)))
@@ -678,7 +683,7 @@ class TestUnits:
     def test_values_are_multiplied_when_they_are_read(
         self, tmp_path: Path, elements: str, chunks: Any
     ) -> None:
-        values = cf.numbers((3, 4), is_complex=True)
+        values = cf.make_values((3, 4), is_complex=True)
         path = cf.save(tmp_path, "a", values, ["A", "B"], elements=elements, unit=0.25)
         lazy = opened(path, apply_unit=True, chunks=chunks).a
         assert lazy.attrs == {"unit": 1.0}
@@ -701,20 +706,20 @@ class TestUnits:
                     np.testing.assert_array_equal(doubled[variable], plain[variable] * 2)
 
     def test_applying_unit_does_not_change_file(self, tmp_path: Path, always_mapped: None) -> None:
-        values = cf.numbers((512, 16))
+        values = cf.make_values((512, 16))
         path = cf.save(tmp_path, "a", values, unit=3)
         opened(path, apply_unit=True).a.load()
-        assert (tmp_path / "a.elements").read_bytes() == cf.binary(values)
+        assert (tmp_path / "a.elements").read_bytes() == cf.pack_binary(values)
 
     def test_names_in_dask_differ(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((3,)), unit=3)
+        path = cf.save(tmp_path, "a", cf.make_values((3,)), unit=3)
         plain, multiplied = (opened(path, apply_unit=item, chunks={}).a for item in (False, True))
         assert plain.data.name != multiplied.data.name
 
 
 class TestChunks:
     def test_one_chunk_is_one_range_of_whole_pages(self, tmp_path: Path) -> None:
-        values = cf.numbers((16, 30, 100), is_complex=True)
+        values = cf.make_values((16, 30, 100), is_complex=True)
         path = cf.save(tmp_path, "a", values, ["F", "S", "S"])
         lazy = opened(path, chunks={}, chunk_bytes=100_000).a
         explained = lazy.tensorfmt.explain()
@@ -726,7 +731,7 @@ class TestChunks:
         np.testing.assert_array_equal(lazy.values, values)
 
     def test_explain_names_file_of_elements(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((3,)))
+        path = cf.save(tmp_path, "a", cf.make_values((3,)))
         explained = opened(path).a.tensorfmt.explain()
         ((name, start, stop),) = explained.pieces[0].requests
         assert (Path(name).name, start, stop) == ("a.elements", 0, 24)
@@ -739,7 +744,7 @@ class TestChunks:
         xr.testing.assert_identical(again.load(), lazy.load())
 
     def test_elements_that_change_after_opening_are_detected(self, tmp_path: Path) -> None:
-        path = cf.save(tmp_path, "a", cf.numbers((3,)))
+        path = cf.save(tmp_path, "a", cf.make_values((3,)))
         lazy = opened(path)
         (tmp_path / "a.elements").write_bytes(bytes(48))
         with pytest.raises(ValueError, match=r"a\.elements.*open it again"):
@@ -747,7 +752,7 @@ class TestChunks:
 
     @pytest.mark.cluster
     def test_workers_of_cluster_read_elements(self, tmp_path: Path) -> None:
-        cf.save(tmp_path, "a", cf.numbers((64, 64, 8)), ["A", "B", "C"], unit=2)
+        cf.save(tmp_path, "a", cf.make_values((64, 64, 8)), ["A", "B", "C"], unit=2)
         script = """
 from distributed import Client, LocalCluster
 import xarray as xr
@@ -760,7 +765,7 @@ if __name__ == "__main__":
 """
         count, total = run_script(script, directory=tmp_path).split()
         assert int(count) == 4
-        np.testing.assert_allclose(float(total), cf.numbers((64, 64, 8)).sum() * 2)
+        np.testing.assert_allclose(float(total), cf.make_values((64, 64, 8)).sum() * 2)
 
 
 def put_all(store: HttpStore | S3Store | MemoryStore, folder: Path, prefix: str) -> dict[str, str]:
@@ -824,7 +829,7 @@ class TestStores:
         assert not opened(url, storage_options=store.options or None).coords
 
     def test_missing_elements_are_named(self, store: Any) -> None:
-        url = store.put("b/a.yaml", cf.yaml((3,), ["A"]).encode())
+        url = store.put("b/a.yaml", cf.format_yaml((3,), ["A"]).encode())
         with pytest.raises(FileNotFoundError, match=r"the elements of .*a\.yaml.*fetch it too"):
             opened(url, storage_options=store.options or None)
 
@@ -852,7 +857,7 @@ def test_properties_that_cannot_be_read_raise(tmp_path: Path, monkeypatch, error
 
 
 def test_file_in_memory_has_no_siblings() -> None:
-    content = cf.yaml((3,)).encode()
+    content = cf.format_yaml((3,)).encode()
     with pytest.raises(ValueError, match="has no directory with its sibling files"):
         opened(content, format="cc4s")
 
@@ -860,7 +865,9 @@ def test_file_in_memory_has_no_siblings() -> None:
 def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
     path = cf.save(tmp_path, "CoulombVertex", np.zeros(0), ["F"])
     lengths = (4000, 1000, 1000)
-    path.write_text(cf.yaml(lengths, ["AuxiliaryField", "State", "State"], scalar="Complex64"))
+    path.write_text(
+        cf.format_yaml(lengths, ["AuxiliaryField", "State", "State"], scalar="Complex64")
+    )
     with (tmp_path / "CoulombVertex.elements").open("r+b") as file:
         file.truncate(16 * 4000 * 1000 * 1000)
     vertex = opened(path, chunks={}).CoulombVertex

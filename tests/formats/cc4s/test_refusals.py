@@ -35,11 +35,11 @@ def load(path: Path, **options: Any) -> xr.Dataset:
 
 def save(directory: Path) -> Path:
     """A good tensor of two dimensions."""
-    return cf.save(directory, "a", cf.numbers((3, 2)), ["State", "State"])
+    return cf.save(directory, "a", cf.make_values((3, 2)), ["State", "State"])
 
 
-def line(key: str, value: str) -> Callable[[str], str]:
-    """Replace the value of a key of the first level, or remove its line."""
+def edit(key: str, value: str) -> Callable[[str], str]:
+    """Replace the value of a top-level key, or remove its line."""
 
     def change(content: str) -> str:
         lines = content.splitlines(keepends=True)
@@ -50,15 +50,15 @@ def line(key: str, value: str) -> Callable[[str], str]:
     return change
 
 
-def text(old: str, new: str) -> Callable[[str], str]:
+def swap(old: str, new: str) -> Callable[[str], str]:
     return lambda content: content.replace(old, new, 1)
 
 
-def more(content: str) -> Callable[[str], str]:
+def add(content: str) -> Callable[[str], str]:
     return lambda before: before + content
 
 
-def dims(value: str) -> Callable[[str], str]:
+def redim(value: str) -> Callable[[str], str]:
     """Replace the dimensions."""
 
     def change(content: str) -> str:
@@ -69,88 +69,88 @@ def dims(value: str) -> Callable[[str], str]:
 
 
 REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
-    "no version": (line("version", ""), "version: None, expected 100; another program or"),
-    "another version": (line("version", "101"), "version: 101, expected 100"),
-    "the version as a str": (line("version", "'100'"), "version: '100', expected 100"),
-    "the older form": (line("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
-    "no type": (line("type", ""), "type: no such key, expected a str; add it"),
-    "another type": (line("type", "Matrix"), "type: 'Matrix', expected Tensor or TensorSet"),
-    "the type as a list": (line("type", "[Tensor]"), r"type: \['Tensor'\], expected a str"),
-    "a set without components": (line("type", "TensorSet"), "components: no such key"),
-    "no scalar type": (line("scalarType", ""), "scalarType: no such key"),
-    "float32": (line("scalarType", "Real32"), "'Real32', expected Real64 or Complex64; cc4s"),
-    "no unit": (line("unit", ""), "unit: no such key, expected a number; add it"),
-    "a unit in words": (line("unit", "eV"), "unit: 'eV', expected a number"),
-    "a truth value as unit": (line("unit", "true"), "unit: True, expected a number"),
-    "an infinite unit": (line("unit", ".inf"), "unit: inf, expected a finite number"),
-    "a unit of no size": (line("unit", ".nan"), "unit: nan, expected a finite number"),
-    "no elements": (text("elements:\n  type: IeeeBinaryFile\n", ""), "elements: no such key"),
-    "elements of no type": (text("  type: IeeeBinaryFile\n", ""), "elements: None, expected a map"),
-    "elements elsewhere": (text("IeeeBinaryFile", "Hdf5"), r"elements\.type: 'Hdf5', expected I"),
-    "no dimensions": (dims(""), "dimensions: None, expected a list"),
-    "dimensions as a str": (dims("ab"), "dimensions: 'ab', expected a list"),
-    "a dimension without length": (dims("[{type: A}]"), r"dimensions\.0\.length: no such key"),
-    "a dimension as a number": (dims("[3]"), r"dimensions\.0: 3, expected a mapping"),
-    "a length in words": (dims("[{length: x}]"), r"dimensions\.0\.length: 'x', expected an int"),
-    "half a length": (dims("[{length: 1.5}]"), "1.5, expected an integer"),
-    "a true length": (dims("[{length: true}]"), "True, expected an integer"),
-    "a negative length": (dims("[{length: -3}]"), r"dimensions\.0\.length: -3, expected 0 or more"),
-    "a length of 20 digits": (dims("[{length: 99999999999999999999}]"), "1e.20, expected an integ"),
-    "a huge length": (dims("[{length: 4611686018427387904}]"), "the tensor's size at byte 0: 8 by"),
+    "no version": (edit("version", ""), "version: None, expected 100; another program or"),
+    "another version": (edit("version", "101"), "version: 101, expected 100"),
+    "the version as a str": (edit("version", "'100'"), "version: '100', expected 100"),
+    "the older form": (edit("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
+    "no type": (edit("type", ""), "type: no such key, expected a str; add it"),
+    "another type": (edit("type", "Matrix"), "type: 'Matrix', expected Tensor or TensorSet"),
+    "the type as a list": (edit("type", "[Tensor]"), r"type: \['Tensor'\], expected a str"),
+    "a set without components": (edit("type", "TensorSet"), "components: no such key"),
+    "no scalar type": (edit("scalarType", ""), "scalarType: no such key"),
+    "float32": (edit("scalarType", "Real32"), "'Real32', expected Real64 or Complex64; cc4s"),
+    "no unit": (edit("unit", ""), "unit: no such key, expected a number; add it"),
+    "a unit in words": (edit("unit", "eV"), "unit: 'eV', expected a number"),
+    "a truth value as unit": (edit("unit", "true"), "unit: True, expected a number"),
+    "an infinite unit": (edit("unit", ".inf"), "unit: inf, expected a finite number"),
+    "a unit of no size": (edit("unit", ".nan"), "unit: nan, expected a finite number"),
+    "no elements": (swap("elements:\n  type: IeeeBinaryFile\n", ""), "elements: no such key"),
+    "elements of no type": (swap("  type: IeeeBinaryFile\n", ""), "elements: None, expected a map"),
+    "elements elsewhere": (swap("IeeeBinaryFile", "Hdf5"), r"elements\.type: 'Hdf5', expected I"),
+    "no dimensions": (redim(""), "dimensions: None, expected a list"),
+    "dimensions as a str": (redim("ab"), "dimensions: 'ab', expected a list"),
+    "a dimension without length": (redim("[{type: A}]"), r"dimensions\.0\.length: no such key"),
+    "a dimension as a number": (redim("[3]"), r"dimensions\.0: 3, expected a mapping"),
+    "a length in words": (redim("[{length: x}]"), r"dimensions\.0\.length: 'x', expected an int"),
+    "half a length": (redim("[{length: 1.5}]"), "1.5, expected an integer"),
+    "a true length": (redim("[{length: true}]"), "True, expected an integer"),
+    "a negative length": (redim("[{length: -3}]"), r"dimensions\.0\.length: -3, expected 0 or"),
+    "a length of 20 digits": (redim("[{length: 99999999999999999999}]"), "1e.20, expected an inte"),
+    "a huge length": (redim("[{length: 4611686018427387904}]"), "the tensor's size at byte 0: 8 b"),
     "huge lengths": (
-        dims("[{length: 4294967296}, {length: 4294967296}]"),
+        redim("[{length: 4294967296}, {length: 4294967296}]"),
         "exceeds any address space",
     ),
     "huge lengths beside an empty one": (
-        dims("[{length: 0}, {length: 4294967296}, {length: 4294967296}]"),
+        redim("[{length: 0}, {length: 4294967296}, {length: 4294967296}]"),
         "exceeds any address space",
     ),
-    "too long for the elements": (dims("[{length: 7}]"), r"a\.elements: the elements at byte 48"),
+    "too long for the elements": (redim("[{length: 7}]"), r"a\.elements: the elements at byte 48"),
     "a huge rank": (
-        dims(f"[{', '.join(['{length: 1}'] * 32)}]"),
+        redim(f"[{', '.join(['{length: 1}'] * 32)}]"),
         "dimensions: 32, expected at most 31 dimensions",
     ),
-    "keys that miss 0": (dims("{1: {length: 1}}"), r"dimensions: the keys 1, expected 0, 1, 2,"),
-    "keys that are words": (dims("{a: {length: 1}}"), r"the keys a, expected 0, 1, 2"),
-    "keys that are floats": (dims("{0.5: {length: 1}}"), r"the keys 0\.5, expected 0"),
-    "keys that are infinite": (dims("{.inf: {length: 1}}"), "the keys inf, expected 0"),
-    "keys that are truths": (dims("{false: {length: 1}}"), "the keys False, expected 0"),
-    "keys that are nothing": (dims("{~: {length: 1}}"), "the keys None, expected 0"),
-    "a Python tag": (line("unit", "!!python/name:os.system 1"), "unit: .*expected a number"),
-    "a tag among the metadata": (more("metaData: {a: !x 1}\n"), "metaData: .*without a tag"),
-    "metadata as a list": (more("metaData: [1]\n"), r"metaData: \[1\], expected a mapping"),
+    "keys that miss 0": (redim("{1: {length: 1}}"), r"dimensions: the keys 1, expected 0, 1, 2,"),
+    "keys that are words": (redim("{a: {length: 1}}"), r"the keys a, expected 0, 1, 2"),
+    "keys that are floats": (redim("{0.5: {length: 1}}"), r"the keys 0\.5, expected 0"),
+    "keys that are infinite": (redim("{.inf: {length: 1}}"), "the keys inf, expected 0"),
+    "keys that are truths": (redim("{false: {length: 1}}"), "the keys False, expected 0"),
+    "keys that are nothing": (redim("{~: {length: 1}}"), "the keys None, expected 0"),
+    "a Python tag": (edit("unit", "!!python/name:os.system 1"), "unit: .*expected a number"),
+    "a tag among the metadata": (add("metaData: {a: !x 1}\n"), "metaData: .*without a tag"),
+    "metadata as a list": (add("metaData: [1]\n"), r"metaData: \[1\], expected a mapping"),
     "no mapping": (lambda _: "[1, 2]\n", r"the file: \[1, 2\], expected a mapping"),
     "nothing": (lambda _: "", "the file: None, expected a mapping"),
-    "no YAML": (more("]\n"), r"a\.yaml: the YAML at byte 0: YAML parse error.*corrupt"),
-    "tabs": (text("  type:", "\ttype:"), "the YAML at byte 0"),
-    "NUL": (more("# \0\n"), "the YAML at byte 162: a NUL, expected printable"),
-    "an alias": (more("a: &x [1]\nb: *x\n"), r"the YAML at byte 163: an anchor"),
-    "an alias in a list": (more("a: [[1],&x [1],*x]\n"), "an anchor"),
-    "an alias of a key": (more("? &x a\n: *x\n"), "an anchor"),
-    "an alias after a tag": (more("a: !t &x [1]\nb: *x\n"), "an anchor"),
+    "no YAML": (add("]\n"), r"a\.yaml: the YAML at byte 0: YAML parse error.*corrupt"),
+    "tabs": (swap("  type:", "\ttype:"), "the YAML at byte 0"),
+    "NUL": (add("# \0\n"), "the YAML at byte 162: a NUL, expected printable"),
+    "an alias": (add("a: &x [1]\nb: *x\n"), r"the YAML at byte 163: an anchor"),
+    "an alias in a list": (add("a: [[1],&x [1],*x]\n"), "an anchor"),
+    "an alias of a key": (add("? &x a\n: *x\n"), "an anchor"),
+    "an alias after a tag": (add("a: !t &x [1]\nb: *x\n"), "an anchor"),
     "an alias of everything": (lambda _: "&x {a: *x}\n", "an anchor"),
     "an alias after a byte order mark": (lambda _: "\ufeff&x {a: *x}\n", "an anchor"),
-    "an alias of nothing": (more("a: *x\n"), "unknown anchor"),
-    "lists in lists in a line": (more("a: " + "[" * 100 + "]" * 100), "nested deeply"),
-    "too many lists in lists": (more("a: " + "[" * 10**6), "recursion limit"),
-    "lists by dashes": (more("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
-    "few lists by dashes": (more("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
-    "keys of keys": (more("? " * 10**5 + "1\n"), "nested deeply"),
+    "an alias of nothing": (add("a: *x\n"), "unknown anchor"),
+    "lists in lists in a line": (add("a: " + "[" * 100 + "]" * 100), "nested deeply"),
+    "too many lists in lists": (add("a: " + "[" * 10**6), "recursion limit"),
+    "lists by dashes": (add("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
+    "few lists by dashes": (add("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
+    "keys of keys": (add("? " * 10**5 + "1\n"), "nested deeply"),
     "lists by indentation": (
-        more("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
+        add("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
         "nested deeply",
     ),
-    "two units": (more("unit: 27.2\n"), "a.yaml: unit: this key twice, expected each key once"),
-    "two units in a line": (more("metaData: {a: [{b: 1, 'b': 2}]}\n"), r"metaData\.a\.b: this key"),
-    "two equal lengths": (text("- length:", "- length: 3\n  length:"), r"length: this key"),
-    "two keys as numbers": (more("metaData:\n  energies:\n    1: 2\n    1: 3\n"), r"s\.1: th"),
+    "two units": (add("unit: 27.2\n"), "a.yaml: unit: this key twice, expected each key once"),
+    "two units in a line": (add("metaData: {a: [{b: 1, 'b': 2}]}\n"), r"metaData\.a\.b: this key"),
+    "two equal lengths": (swap("- length:", "- length: 3\n  length:"), r"length: this key"),
+    "two keys as numbers": (add("metaData:\n  energies:\n    1: 2\n    1: 3\n"), r"s\.1: th"),
     "two keys after lists": (
-        more("m:\n  a: [1,\n    2]\n  b:\n  - 1\n  - - 2\n  a: 1\n"),
+        add("m:\n  a: [1,\n    2]\n  b:\n  - 1\n  - - 2\n  a: 1\n"),
         r"m\.a: this",
     ),
-    "a control character": (more("a: \x80\n"), "expected YAML 1.1 and 1.2"),
-    "conditions of no form": (more("nonZeroCondition: 3\n"), "nonZeroCondition: 3, expected a map"),
-    "conditions without all": (more("nonZeroCondition: {}\n"), r"nonZeroCondition\.all: no such"),
+    "a control character": (add("a: \x80\n"), "expected YAML 1.1 and 1.2"),
+    "conditions of no form": (add("nonZeroCondition: 3\n"), "nonZeroCondition: 3, expected a map"),
+    "conditions without all": (add("nonZeroCondition: {}\n"), r"nonZeroCondition\.all: no such"),
 }  # fmt: skip
 
 
@@ -217,9 +217,9 @@ CONDITIONS = {
 @pytest.mark.filterwarnings("ignore:.*expected 3 as the dim:xr_tensorfmt.TensorFormatWarning")
 def test_bad_conditions(tmp_path: Path, value: str, message: str) -> None:
     properties = {"P": [0, 1, 1], "Q": [0, 1]}
-    (tmp_path / "A.yaml").write_text(cf.properties("A", properties))
-    (tmp_path / "B.yaml").write_text(cf.properties("B", {"P": [0, 1]}))
-    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), ["A", "B"], more=condition(value))
+    (tmp_path / "A.yaml").write_text(cf.format_properties("A", properties))
+    (tmp_path / "B.yaml").write_text(cf.format_properties("B", {"P": [0, 1]}))
+    path = cf.save(tmp_path, "a", cf.make_values((3, 2)), ["A", "B"], more=condition(value))
     with pytest.raises(TensorFormatError, match=message) as caught:
         load(path)
     assert "a.yaml: nonZeroCondition" in str(caught.value)
@@ -229,16 +229,16 @@ def test_more_blocks_than_limit(tmp_path: Path) -> None:
     tuples = ", ".join(f"[{number}]" for number in range(1000))
     other = "{properties: [{property: P, dimension: 1}], nonZeros: [" + tuples + "]}"
     value = f"{{{ONE}, nonZeros: [{tuples}]}}\n" + f"  - {other}\n" * 4
-    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), ["A", "A"], more=condition(value))
+    path = cf.save(tmp_path, "a", cf.make_values((3, 2)), ["A", "A"], more=condition(value))
     with pytest.raises(TensorFormatError, match=r"1000000000000000 blocks, expected at most"):
         load(path)
 
 
 def test_blocks_of_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
-    (tmp_path / "A.yaml").write_text(cf.properties("A", {"P": [0]}))
+    (tmp_path / "A.yaml").write_text(cf.format_properties("A", {"P": [0]}))
     more = condition(f"{{{ONE}, nonZeros: [[1]]}}")
     path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
-    path.write_text(cf.yaml((1, 1 << 40), ["A", "B"], more=more))
+    path.write_text(cf.format_yaml((1, 1 << 40), ["A", "B"], more=more))
     with pytest.raises(TensorFormatError, match="expected lengths up to 16777216"):
         load(path)
 
@@ -246,7 +246,7 @@ def test_blocks_of_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sparse", ["dense", "stored"])
 def test_blocks_that_need_more_elements_than_there_are(tmp_path: Path, sparse: str) -> None:
     path, _ = cf.save_blocks(
-        tmp_path, cf.numbers((4,)), ["A"], {"A": {"P": [0, 1, 0, 1]}}, [([("P", 0)], [(1,)])]
+        tmp_path, cf.make_values((4,)), ["A"], {"A": {"P": [0, 1, 0, 1]}}, [([("P", 0)], [(1,)])]
     )
     (tmp_path / "Blocks.elements").write_bytes(bytes(15))
     with pytest.raises(TensorFormatError, match=r"Blocks\.elements: the elements.*15 bytes, expec"):
@@ -273,7 +273,7 @@ TEXTS = {
 
 @pytest.mark.parametrize(("content", "message"), TEXTS.values(), ids=TEXTS)
 def test_bad_texts(tmp_path: Path, content: bytes, message: str) -> None:
-    path = cf.save(tmp_path, "a", cf.numbers((3, 2)), elements=cf.TEXT)
+    path = cf.save(tmp_path, "a", cf.make_values((3, 2)), elements=cf.TEXT)
     (tmp_path / "a.elements").write_bytes(content)
     with pytest.raises(TensorFormatError, match=message) as caught:
         load(path)
@@ -309,7 +309,7 @@ def test_bad_complex_texts(tmp_path: Path, content: bytes, message: str) -> None
 def test_much_white_space_before_values(tmp_path: Path, is_complex: bool) -> None:
     values = np.ones(3, complex if is_complex else float)
     path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
-    content = b" " * (5 << 20) + b"\n" + cf.text(values) + b" " * (5 << 20)
+    content = b" " * (5 << 20) + b"\n" + cf.format_text(values) + b" " * (5 << 20)
     (tmp_path / "a.elements").write_bytes(content)
     np.testing.assert_array_equal(load(path).a.values, values)
 
@@ -419,24 +419,24 @@ class TestOptions:
             xr.open_dataset(tmp_path / "a.tens", engine="tensorfmt", apply_unit=True)
 
     def test_tensors_of_blocks_that_no_memory_could_hold(self, tmp_path: Path) -> None:
-        (tmp_path / "A.yaml").write_text(cf.properties("A", {"P": [0]}))
+        (tmp_path / "A.yaml").write_text(cf.format_properties("A", {"P": [0]}))
         more = condition("{properties: [{property: P, dimension: 3}], nonZeros: [[1]]}")
         path = cf.save(tmp_path, "a", np.zeros(0), ["A"])
-        path.write_text(cf.yaml((1 << 15,) * 3 + (1,), ["B", "B", "B", "A"], more=more))
+        path.write_text(cf.format_yaml((1 << 15,) * 3 + (1,), ["B", "B", "B", "A"], more=more))
         with pytest.raises(ValueError, match="35184372088832 elements, of which 0 are stored"):
             load(path)
         assert load(path, sparse="stored").a.shape == (0,)
 
 
 HOSTILE = {
-    "dimensions": dims("[" + "{length: 1, type: S}, " * 100_000 + "]"),
+    "dimensions": redim("[" + "{length: 1, type: S}, " * 100_000 + "]"),
     "components": lambda _: (
         "version: 100\ntype: TensorSet\ncomponents:\n"
         + "".join(f"  c{number}: {{}}\n" for number in range(100_000))
     ),
-    "a list in a message": line("unit", "[" + "1, " * 100_000 + "]"),
-    "a str in a message": line("unit", "x" * 10_000_000),
-    "a str among integers": more(
+    "a list in a message": edit("unit", "[" + "1, " * 100_000 + "]"),
+    "a str in a message": edit("unit", "x" * 10_000_000),
+    "a str among integers": add(
         "nonZeroCondition: {all: [{properties: [{property: P, dimension: 0}], nonZeros: ["
         + "[1], " * 100_000
         + f"[{'x' * 1_000_000}]]}}]}}\n"
@@ -524,8 +524,8 @@ BITS = [
 ]  # fmt: skip
 
 
-def mutated(content: bytes, dice: random.Random) -> bytes:
-    """A file with some bytes, words or lines changed, removed or repeated."""
+def mutate(content: bytes, dice: random.Random) -> bytes:
+    """Change, remove or repeat some bytes, words or lines of a file."""
     for _ in range(dice.choice([1, 1, 2, 4])):
         offset = dice.randrange(len(content) + 1)
         stop = offset + dice.choice([1, 2, 5, 20])
@@ -565,13 +565,13 @@ MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/Cou
 def test_files_that_are_changed_at_random_open_or_raise(tmp_path: Path, name: str) -> None:
     folder, outcomes = DATA / Path(name).parent, set()
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
-    files.append(min(folder.glob(f"{Path(name).name}*.elements")))
+    files.add(min(folder.glob(f"{Path(name).name}*.elements")))
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     for seed in range(150):
         dice = random.Random(f"{name} {seed}")
         changed = dice.choice(files)
-        (tmp_path / changed.name).write_bytes(mutated(changed.read_bytes(), dice))
+        (tmp_path / changed.name).write_bytes(mutate(changed.read_bytes(), dice))
         try:
             dataset = xr.open_dataset(
                 tmp_path / f"{Path(name).name}.yaml", engine="tensorfmt", format="cc4s"
@@ -587,7 +587,7 @@ def test_files_that_are_changed_at_random_open_or_raise(tmp_path: Path, name: st
 
 def test_file_of_properties_is_not_tensor(tmp_path: Path) -> None:
     path = tmp_path / "State.yaml"
-    path.write_text(cf.properties("State", {"Spin": [0, 1]}))
+    path.write_text(cf.format_properties("State", {"Spin": [0, 1]}))
     words = "type: properties of a dimension, expected Tensor or TensorSet; open a tensor of"
     with pytest.raises(TensorFormatError, match=words):
         opened(path)

@@ -18,8 +18,8 @@ OCCUPIED, STATES, POINTS = 2, 5, 16
 MOMENTA = 2 * np.pi * np.arange(-3, 4) / POINTS
 
 
-def functions() -> dict[str, Any]:
-    """The functions that the page defines."""
+def get_functions() -> dict[str, Any]:
+    """Return the functions that the page defines."""
     cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {"xr": xr, "np": np}
     for definition in re.findall(
@@ -29,15 +29,15 @@ def functions() -> dict[str, Any]:
     return names
 
 
-def orbitals(*, is_complex: bool) -> np.ndarray:
-    """Orthonormal functions of the points of a ring."""
+def make_orbitals(*, is_complex: bool) -> np.ndarray:
+    """Return orthonormal functions on the points of a ring."""
     rng = np.random.default_rng(5)
     values = rng.normal(size=(POINTS, STATES)) + 1j * is_complex * rng.normal(size=(POINTS, STATES))
     return np.linalg.qr(values)[0].T
 
 
-def coulomb_vertex(psi: np.ndarray, *, half_grid: int) -> xr.DataArray:
-    """The vertex of all momenta, or of one of each two that are opposite."""
+def make_vertex(psi: np.ndarray, *, half_grid: int) -> xr.DataArray:
+    """Return the vertex of all momenta, or of one of each opposite pair."""
     momenta = MOMENTA[MOMENTA > 0] if half_grid else MOMENTA
     waves = np.exp(1j * np.outer(momenta, np.arange(POINTS)))
     strengths = (1 + half_grid) / (1 + momenta**2)
@@ -48,7 +48,7 @@ def coulomb_vertex(psi: np.ndarray, *, half_grid: int) -> xr.DataArray:
     return xr.DataArray(values, dims=dims, name="CoulombVertex", attrs={"halfGrid": half_grid})
 
 
-def second_order_energy(psi: np.ndarray, energies: np.ndarray) -> float:
+def compute_energy(psi: np.ndarray, energies: np.ndarray) -> float:
     distance = np.subtract.outer(np.arange(POINTS), np.arange(POINTS))
     terms = np.exp(1j * np.multiply.outer(distance, MOMENTA)) / (1 + MOMENTA**2)
     interaction = terms.sum(axis=-1).real
@@ -67,13 +67,13 @@ def second_order_energy(psi: np.ndarray, energies: np.ndarray) -> float:
 @pytest.mark.parametrize(("is_complex", "half_grid"), [(False, 0), (False, 1), (True, 0)])
 @pytest.mark.parametrize("unit", [1.0, 0.25])
 def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, unit: float) -> None:
-    psi, energies = orbitals(is_complex=is_complex), np.array([-3.0, -2.5, 0.5, 1.25, 2.0])
-    vertex = coulomb_vertex(psi, half_grid=half_grid)
+    psi, energies = make_orbitals(is_complex=is_complex), np.array([-3.0, -2.5, 0.5, 1.25, 2.0])
+    vertex = make_vertex(psi, half_grid=half_grid)
     to_cc4s((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")
     opened = xr.open_dataarray(
         tmp_path / "CoulombVertex.yaml", dims=("F", "p", "r"), apply_unit=True, chunks={}
     )
-    page = functions()
+    page = get_functions()
     pairs = page["pair_energies"](page["particle_hole_integrals"](opened, OCCUPIED), energies)
     assert pairs.dtype == np.float64
-    np.testing.assert_allclose(float(pairs.sum()), second_order_energy(psi, energies), rtol=1e-12)
+    np.testing.assert_allclose(float(pairs.sum()), compute_energy(psi, energies), rtol=1e-12)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import cc4sfiles as cf
-from tests.commands import done, failed
+from tests.commands import run_failing, run_ok
 from tests.opening import load, opened
 from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
@@ -33,35 +33,35 @@ fixtures_are_not_reset = settings(
 )
 
 
-def vertex(**attrs: Any) -> xr.Dataset:
-    values = cf.numbers((6, 4, 4), is_complex=True)
+def make_vertex(**attrs: Any) -> xr.Dataset:
+    values = cf.make_values((6, 4, 4), is_complex=True)
     dims = ("AuxiliaryField", "State", "State_2")
     return xr.Dataset({"CoulombVertex": (dims, values, {"unit": 0.5, **attrs})})
 
 
-def integrals() -> xr.Dataset:
+def make_integrals() -> xr.Dataset:
     return xr.Dataset(
         {
-            "hh": (("State", "State_2"), cf.numbers((2, 2)), {"unit": 1.0}),
-            "ph": (("State_3", "State"), cf.numbers((3, 2)), {"unit": 2.0, "halfGrid": 0}),
-            "x": (("G",), cf.numbers((5,), is_complex=True), {"unit": 1.0}),
+            "hh": (("State", "State_2"), cf.make_values((2, 2)), {"unit": 1.0}),
+            "ph": (("State_3", "State"), cf.make_values((3, 2)), {"unit": 2.0, "halfGrid": 0}),
+            "x": (("G",), cf.make_values((5,), is_complex=True), {"unit": 1.0}),
         },
         attrs={"title": "a set"},
     )
 
 
-def files_of(directory: Path) -> dict[str, bytes]:
+def read_files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 class TestFiles:
     @pytest.mark.parametrize("chunks", [None, {}, {"State": 1}])
     def test_yaml_has_keys_that_cc4s_reads(self, tmp_path: Path, chunks: Any) -> None:
-        dataset = vertex(halfGrid=1)
+        dataset = make_vertex(halfGrid=1)
         to_cc4s(
             dataset if chunks is None else dataset.chunk(chunks), tmp_path / "CoulombVertex.yaml"
         )
-        assert sorted(files_of(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
+        assert sorted(read_files(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
         text, comment = (tmp_path / "CoulombVertex.yaml").read_text().split("# ")
         assert comment.startswith("CRC-32C of elements: ")
         assert text == (
@@ -71,14 +71,14 @@ class TestFiles:
             "metaData:\n  halfGrid: 1\n"
         )
         elements = (tmp_path / "CoulombVertex.elements").read_bytes()
-        assert elements == cf.binary(dataset.CoulombVertex.values)
+        assert elements == cf.pack_binary(dataset.CoulombVertex.values)
 
     def test_set_has_file_for_each_component(self, tmp_path: Path) -> None:
-        to_cc4s(integrals(), tmp_path / "Any.yaml")
-        files = files_of(tmp_path)
-        for name, variable in integrals().items():
+        to_cc4s(make_integrals(), tmp_path / "Any.yaml")
+        files = read_files(tmp_path)
+        for name, variable in make_integrals().items():
             content = files.pop(f"Any.components.{name}.elements")
-            assert content == cf.binary(variable.values)
+            assert content == cf.pack_binary(variable.values)
         assert list(files) == ["Any.yaml"]
         (yaml,) = files.values()
         assert yaml.startswith(b"type: TensorSet\ncomponents:\n  hh:\n    version: 100\n")
@@ -109,8 +109,8 @@ class TestFiles:
         assert [finding.field for finding in validate(target)] == fields
 
     def test_suffix_names_format(self, tmp_path: Path) -> None:
-        to_file(vertex(), tmp_path / "CoulombVertex.yaml")
-        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), vertex())
+        to_file(make_vertex(), tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), make_vertex())
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -201,10 +201,10 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
     def test_set_of_one_component_stays_set(self, tmp_path: Path) -> None:
-        to_cc4s(integrals(), tmp_path / "a.yaml")
+        to_cc4s(make_integrals(), tmp_path / "a.yaml")
         to_cc4s(opened(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
-        xr.testing.assert_identical(load(tmp_path / "b.yaml"), integrals()[["ph"]])
+        xr.testing.assert_identical(load(tmp_path / "b.yaml"), make_integrals()[["ph"]])
 
     def test_default_unit_is_one(self, tmp_path: Path) -> None:
         to_cc4s(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
@@ -213,18 +213,18 @@ class TestRoundTrips:
         assert actual.attrs == {}
 
     def test_names_that_are_not_those_of_file_are_embedded(self, tmp_path: Path) -> None:
-        dataset = vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
+        dataset = make_vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
         to_cc4s(dataset, tmp_path / "Any.yaml")
         xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset)
 
     def test_strings_that_look_like_yaml_stay_str(self, tmp_path: Path) -> None:
         attrs = {"a": "x &y and *y", "b &c": "*d", "e": "no", "f": "1E5", "g": {"&h": ["*i"]}}
-        dataset = vertex(**attrs).assign_attrs(title="&a *a")
+        dataset = make_vertex(**attrs).assign_attrs(title="&a *a")
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
     def test_arrays_among_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
-        dataset = vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
+        dataset = make_vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         actual = load(tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(actual, dataset)
@@ -233,7 +233,7 @@ class TestRoundTrips:
         assert "  Gi:\n    - 0.5\n    - 0.0\n    - 1.0\n  halfGrid: 1\n" in text
 
     def test_names_that_look_like_anchors_are_quoted(self, tmp_path: Path) -> None:
-        dataset = vertex().rename(State="p &q", State_2="p *q").rename(CoulombVertex="&v *v")
+        dataset = make_vertex().rename(State="p &q", State_2="p *q").rename(CoulombVertex="&v *v")
         to_cc4s(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
@@ -246,7 +246,7 @@ class TestRoundTrips:
         self, tmp_path: Path, text: str
     ) -> None:
         labels = {"values": [text, [text]]}
-        dataset = vertex(note=text, inner={text: [text]}).assign_coords(
+        dataset = make_vertex(note=text, inner={text: [text]}).assign_coords(
             State_Spin=("State", [0, 1, 0, 1], labels),
             State_2_Spin=("State_2", [0, 1, 0, 1], labels),
         )
@@ -262,7 +262,7 @@ class TestRoundTrips:
     def test_attributes_that_cc4s_cannot_parse_are_embedded(
         self, tmp_path: Path, value: Any
     ) -> None:
-        dataset = vertex(odd=value, halfGrid=1)
+        dataset = make_vertex(odd=value, halfGrid=1)
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
         assert head.endswith("metaData:\n  halfGrid: 1\n")
@@ -271,14 +271,14 @@ class TestRoundTrips:
 
     @pytest.mark.parametrize("value", [True, False, np.True_])
     def test_booleans_are_numbers_to_cc4s(self, tmp_path: Path, value: Any) -> None:
-        to_cc4s(vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
+        to_cc4s(make_vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
         yaml = (tmp_path / "CoulombVertex.yaml").read_text()
         assert f"metaData:\n  halfGrid: {int(value)}\n" in yaml
         actual = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs["halfGrid"]
         assert actual is value or (actual == value and type(actual) is type(value))
 
     def test_properties_that_are_numbers_beside_truths_are_embedded(self, tmp_path: Path) -> None:
-        dataset = vertex().assign_coords(x=("State", [0, 1, 0, 1]))
+        dataset = make_vertex().assign_coords(x=("State", [0, 1, 0, 1]))
         for values in ([True, 2], [None, 1], 3, "ab", {0: 1, 1: 2}):
             labels = {f"{dim}_Spin": (dim, [0, 1, 0, 1], {"values": values})
                       for dim in ("State", "State_2")}  # fmt: skip
@@ -298,9 +298,9 @@ class TestTypes:
     @pytest.mark.parametrize("by", ["rename", "dims", "isel", "chunk"])
     def test_renamed_dimensions_keep_their_types(self, tmp_path: Path, by: str) -> None:
         path, target = tmp_path / "CoulombVertex.yaml", tmp_path / "b" / "CoulombVertex.yaml"
-        (tmp_path / "State.yaml").write_text(cf.properties("State", {"Spin": [0, 1, 0, 1]}))
+        (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": [0, 1, 0, 1]}))
         target.parent.mkdir()
-        to_cc4s(vertex(), path)
+        to_cc4s(make_vertex(), path)
         names = dict(zip(("AuxiliaryField", "State", "State_2"), "Fqr", strict=True))
         dataset = opened(path, dims=tuple("Fqr")) if by == "dims" else opened(path).rename(names)
         if by == "isel":
@@ -318,7 +318,7 @@ class TestTypes:
 
     def test_types_of_other_programs_are_written_back(self, tmp_path: Path) -> None:
         types = ["Field", "Orbital", "Orbital"]
-        path = cf.save(tmp_path, "CoulombVertex", cf.numbers((3, 2, 2)), types)
+        path = cf.save(tmp_path, "CoulombVertex", cf.make_values((3, 2, 2)), types)
         dataset = load(path).rename(Orbital="p")
         to_cc4s(dataset, path)
         assert path.read_text().count("type: Orbital\n") == 2
@@ -339,12 +339,12 @@ class TestTypes:
         data = xr.DataArray(np.ones((2,) * len(dims)), dims=dims, name="v")
         with pytest.raises(ValueError, match=rf"cc4s expects the types .* for .*{fix}"):
             to_cc4s(data, tmp_path / f"{name}.yaml")
-        assert not files_of(tmp_path)
+        assert not read_files(tmp_path)
         to_cc4s(data, tmp_path / "Mine.yaml")
         xr.testing.assert_equal(load(tmp_path / "Mine.yaml").v, data)
 
     def test_vertex_that_was_renamed_and_transposed_raises(self, tmp_path: Path) -> None:
-        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
         dataset = opened(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
         with pytest.raises(ValueError, match="transpose or rename"):
             to_cc4s(dataset.rename(State="q"), tmp_path / "b_CoulombVertex.yaml")
@@ -402,17 +402,17 @@ class TestOrphans:
             (tmp_path / name).touch()
         amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
         to_cc4s(amplitudes, path)
-        assert len(files_of(tmp_path)) == 5
+        assert len(read_files(tmp_path)) == 5
         written = to_cc4s(amplitudes.ph.rename("Amplitudes"), path, compute=compute)
         if written is not None:
-            assert len(files_of(tmp_path)) == 5
+            assert len(read_files(tmp_path)) == 5
             written.compute()
-        assert set(files_of(tmp_path)) == {"Amplitudes.yaml", "Amplitudes.elements", *others}
+        assert set(read_files(tmp_path)) == {"Amplitudes.yaml", "Amplitudes.elements", *others}
         np.testing.assert_array_equal(load(path).Amplitudes, amplitudes.ph)
         to_cc4s(amplitudes, path)
-        assert "Amplitudes.elements" not in files_of(tmp_path)
+        assert "Amplitudes.elements" not in read_files(tmp_path)
         to_cc4s(opened(path)[["hh"]], path)
-        assert "Amplitudes.components.ph.elements" not in files_of(tmp_path)
+        assert "Amplitudes.components.ph.elements" not in read_files(tmp_path)
         np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
 
     @pytest.mark.parametrize("compute", [True, False])
@@ -445,7 +445,7 @@ class TestOrphans:
     def test_elements_stay_if_write_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"
         to_cc4s(self.amplitudes, path)
-        before = files_of(tmp_path)
+        before = read_files(tmp_path)
 
         def fail(block: np.ndarray) -> np.ndarray:
             raise ArithmeticError("always")
@@ -453,7 +453,7 @@ class TestOrphans:
         values = da.ones(5, chunks=1).map_blocks(fail, dtype=float)
         with pytest.raises(ArithmeticError):
             to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
-        assert files_of(tmp_path) == before
+        assert read_files(tmp_path) == before
 
     def test_component_cannot_name_file_elsewhere(self, tmp_path: Path) -> None:
         path = tmp_path / "a" / "Amplitudes.yaml"
@@ -469,7 +469,7 @@ class TestOrphans:
 class TestProperties:
     def labelled(self, **attrs: Any) -> xr.Dataset:
         spin = np.array([0, 1, 0, 1])
-        return vertex().assign_coords(
+        return make_vertex().assign_coords(
             State_Spin=("State", spin, attrs), State_2_Spin=("State_2", spin, attrs)
         )
 
@@ -504,7 +504,9 @@ class TestProperties:
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
     def test_equal_properties_file_is_kept(self, tmp_path: Path) -> None:
-        content = cf.properties("State", {"Spin": [0, 1, 0, 1]}, {"Spin": "[0, 1]"}) + "# mine\n"
+        content = (
+            cf.format_properties("State", {"Spin": [0, 1, 0, 1]}, {"Spin": "[0, 1]"}) + "# mine\n"
+        )
         (tmp_path / "State.yaml").write_text(content)
         to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
         assert (tmp_path / "State.yaml").read_text() == content
@@ -514,20 +516,20 @@ class TestProperties:
     def test_different_properties_file_is_not_replaced(
         self, tmp_path: Path, spins: list[int], mode: Any
     ) -> None:
-        content = cf.properties("State", {"Spin": spins})
+        content = cf.format_properties("State", {"Spin": spins})
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(
             ValueError, match=r"State\.yaml in the same directory has other values of Spin, w"
         ):
             to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
-        assert files_of(tmp_path) == {"State.yaml": content.encode()}
+        assert read_files(tmp_path) == {"State.yaml": content.encode()}
 
     @pytest.mark.parametrize("content", ["]", "", "\0"])
     def test_corrupt_properties_file_is_replaced(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(FileExistsError, match=r"State\.yaml exists already"):
             to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
-        assert files_of(tmp_path) == {"State.yaml": content.encode()}
+        assert read_files(tmp_path) == {"State.yaml": content.encode()}
         to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), self.labelled())
 
@@ -536,14 +538,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("dataset", "message"),
         [
-            (vertex(unit="eV"), "'unit' of 'CoulombVertex' is 'eV'.*make it a number, or rename"),
-            (vertex(unit=np.nan), "'unit' of 'CoulombVertex' is nan"),
-            (vertex(unit=True), "'unit' of 'CoulombVertex' is True"),
+            (
+                make_vertex(unit="eV"),
+                "'unit' of 'CoulombVertex' is 'eV'.*make it a number, or rename",
+            ),
+            (make_vertex(unit=np.nan), "'unit' of 'CoulombVertex' is nan"),
+            (make_vertex(unit=True), "'unit' of 'CoulombVertex' is True"),
             (xr.Dataset(), "there is no variable to write"),
-            (vertex().assign({"a/b": 1.0}), "'a/b' cannot be a part of the name of a file"),
-            (vertex().assign({"": 1.0}), "'' cannot be a part of the name of a file"),
+            (make_vertex().assign({"a/b": 1.0}), "'a/b' cannot be a part of the name of a file"),
+            (make_vertex().assign({"": 1.0}), "'' cannot be a part of the name of a file"),
             (xr.Dataset({f"v{n}": 1.0 for n in range(1025)}), "at most 1024 components, not 1025"),
-            (vertex(f=open), "contains a builtin"),
+            (make_vertex(f=open), "contains a builtin"),
             (xr.Dataset({"a": ("x", np.arange(3))}), "int64"),
             (xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "float32.*encoding="),
             (xr.Dataset({"a": ("x", ["a", "b"])}), "str32"),
@@ -555,19 +560,19 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(ValueError, match=message):
             to_cc4s(dataset, tmp_path / "a.yaml")
-        assert not files_of(tmp_path)
+        assert not read_files(tmp_path)
 
     @pytest.mark.parametrize("name", ["a.yml", "a", ".yaml", "a.elements"])
     def test_files_of_other_names(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(ValueError, match=r"end it with \.yaml"):
-            to_cc4s(vertex(), tmp_path / name)
-        assert not files_of(tmp_path)
+            to_cc4s(make_vertex(), tmp_path / name)
+        assert not read_files(tmp_path)
 
     def test_stored_elements_of_blocks(self, tmp_path: Path) -> None:
         stored = opened(DATA / "blocks" / "Blocks.yaml", sparse="stored")
         with pytest.raises(ValueError, match="open it with sparse='dense' to write all of it"):
             to_cc4s(stored, tmp_path / "a.yaml")
-        assert not files_of(tmp_path)
+        assert not read_files(tmp_path)
 
     @pytest.mark.parametrize("values", [np.arange(3), np.ones(3, "f4"), np.ones(3, "c8")])
     def test_other_dtypes_are_converted_on_request(
@@ -592,17 +597,17 @@ class TestFilesThatExist:
     def test_mode_x_checks_all_files(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"mine")
         with pytest.raises(FileExistsError, match=f"{name} exists already"):
-            to_cc4s(vertex(), tmp_path / "a.yaml", mode="x")
-        assert files_of(tmp_path) == {name: b"mine"}
+            to_cc4s(make_vertex(), tmp_path / "a.yaml", mode="x")
+        assert read_files(tmp_path) == {name: b"mine"}
 
     def test_longer_elements_are_truncated(self, tmp_path: Path) -> None:
         (tmp_path / "CoulombVertex.elements").write_bytes(bytes(10_000))
-        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
         assert (tmp_path / "CoulombVertex.elements").stat().st_size == 6 * 4 * 4 * 16
         assert validate(tmp_path / "CoulombVertex.yaml") == []
 
     @pytest.mark.parametrize("chunks", [None, {}])
-    @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
+    @pytest.mark.parametrize("dataset", [make_vertex(), make_integrals()], ids=["tensor", "set"])
     def test_files_that_dataset_is_read_from(
         self, tmp_path: Path, chunks: Any, dataset: xr.Dataset
     ) -> None:
@@ -616,11 +621,11 @@ class TestFilesThatExist:
         to_cc4s(turned, path)
         xr.testing.assert_identical(load(path), expected)
 
-    @pytest.mark.parametrize("dataset", [vertex(), integrals()], ids=["tensor", "set"])
+    @pytest.mark.parametrize("dataset", [make_vertex(), make_integrals()], ids=["tensor", "set"])
     def test_failed_write_leaves_files_unchanged(self, tmp_path: Path, dataset: xr.Dataset) -> None:
         dataset = dataset.assign_coords(State_Spin=("State", np.arange(dataset.sizes["State"])))
         to_cc4s(dataset, tmp_path / "a.yaml")
-        before = files_of(tmp_path)
+        before = read_files(tmp_path)
 
         def fail(block: np.ndarray, block_info: Any = None) -> np.ndarray:
             if block_info[0]["chunk-location"][-1] > 0:
@@ -634,30 +639,30 @@ class TestFilesThatExist:
         with pytest.raises(ArithmeticError) as caught:
             to_cc4s(broken, tmp_path / "a.yaml")
         assert "the target is unchanged" in caught.value.__notes__[0]
-        assert files_of(tmp_path) == before
+        assert read_files(tmp_path) == before
 
     def test_directory_instead_of_elements(self, tmp_path: Path) -> None:
         (tmp_path / "a.elements").mkdir()
         with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
-            to_cc4s(vertex(), tmp_path / "a.yaml")
+            to_cc4s(make_vertex(), tmp_path / "a.yaml")
         assert [path.name for path in tmp_path.iterdir()] == ["a.elements"]
 
     def test_symbolic_links_are_followed(self, tmp_path: Path) -> None:
         (tmp_path / "real").write_bytes(b"old")
         os.symlink("real", tmp_path / "CoulombVertex.elements")
-        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
         assert (tmp_path / "CoulombVertex.elements").is_symlink()
         assert (tmp_path / "real").stat().st_size == 6 * 4 * 4 * 16
-        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), vertex())
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), make_vertex())
 
 
 class TestLater:
     def test_delayed_write_writes_on_compute(self, tmp_path: Path) -> None:
-        task = to_cc4s(integrals().chunk(), tmp_path / "a.yaml", compute=False)
-        assert not files_of(tmp_path)
+        task = to_cc4s(make_integrals().chunk(), tmp_path / "a.yaml", compute=False)
+        assert not read_files(tmp_path)
         task.compute()
-        xr.testing.assert_identical(load(tmp_path / "a.yaml"), integrals())
-        assert len(files_of(tmp_path)) == 4
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), make_integrals())
+        assert len(read_files(tmp_path)) == 4
 
     @pytest.mark.cluster
     def test_workers_of_cluster_write_elements(self, tmp_path: Path) -> None:
@@ -689,20 +694,20 @@ if __name__ == "__main__":
 class TestRegions:
     def test_part_of_one_component_is_written_in_place(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(integrals(), path)
-        before = files_of(tmp_path)
+        to_cc4s(make_integrals(), path)
+        before = read_files(tmp_path)
         part = xr.Dataset({"ph": (("State_3", "State"), [[7.0, 8.0]])})
         to_cc4s(part, path, region={"State_3": slice(1, 2)})
         actual = load(path)
         np.testing.assert_array_equal(actual.ph[1], [7, 8])
-        np.testing.assert_array_equal(actual.ph[::2], integrals().ph[::2])
-        changed = {name for name, item in files_of(tmp_path).items() if item != before[name]}
+        np.testing.assert_array_equal(actual.ph[::2], make_integrals().ph[::2])
+        changed = {name for name, item in read_files(tmp_path).items() if item != before[name]}
         assert changed == {"a.components.ph.elements", "a.yaml"}
 
     def test_values_that_were_loaded_do_not_change(
         self, tmp_path: Path, always_mapped: None
     ) -> None:
-        dataset = xr.Dataset({"a": (("x", "y"), cf.numbers((64, 64)), {"unit": 1.0})})
+        dataset = xr.Dataset({"a": (("x", "y"), cf.make_values((64, 64)), {"unit": 1.0})})
         to_cc4s(dataset, tmp_path / "a.yaml")
         loaded = load(tmp_path / "a.yaml")
         to_cc4s(dataset * 0, tmp_path / "a.yaml", region={})
@@ -710,7 +715,7 @@ class TestRegions:
         assert not load(tmp_path / "a.yaml").a.any()
 
     def test_values_yet_to_be_read_from_elements_raise(self, tmp_path: Path) -> None:
-        to_cc4s(vertex(), tmp_path / "CoulombVertex.yaml")
+        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
         lazy = opened(tmp_path / "CoulombVertex.yaml")
         with pytest.raises(ValueError, match="reads from"):
             to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
@@ -719,18 +724,21 @@ class TestRegions:
     def test_texts_and_blocks_are_written_whole_only(self, tmp_path: Path, name: str) -> None:
         folder = shutil.copytree((DATA / name).parent, tmp_path / "x")
         path = folder / f"{Path(name).name}.yaml"
-        before = files_of(folder)
+        before = read_files(folder)
         dataset = load(path).drop_vars(list(load(path).coords))
         with pytest.raises(ValueError, match=r"cannot be written in part.*write the whole file"):
             to_cc4s(dataset, path, region={})
-        assert files_of(folder) == before
+        assert read_files(folder) == before
 
 
 class TestStores:
     def test_write_to_s3(self, s3: S3Store) -> None:
         s3.put("w/x", b"")
         options = {"storage_options": s3.options}
-        for dataset in (vertex().assign_coords(State_Spin=("State", [0, 1, 1, 1])), integrals()):
+        for dataset in (
+            make_vertex().assign_coords(State_Spin=("State", [0, 1, 1, 1])),
+            make_integrals(),
+        ):
             for chunks in ({}, None):
                 data = dataset if chunks is None else dataset.chunk(chunks)
                 to_cc4s(data, "s3://bucket/w/CoulombVertex.yaml", **options)
@@ -740,14 +748,14 @@ class TestStores:
     def test_mode_x_checks_all_objects(self, memory: MemoryFileSystem) -> None:
         memory.pipe_file("/b/a.elements", b"mine")
         with pytest.raises(FileExistsError, match=r"a\.elements exists already"):
-            to_cc4s(vertex(), "memory://b/a.yaml", mode="x")
+            to_cc4s(make_vertex(), "memory://b/a.yaml", mode="x")
         assert memory.find("/b") == ["/b/a.elements"]
         assert memory.cat_file("/b/a.elements") == b"mine"
 
     def test_equal_properties_are_kept(self, memory: MemoryFileSystem) -> None:
         labels = {"State_Spin": ("State", [0, 1, 1, 1]), "State_2_Spin": ("State_2", [0, 1, 1, 1])}
-        dataset = vertex().assign_coords(labels)
-        content = cf.properties("State", {"Spin": [0, 1, 1, 1]}).encode()
+        dataset = make_vertex().assign_coords(labels)
+        content = cf.format_properties("State", {"Spin": [0, 1, 1, 1]}).encode()
         memory.pipe_file("/b/State.yaml", content)
         to_cc4s(dataset, "memory://b/CoulombVertex.yaml", mode="x")
         assert memory.cat_file("/b/State.yaml") == content
@@ -763,7 +771,7 @@ class TestStores:
         def fail(*args: Any, **options: Any) -> bytes:
             raise error("no answer")
 
-        dataset = vertex().assign_coords(labels)
+        dataset = make_vertex().assign_coords(labels)
         with monkeypatch.context() as patched:
             patched.setattr(MemoryFileSystem, "cat_file", fail)
             with pytest.raises(OSError, match="no answer"):
@@ -772,7 +780,7 @@ class TestStores:
         assert memory.cat_file("/b/State.yaml") == b"others need this"
 
     def test_failed_write_leaves_objects_unchanged(self, memory: MemoryFileSystem) -> None:
-        to_cc4s(integrals(), "memory://b/a.yaml")
+        to_cc4s(make_integrals(), "memory://b/a.yaml")
         before = {name: memory.cat_file(name) for name in memory.find("/b")}
 
         def fail(block: np.ndarray) -> np.ndarray:
@@ -780,34 +788,34 @@ class TestStores:
 
         values = da.ones(5, chunks=1, dtype=complex).map_blocks(fail, dtype=complex)
         with pytest.raises(ArithmeticError):
-            to_cc4s((integrals() * 3).assign(x=("G", values)), "memory://b/a.yaml")
+            to_cc4s((make_integrals() * 3).assign(x=("G", values)), "memory://b/a.yaml")
         assert {name: memory.cat_file(name) for name in memory.find("/b")} == before
 
 
 @pytest.mark.usefixtures("working_directory")
 class TestCommands:
     def test_tens_becomes_yaml_and_back(self) -> None:
-        values = cf.numbers((4, 3, 2))
+        values = cf.make_values((4, 3, 2))
         Path("v.tens").write_bytes(version_0_9(values))
-        done("convert", "v.tens", "Any.yaml")
-        assert Path("Any.elements").read_bytes() == cf.binary(values)
-        done("convert", "Any.yaml", "w.tens")
+        run_ok("convert", "v.tens", "Any.yaml")
+        assert Path("Any.elements").read_bytes() == cf.pack_binary(values)
+        run_ok("convert", "Any.yaml", "w.tens")
         actual = load("w.tens")
         (variable,) = actual.data_vars.values()
         np.testing.assert_array_equal(variable.values, values)
         xr.testing.assert_identical(actual.drop_attrs(), load("Any.yaml").drop_attrs())
 
     def test_info_describes_each_component(self) -> None:
-        told = json.loads(done("info", "--json", str(DATA / "set" / "CoulombIntegrals.yaml")))
+        told = json.loads(run_ok("info", "--json", str(DATA / "set" / "CoulombIntegrals.yaml")))
         assert "pphh" in json.dumps(told)
-        output = done("info", str(DATA / "vasp" / "CoulombVertex.yaml"))
+        output = run_ok("info", str(DATA / "vasp" / "CoulombVertex.yaml"))
         for word in ("cc4s", "AuxiliaryField", "State_2", "complex128", "halfGrid", "unit"):
             assert word in output
 
     def test_validate_names_findings(self) -> None:
         shutil.copytree(DATA, "d")
-        assert "24 more bytes" in done("validate", "d/misc/longer.yaml")
-        result = failed("validate", "d/bad/missing_elements.yaml")
+        assert "24 more bytes" in run_ok("validate", "d/misc/longer.yaml")
+        result = run_failing("validate", "d/bad/missing_elements.yaml")
         assert "d/bad/missing_elements.elements: it has the elements of" in result
         assert result.endswith("and is missing; fetch it too\n")
 

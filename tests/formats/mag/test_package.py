@@ -18,14 +18,14 @@ DTYPES = [
 ]  # fmt: skip
 
 
-def numpy_dtype(name: str) -> np.dtype:
+def get_numpy_dtype(name: str) -> np.dtype:
     if name in ("bfloat16", "float8_e4m3fn"):
         return np.dtype(getattr(ml_dtypes, name))
     return np.dtype("bool" if name == "boolean" else name)
 
 
-def random_array(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    dtype = numpy_dtype(name)
+def make_random_array(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    dtype = get_numpy_dtype(name)
     generator = np.random.default_rng(len(shape))
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -43,7 +43,7 @@ def write(path: Path, arrays: dict[str, tuple[str, np.ndarray]], metadata=None) 
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_every_dtype_opens_equal(tmp_path: Path, chunks) -> None:
-    arrays = {f"layer.{name}": (name, random_array(name, (5, 7))) for name in DTYPES}
+    arrays = {f"layer.{name}": (name, make_random_array(name, (5, 7))) for name in DTYPES}
     write(tmp_path / "model.mag", arrays)
     dataset = xr.open_dataset(tmp_path / "model.mag", engine="tensorfmt", chunks=chunks)
     assert list(dataset) == list(arrays)
@@ -56,7 +56,9 @@ def test_every_dtype_opens_equal(tmp_path: Path, chunks) -> None:
 
 
 def test_every_rank_opens_equal(tmp_path: Path) -> None:
-    arrays = {f"r{rank}": ("float32", random_array("float32", (2,) * rank)) for rank in range(17)}
+    arrays = {
+        f"r{rank}": ("float32", make_random_array("float32", (2,) * rank)) for rank in range(17)
+    }
     write(tmp_path / "ranks.mag", arrays)
     dataset = xr.open_dataset(tmp_path / "ranks.mag", engine="tensorfmt")
     for key, (_, array) in arrays.items():
@@ -88,7 +90,7 @@ def test_metadata_open_equal(tmp_path: Path) -> None:
         "config": {"hidden": 64, "rope": {"theta": 1e6}, "tied": True},
         "w": "the same key as a tensor",
     }
-    write(tmp_path / "model.mag", {"w": ("int8", random_array("int8", (3,)))}, metadata)
+    write(tmp_path / "model.mag", {"w": ("int8", make_random_array("int8", (3,)))}, metadata)
     attrs = xr.open_dataset(tmp_path / "model.mag", engine="tensorfmt").attrs
     assert math.isnan(attrs.pop("nan"))
     del metadata["nan"]

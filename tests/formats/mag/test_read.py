@@ -33,7 +33,7 @@ WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 UNRELEASED = {"a": put(np.arange(20, dtype=np.uint16)), "i": put(np.arange(9)), "w": put(WEIGHTS)}
 
 
-def expected_values(item: Put) -> np.ndarray:
+def compute_expected(item: Put) -> np.ndarray:
     if item.dtype in ("bfloat16", "float8_e4m3fn"):
         stored = np.frombuffer(item.raw, getattr(ml_dtypes, item.dtype))
         return stored.reshape(item.shape).astype(np.float32)
@@ -44,7 +44,7 @@ def assert_holds(dataset: xr.Dataset, tensors: dict[str, Put]) -> None:
     assert list(dataset.data_vars) == list(tensors)
     assert not dataset.coords
     for key, item in tensors.items():
-        values = expected_values(item)
+        values = compute_expected(item)
         assert dataset[key].dtype == values.dtype.newbyteorder("=")
         np.testing.assert_array_equal(dataset[key].values, values)
 
@@ -397,7 +397,7 @@ class TestTheHeaderAlone:
         assert source.fetched <= start + MAX_READ_AHEAD
 
     def test_chunks_of_large_tensor_are_whole_pages(self) -> None:
-        content = mf.document({"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim)
+        content = mf.document({"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim_shape)
         nbytes = 151936 * 2560 * 2
         head = content[:36] + struct.pack("<Q", nbytes) + content[44:4096]
         source = HollowSource(head, 4096 + nbytes)
@@ -416,5 +416,5 @@ class TestTheHeaderAlone:
         assert len(pickle.loads(pickle.dumps(dataset))) == 3000
 
 
-def _claim(content: dict) -> None:
+def _claim_shape(content: dict) -> None:
     content["tensor_map"]["embed"]["nbytes"] = 151936 * 2560 * 2

@@ -24,33 +24,26 @@ WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS = {"w": put(WEIGHTS), "b": put(WEIGHTS[0])}
 
 
-def patched(content: bytes, at: int, layout: str, *values: Any) -> bytes:
+def patch(content: bytes, at: int, layout: str, *values: Any) -> bytes:
     changed = bytearray(content)
     struct.pack_into(layout, changed, at, *values)
     return bytes(changed)
 
 
-def archive(at: int, layout: str, *values: Any, **options: Any) -> bytes:
-    """An archive of metadata `n` and tensors `w` and `b`, with a field changed, its checksum right.
-
-    Metadata begin at 24, tensors at 41 (`aux` 41, length 45, offset 53, shape 61, key 77 and 81)
-    and 82; the header ends at 115.
-    """
-    content = patched(mf.archive(TENSORS, {"n": 1}, **options), at, layout, *values)
+def make_archive(at: int, layout: str, *values: Any, **options: Any) -> bytes:
+    """Return an archive of metadata `n` and tensors `w` and `b`, with a changed field."""
+    content = patch(mf.archive(TENSORS, {"n": 1}, **options), at, layout, *values)
     return mf.with_checksum(content[:115], 8, 12) + content[115:]
 
 
-def snapshot(at: int, layout: str, *values: Any) -> bytes:
-    """A snapshot 100 with a field changed.
-
-    The pool is at 32 (count 36, offsets 40, text 52), descriptors at 62 and 102, BUF! at 134.
-    """
-    content = patched(mf.snapshot(TENSORS), at, layout, *values)
+def make_snapshot(at: int, layout: str, *values: Any) -> bytes:
+    """Return a snapshot 100 with a changed field."""
+    content = patch(mf.snapshot(TENSORS), at, layout, *values)
     return mf.with_checksum(content[:134], 16, 20) + content[134:]
 
 
-def entry(**changes: Any) -> bytes:
-    """A snapshot 300 whose tensor `w` has other members."""
+def make_snapshot_300(**changes: Any) -> bytes:
+    """Return a snapshot 300 whose tensor `w` has other members."""
 
     def change(content: dict[str, Any]) -> None:
         content["tensor_map"]["w"].update(changes)
@@ -58,7 +51,7 @@ def entry(**changes: Any) -> bytes:
     return mf.document(TENSORS, change=change)
 
 
-def without(*names: str) -> Callable[[dict[str, Any]], None]:
+def remove_key(*names: str) -> Callable[[dict[str, Any]], None]:
     def change(content: dict[str, Any]) -> None:
         inner = content
         for name in names[:-1]:
@@ -68,89 +61,108 @@ def without(*names: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def text(document: bytes) -> bytes:
+def replace_text(document: bytes) -> bytes:
     return mf.document_of(document, bytes(64))
 
 
 REFUSED = {
     # what every container begins with
     "magic": (b"MAG?" + bytes(60), r"magic and version at byte 0: b'MAG\?' and 0"),
-    "version 2": (patched(mf.archive(TENSORS), 4, "<I", 2), r"b'MAG!' and 2, .*1, 100, 200, 300"),
-    "newer": (patched(mf.document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
+    "version 2": (patch(mf.archive(TENSORS), 4, "<I", 2), r"b'MAG!' and 2, .*1, 100, 200, 300"),
+    "newer": (patch(mf.document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
     "short": (b"MAG!\1\0\0\0", r"the MAG header at byte 0: truncated by the end of the file"),
     # archive
-    "aux of the header": (archive(20, "<I", 1), "aux at byte 20: 1, expected 0"),
-    "type tag": (archive(24, "<I", 3), "the type tag of metadata record 0 at byte 24: 3"),
-    "type tag of tensors": (archive(24, "<I", 0), "expected 1 for int64 or 2 for float64"),
-    "key length 0": (archive(36, "<I", 0), r"the key length of metadata record 0 at byte 36: 0"),
-    "key length": (archive(36, "<I", 65536), r"65536, expected 1 to 65535"),
-    "key of metadata": (archive(40, "B", 0xFF), r"the key at byte 40: the bytes b'\\xff'"),
+    "aux of the header": (make_archive(20, "<I", 1), "aux at byte 20: 1, expected 0"),
+    "type tag": (make_archive(24, "<I", 3), "the type tag of metadata record 0 at byte 24: 3"),
+    "type tag of tensors": (make_archive(24, "<I", 0), "expected 1 for int64 or 2 for float64"),
+    "key length 0": (
+        make_archive(36, "<I", 0),
+        r"the key length of metadata record 0 at byte 36: 0",
+    ),
+    "key length": (make_archive(36, "<I", 65536), r"65536, expected 1 to 65535"),
+    "key of metadata": (make_archive(40, "B", 0xFF), r"the key at byte 40: the bytes b'\\xff'"),
     "metadata twice": (
         mf.with_checksum(
             struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.metadata_record("n", 1), 8, 12
         ),
         "the key at byte 58: 'n' twice",
     ),
-    "metadata cut off": (archive(16, "<I", 10), "metadata record"),
-    "many tensors": (archive(12, "<I", 2**32 - 1), "tensor record 2"),
-    "rank 0": (archive(41, "<I", 0), "rank and dtype of tensor record 0 at byte 41: 0x0"),
-    "rank 9": (archive(41, "<I", 0x900), "0x900, expected a rank of 1 to 8"),
-    "dtype of version 1": (archive(41, "<I", 0x204), "the dtype of 'w' at byte 41: 4"),
-    "dtype": (archive(41, "<I", 0x2FF), "0x2ff, .*a dtype below 11"),
-    "length": (archive(45, "<Q", 13), "the length of 'w' at byte 41: 13, expected 12 elements"),
-    "shape of zeros": (archive(61, "<q", 0), r"the shape of tensor record 0 at byte 61: \(0, 4\)"),
-    "negative shape": (archive(61, "<q", -3), r"\(-3, 4\), expected lengths of 1 and more"),
+    "metadata cut off": (make_archive(16, "<I", 10), "metadata record"),
+    "many tensors": (make_archive(12, "<I", 2**32 - 1), "tensor record 2"),
+    "rank 0": (make_archive(41, "<I", 0), "rank and dtype of tensor record 0 at byte 41: 0x0"),
+    "rank 9": (make_archive(41, "<I", 0x900), "0x900, expected a rank of 1 to 8"),
+    "dtype of version 1": (make_archive(41, "<I", 0x204), "the dtype of 'w' at byte 41: 4"),
+    "dtype": (make_archive(41, "<I", 0x2FF), "0x2ff, .*a dtype below 11"),
+    "length": (
+        make_archive(45, "<Q", 13),
+        "the length of 'w' at byte 41: 13, expected 12 elements",
+    ),
+    "shape of zeros": (
+        make_archive(61, "<q", 0),
+        r"the shape of tensor record 0 at byte 61: \(0, 4\)",
+    ),
+    "negative shape": (make_archive(61, "<q", -3), r"\(-3, 4\), expected lengths of 1 and more"),
     "huge shape": (
-        archive(61, "<2q", 2**62, 4),
+        make_archive(61, "<2q", 2**62, 4),
         r"the tensor's size at byte 41: 4 bytes for each element of shape \(4611686018427387904",
     ),
-    "key of a tensor": (archive(81, "B", 0xFF), r"the key at byte 81: the bytes b'\\xff'"),
+    "key of a tensor": (make_archive(81, "B", 0xFF), r"the key at byte 81: the bytes b'\\xff'"),
     "one key twice": (
-        mf.with_checksum(archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
+        mf.with_checksum(make_archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
         "'w' twice",
     ),
-    "offset in the header": (archive(53, "<Q", 64), "the data of 'w' at byte 64: bytes 64 to 112"),
-    "offset past the end": (archive(53, "<Q", 10**6), r"the end at byte \d+; the file is trunc"),
-    "offset of 2^63": (archive(53, "<Q", 2**63), "the data of 'w'"),
-    "overlap": (archive(53, "<Q", 160), "the data of 'b' at byte 192: .*the end of 'w' at byte"),
+    "offset in the header": (
+        make_archive(53, "<Q", 64),
+        "the data of 'w' at byte 64: bytes 64 to 112",
+    ),
+    "offset past the end": (
+        make_archive(53, "<Q", 10**6),
+        r"the end at byte \d+; the file is trunc",
+    ),
+    "offset of 2^63": (make_archive(53, "<Q", 2**63), "the data of 'w'"),
+    "overlap": (
+        make_archive(53, "<Q", 160),
+        "the data of 'b' at byte 192: .*the end of 'w' at byte",
+    ),
     # the record of the published text
     "too high a rank in a literal record": (
-        patched(
-            mf.archive({"w": put(WEIGHTS)}, records="literal"), 24 + 5 + 48 + 1 + 16 + 1, "B", 7
-        ),
+        patch(mf.archive({"w": put(WEIGHTS)}, records="literal"), 24 + 5 + 48 + 1 + 16 + 1, "B", 7),
         "rank and dtype of tensor record 0",
     ),
     # snapshot 100 and 200
     "snapshot 200 without a pool": (
-        patched(mf.snapshot(TENSORS, version=200), 32, "4s", b"POOL"),
+        patch(mf.snapshot(TENSORS, version=200), 32, "4s", b"POOL"),
         r"the marker SRP! at byte 32: b'POOL', expected b'SRP!'",
     ),
     "aux of a snapshot": (
-        snapshot(20, "<I", 1),
+        make_snapshot(20, "<I", 1),
         r"aux and the count of metadata at byte 20: \(1, 0",
     ),
-    "metadata of a snapshot": (snapshot(24, "<I", 1), r"count of metadata at byte 20: \(0, 1\)"),
-    "strings": (snapshot(36, "<I", 65535), "the count of strings at byte 36: 65535"),
-    "first offset": (snapshot(40, "<I", 1), r"the offsets of strings at byte 40: \(1, 1, 2\)"),
-    "empty string": (snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ascending"),
-    "pool past the end": (snapshot(48, "<I", 10**6), "the strings at byte 52: truncated"),
-    "pool too large": (snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
-    "marker MDT!": (snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
-    "key of a descriptor": (snapshot(66, "<I", 2), "key 2, expected .*a key below 2"),
-    "descriptor twice": (snapshot(106, "<I", 0), "'w' twice"),
+    "metadata of a snapshot": (
+        make_snapshot(24, "<I", 1),
+        r"count of metadata at byte 20: \(0, 1\)",
+    ),
+    "strings": (make_snapshot(36, "<I", 65535), "the count of strings at byte 36: 65535"),
+    "first offset": (make_snapshot(40, "<I", 1), r"the offsets of strings at byte 40: \(1, 1, 2\)"),
+    "empty string": (make_snapshot(44, "<I", 0), r"\(0, 0, 2\), expected 0 and then ascending"),
+    "pool past the end": (make_snapshot(48, "<I", 10**6), "the strings at byte 52: truncated"),
+    "pool too large": (make_snapshot(48, "<I", 2**31), f"{2**31}, expected up to {128 << 20}"),
+    "marker MDT!": (make_snapshot(54, "4s", b"MDTX"), "the marker MDT! at byte 54: b'MDTX'"),
+    "key of a descriptor": (make_snapshot(66, "<I", 2), "key 2, expected .*a key below 2"),
+    "descriptor twice": (make_snapshot(106, "<I", 0), "'w' twice"),
     "dtype of a descriptor": (
-        snapshot(63, "B", 12),
+        make_snapshot(63, "B", 12),
         "the dtype of 'w' at byte 62: 12, expected a number below 12",
     ),
     "rank of a descriptor": (
-        snapshot(62, "B", 200),
+        make_snapshot(62, "B", 200),
         "the rank of tensor descriptor 0 at byte 62: 200",
     ),
-    "count": (snapshot(70, "<Q", 13), r"tensor descriptor 0 at byte 62: 13 elements of shape"),
-    "reserved bytes": (snapshot(64, "<H", 1), "reserved bytes 0x1"),
-    "offset of a descriptor": (snapshot(78, "<Q", 65), "the data of 'w' at byte"),
+    "count": (make_snapshot(70, "<Q", 13), r"tensor descriptor 0 at byte 62: 13 elements of shape"),
+    "reserved bytes": (make_snapshot(64, "<H", 1), "reserved bytes 0x1"),
+    "offset of a descriptor": (make_snapshot(78, "<Q", 65), "the data of 'w' at byte"),
     "more tensors than keys": (
-        snapshot(28, "<I", 3),
+        make_snapshot(28, "<I", 3),
         "the count of tensors at byte 54: 3, expected at most the 2 keys",
     ),
     "bytes after the data": (
@@ -172,65 +184,89 @@ REFUSED = {
         "aux at byte 8: 0x28, expected 0 or 1; the header is corrupt, or a draft",
     ),
     "aux of 300": (
-        patched(mf.document(TENSORS), 8, "<I", 2),
+        patch(mf.document(TENSORS), 8, "<I", 2),
         "aux at byte 8: 0x2, expected 0 or 1",
     ),
-    "document in the header": (patched(mf.document(TENSORS), 12, "<Q", 12), "offsets of document"),
+    "document in the header": (patch(mf.document(TENSORS), 12, "<Q", 12), "offsets of document"),
     "document past the data": (
-        patched(mf.document(TENSORS), 20, "<Q", 5000),
+        patch(mf.document(TENSORS), 20, "<Q", 5000),
         "offsets of document",
     ),
-    "document too long": (patched(mf.document(TENSORS), 20, "<Q", 2**40), "offsets of document"),
+    "document too long": (patch(mf.document(TENSORS), 20, "<Q", 2**40), "offsets of document"),
     "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: truncated by the end"),
-    "data length": (patched(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
-    "no JSON": (text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
-    "no UTF-8": (text(b'{"a":"\xff"}'), "the document at byte 50: bytes that are not UTF-8"),
-    "no object": (text(b"[]"), "the document at byte 44: a list, expected a JSON object"),
-    "deep nesting": (text(b"[" * 10**6), "nested deeper than 40 levels"),
-    "deep nesting of objects": (text(b'{"a":' * 10**6), "nested deeper than 40 levels"),
+    "data length": (patch(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
+    "no JSON": (replace_text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
+    "no UTF-8": (
+        replace_text(b'{"a":"\xff"}'),
+        "the document at byte 50: bytes that are not UTF-8",
+    ),
+    "no object": (replace_text(b"[]"), "the document at byte 44: a list, expected a JSON object"),
+    "deep nesting": (replace_text(b"[" * 10**6), "nested deeper than 40 levels"),
+    "deep nesting of objects": (replace_text(b'{"a":' * 10**6), "nested deeper than 40 levels"),
     "a long integer": (
-        text(b'{"a":' + b"1" * 5000 + b"}"),
+        replace_text(b'{"a":' + b"1" * 5000 + b"}"),
         "Exceeds the limit .*call sys.set_int_max_str_digits",
     ),
-    "no tensors": (mf.document({}, change=without("tensor_map")), "'tensor_map' at byte 44: None"),
-    "no metadata": (mf.document({}, change=without("usr_metadata")), "'usr_metadata' at byte 44"),
+    "no tensors": (
+        mf.document({}, change=remove_key("tensor_map")),
+        "'tensor_map' at byte 44: None",
+    ),
+    "no metadata": (
+        mf.document({}, change=remove_key("usr_metadata")),
+        "'usr_metadata' at byte 44",
+    ),
     "list of tensors": (
-        text(b'{"tensor_map":[],"usr_metadata":{}}'),
+        replace_text(b'{"tensor_map":[],"usr_metadata":{}}'),
         r"'tensor_map' at byte 44: \[\]",
     ),
-    "entry": (text(b'{"tensor_map":{"w":3},"usr_metadata":{}}'), "the entry of 'w' at byte 44: 3"),
-    "entry as text": (text(b'{"tensor_map":{"w":"x"},"usr_metadata":{}}'), "the entry of 'w'"),
-    "no shape": (
-        mf.document(TENSORS, change=without("tensor_map", "w", "shape")),
+    "entry": (
+        replace_text(b'{"tensor_map":{"w":3},"usr_metadata":{}}'),
+        "the entry of 'w' at byte 44: 3",
+    ),
+    "entry as text": (
+        replace_text(b'{"tensor_map":{"w":"x"},"usr_metadata":{}}'),
         "the entry of 'w'",
     ),
-    "shape as a number": (entry(shape=12), "the shape of 'w' at byte 44: 12"),
-    "shape of bools": (entry(shape=[True, 12]), r"the shape of 'w' at byte 44: \[True, 12\]"),
-    "shape of floats": (entry(shape=[3.0, 4.0]), r"\[3.0, 4.0\], expected a list of lengths"),
-    "shape with -3": (entry(shape=[-3, -4]), r"\[-3, -4\], expected a list of lengths"),
-    "rank 32": (entry(shape=[1] * 32, nbytes=4), "the rank of 'w' at byte 44: 32"),
+    "no shape": (
+        mf.document(TENSORS, change=remove_key("tensor_map", "w", "shape")),
+        "the entry of 'w'",
+    ),
+    "shape as a number": (make_snapshot_300(shape=12), "the shape of 'w' at byte 44: 12"),
+    "shape of bools": (
+        make_snapshot_300(shape=[True, 12]),
+        r"the shape of 'w' at byte 44: \[True, 12\]",
+    ),
+    "shape of floats": (
+        make_snapshot_300(shape=[3.0, 4.0]),
+        r"\[3.0, 4.0\], expected a list of lengths",
+    ),
+    "shape with -3": (make_snapshot_300(shape=[-3, -4]), r"\[-3, -4\], expected a list of lengths"),
+    "rank 32": (make_snapshot_300(shape=[1] * 32, nbytes=4), "the rank of 'w' at byte 44: 32"),
     "empty, but huge": (
-        entry(shape=[0, 2**62], nbytes=0),
+        make_snapshot_300(shape=[0, 2**62], nbytes=0),
         r"element of shape \(0, 4611686018427387904\)",
     ),
-    "dtype_id": (entry(dtype_id=13), "the dtype_id of 'w' at byte 44: 13, expected a number below"),
-    "dtype_id as text": (entry(dtype_id="0"), "the dtype_id of 'w' at byte 44: '0'"),
+    "dtype_id": (
+        make_snapshot_300(dtype_id=13),
+        "the dtype_id of 'w' at byte 44: 13, expected a number below",
+    ),
+    "dtype_id as text": (make_snapshot_300(dtype_id="0"), "the dtype_id of 'w' at byte 44: '0'"),
     "nbytes": (
-        entry(nbytes=47),
+        make_snapshot_300(nbytes=47),
         r"nbytes of 'w' at byte 44: 47, expected 48 for \[3, 4\] of float",
     ),
-    "nbytes as a float": (entry(nbytes=48.0), "nbytes of 'w' at byte 44: 48.0"),
-    "negative offset": (entry(offset=-1), "the offset of 'w' at byte 44: -1"),
+    "nbytes as a float": (make_snapshot_300(nbytes=48.0), "nbytes of 'w' at byte 44: 48.0"),
+    "negative offset": (make_snapshot_300(offset=-1), "the offset of 'w' at byte 44: -1"),
     "offset beyond": (
-        entry(offset=4096),
+        make_snapshot_300(offset=4096),
         "the data of 'w' at byte 8192: bytes 8192 to 8240, expected a range between byte 4096",
     ),
     "offset of 300": (
-        entry(offset=4064),
+        make_snapshot_300(offset=4064),
         "the data of 'b' at byte 8192: .* data after the end of 'w' at byte 8208",
     ),
     "half a pair": (
-        text(
+        replace_text(
             b'{"tensor_map":{"\\ud800":{"shape":[],"dtype":"int8","dtype_id":6,"offset":0,'
             b'"nbytes":1}},"usr_metadata":{}}'
         ),
@@ -238,7 +274,7 @@ REFUSED = {
     ),
     "gap of 300": (
         mf.document(
-            {**TENSORS, "c": put(np.zeros(2000, np.int64))}, change=without("tensor_map", "b")
+            {**TENSORS, "c": put(np.zeros(2000, np.int64))}, change=remove_key("tensor_map", "b")
         ),
         "the data of 'c' at byte 12288: at byte 8192 of the data section, expected the first mult",
     ),
@@ -251,12 +287,12 @@ REFUSED = {
     ),
     "data of no tensor": (
         mf.document(
-            TENSORS | {"c": put(np.zeros(2000, np.int64))}, change=without("tensor_map", "c")
+            TENSORS | {"c": put(np.zeros(2000, np.int64))}, change=remove_key("tensor_map", "c")
         ),
         "the data section at byte 8208: 20080 bytes more than its tensors need",
     ),
     "lengths of 4000 digits": (
-        entry(shape=[10**4000] * 2),
+        make_snapshot_300(shape=[10**4000] * 2),
         r"the shape of 'w' at byte 44: \[1000.* \.\.\. .*000\], expected a list of lengths",
     ),
     "a long key": (
@@ -266,28 +302,28 @@ REFUSED = {
         "the entry of 'kkk.{50,150} ... k{50,150}' at byte 44",
     ),
     "a tensor twice": (
-        text(b'{"tensor_map":{"w":{},"w":{}},"usr_metadata":{}}'),
+        replace_text(b'{"tensor_map":{"w":{},"w":{}},"usr_metadata":{}}'),
         "the entry of 'w'",
     ),
     "two maps of tensors": (
-        text(b'{"tensor_map":{},"tensor_map":{},"usr_metadata":{}}'),
+        replace_text(b'{"tensor_map":{},"tensor_map":{},"usr_metadata":{}}'),
         "a JSON object at byte 44: a repeated key",
     ),
     # stream
     "version of a stream": (
-        patched(mf.stream(TENSORS), 4, "<I", 2),
+        patch(mf.stream(TENSORS), 4, "<I", 2),
         r"version, count of metadata and aux at byte 4: \(2, 0, 0\), expected 1, 0 and 0",
     ),
     "a shape of a stream": (
-        patched(mf.stream(TENSORS), 36, "<q", 2),
+        patch(mf.stream(TENSORS), 36, "<q", 2),
         "the data at byte 278: 64 bytes, expected 48 bytes for all tensors",
     ),
-    "marker THDR": (patched(mf.stream(TENSORS), 28, "4s", b"TXXX"), "the marker THDR at byte 28"),
-    "key length of a stream": (patched(mf.stream(TENSORS), 32, "<I", 1025), "a key of 1025 bytes"),
-    "rank 7": (patched(mf.stream(TENSORS), 84, "<I", 0x700), "rank 7 and dtype 0"),
-    "dtype of a stream": (patched(mf.stream(TENSORS), 84, "<I", 0x204), "rank 2 and dtype 4"),
-    "slot": (patched(mf.stream(TENSORS), 60, "<q", 2), r"the shape of tensor record 0 at byte 36"),
-    "zero in a stream": (patched(mf.stream(TENSORS), 36, "<q", 0), "2 lengths of 1 and more"),
+    "marker THDR": (patch(mf.stream(TENSORS), 28, "4s", b"TXXX"), "the marker THDR at byte 28"),
+    "key length of a stream": (patch(mf.stream(TENSORS), 32, "<I", 1025), "a key of 1025 bytes"),
+    "rank 7": (patch(mf.stream(TENSORS), 84, "<I", 0x700), "rank 7 and dtype 0"),
+    "dtype of a stream": (patch(mf.stream(TENSORS), 84, "<I", 0x204), "rank 2 and dtype 4"),
+    "slot": (patch(mf.stream(TENSORS), 60, "<q", 2), r"the shape of tensor record 0 at byte 36"),
+    "zero in a stream": (patch(mf.stream(TENSORS), 36, "<q", 0), "2 lengths of 1 and more"),
     "cut stream": (mf.stream(TENSORS)[:-1], "the data at byte 278: 63 bytes, expected 64 bytes"),
 }
 
@@ -311,14 +347,16 @@ def test_document_beyond_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_tensor_described_twice_raises() -> None:
     part = b'"w":{"shape":[],"dtype":"int8","dtype_id":6,"offset":%d,"nbytes":1}'
-    content = text(b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}')
+    content = replace_text(
+        b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}'
+    )
     with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a repeated key"):
         load(content)
 
 
 def test_dtype_whose_name_is_another_than_its_number_is_read_by_number() -> None:
     with pytest.warns(TensorFormatWarning, match="'int32' by name, but float32 by its number 0"):
-        dataset = load(entry(dtype="int32"))
+        dataset = load(make_snapshot_300(dtype="int32"))
     np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
 
 
@@ -381,10 +419,10 @@ class TestDamage:
 @pytest.mark.parametrize(
     "content",
     [
-        patched(mf.archive(TENSORS), 12, "<2I", 2**32 - 1, 2**32 - 1),
-        patched(mf.snapshot(TENSORS), 28, "<I", 2**32 - 1),
-        patched(mf.stream(TENSORS), 12, "<I", 2**32 - 1),
-        text(b'{"tensor_map":{' + b'"":{},' * 10**5 + b'"":{}},"usr_metadata":{}}'),
+        patch(mf.archive(TENSORS), 12, "<2I", 2**32 - 1, 2**32 - 1),
+        patch(mf.snapshot(TENSORS), 28, "<I", 2**32 - 1),
+        patch(mf.stream(TENSORS), 12, "<I", 2**32 - 1),
+        replace_text(b'{"tensor_map":{' + b'"":{},' * 10**5 + b'"":{}},"usr_metadata":{}}'),
     ],
     ids=["archive", "snapshot", "stream", "document"],
 )

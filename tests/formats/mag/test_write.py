@@ -128,19 +128,19 @@ def test_unsupported_parts_can_be_dropped_in_archive(tmp_path: Path) -> None:
     xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), expected)
 
 
-def cursor(content: bytes) -> Cursor:
+def make_cursor(content: bytes) -> Cursor:
     return Cursor(HeaderReader(find_source(content, "read")[0]), 0)
 
 
 @pytest.mark.parametrize("value", [7, -(1 << 63), 0.5, float("inf")])
 def test_metadata_records_are_read_as_they_are_packed(value: float) -> None:
     key = "\N{GREEK SMALL LETTER ALPHA}"
-    assert read_metadata(cursor(pack_metadata(key, value)), 1) == {key: value}
+    assert read_metadata(make_cursor(pack_metadata(key, value)), 1) == {key: value}
 
 
 def test_tensor_records_are_read_as_they_are_packed() -> None:
     record = TensorRecord("k", (2, 3), 9, 4096, length=6)
-    assert read_record(cursor(pack_record(record)), 0) == record
+    assert read_record(make_cursor(pack_record(record)), 0) == record
 
 
 @pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])

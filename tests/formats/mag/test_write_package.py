@@ -16,8 +16,8 @@ from xr_tensorfmt import to_mag
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 
-def raw_values(tensor, name: str) -> np.ndarray:
-    """The bits of a tensor of magnetron, which gives its values as Python numbers."""
+def get_raw_values(tensor, name: str) -> np.ndarray:
+    """Return the bits of a tensor of magnetron."""
     values = np.array(tensor.tolist(), dtype=object).reshape(tuple(tensor.shape))
     if name in NARROW_DTYPES:
         narrow = np.array(values.tolist(), np.float32).astype(getattr(ml_dtypes, name))
@@ -48,7 +48,7 @@ def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
     assert list(tensors) == list(dataset)
     for name, raw in stored.items():
         assert tensors[name].dtype == magnetron_dtype("boolean" if name == "bool" else name)
-        np.testing.assert_array_equal(raw_values(tensors[name], name), raw)
+        np.testing.assert_array_equal(get_raw_values(tensors[name], name), raw)
 
 
 def test_every_rank_loads_equal(tmp_path: Path) -> None:

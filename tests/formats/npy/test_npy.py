@@ -42,14 +42,14 @@ arrays = dtypes.flatmap(
 )
 
 
-def saved(*values: Any, **options: Any) -> bytes:
+def save(*values: Any, **options: Any) -> bytes:
     file = io.BytesIO()
     for value in values:
         np.save(file, value, **options)
     return file.getvalue()
 
 
-def zipped(**values: Any) -> bytes:
+def zip_files(**values: Any) -> bytes:
     file = io.BytesIO()
     np.savez(file, **values)
     return file.getvalue()
@@ -58,7 +58,7 @@ def zipped(**values: Any) -> bytes:
 @given(arrays, st.booleans())
 def test_reads_files_of_numpy(values: Any, is_fortran: bool) -> None:
     values = np.asfortranarray(values) if is_fortran else values
-    tensor = opened(saved(values)).tensor
+    tensor = opened(save(values)).tensor
     assert tensor.dtype == values.dtype.newbyteorder("=")
     assert tensor.dims == tuple(f"dim_{axis}" for axis in range(values.ndim))
     np.testing.assert_array_equal(tensor.values, values)
@@ -71,14 +71,14 @@ def test_writes_same_bytes_as_numpy(tmp_path_factory: Any, values: Any) -> None:
     to_npy(xr.DataArray(values, dims=dims, name="tensor"), path)
     little = np.ascontiguousarray(values).reshape(values.shape)
     little = little.astype(little.dtype.newbyteorder("<"))
-    assert path.read_bytes() == saved(little)
+    assert path.read_bytes() == save(little)
     assert validate(path) == []
 
 
 @given(st.dictionaries(st.text("abc./", min_size=1, max_size=4), arrays, max_size=4))
 def test_reads_zip_of_numpy(values: dict[str, Any]) -> None:
     values.pop("file", None)
-    actual = opened(zipped(**values), format="npz")
+    actual = opened(zip_files(**values), format="npz")
     assert list(actual) == list(values)
     for key, item in values.items():
         assert actual[key].dims == tuple(f"{key}_dim_{axis}" for axis in range(item.ndim))
@@ -86,8 +86,8 @@ def test_reads_zip_of_numpy(values: dict[str, Any]) -> None:
 
 
 def test_files_are_recognised_by_content(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(saved(np.arange(3)))
-    (tmp_path / "b").write_bytes(zipped(x=np.arange(3)))
+    (tmp_path / "a").write_bytes(save(np.arange(3)))
+    (tmp_path / "b").write_bytes(zip_files(x=np.arange(3)))
     assert int(xr.open_dataset(tmp_path / "a").tensor.sum()) == 3
     assert int(xr.open_dataset(tmp_path / "b").x.sum()) == 3
 
@@ -101,12 +101,12 @@ def test_all_versions_of_header_are_read(version: Any) -> None:
 
 def test_headers_of_python_2_are_read_with_warning_of_numpy() -> None:
     with pytest.warns(UserWarning, match="created on Python 2"):
-        actual = opened(headed(fields("(2L,)"), data=np.arange(2.0).tobytes()))
+        actual = opened(pack_header(format_fields("(2L,)"), data=np.arange(2.0).tobytes()))
     np.testing.assert_array_equal(actual.tensor, [0, 1])
 
 
 def test_column_of_fortran_order_is_one_range() -> None:
-    content = saved(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
+    content = save(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
     actual = get_lazy_read(opened(content).tensor.variable)
     assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
@@ -115,7 +115,7 @@ def test_column_of_fortran_order_is_one_range() -> None:
 
 def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     values = np.arange(1 << 18).reshape(512, 512)
-    memory.pipe_file("/bucket/a.npz", zipped(a=values, b=values + 1, c=np.ones(3)))
+    memory.pipe_file("/bucket/a.npz", zip_files(a=values, b=values + 1, c=np.ones(3)))
     actual = opened("memory://bucket/a.npz")
     assert actual.tensorfmt.explain().needed == 2 * values.nbytes + 24
     rows = actual.b[[3, 400]]
@@ -125,14 +125,16 @@ def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
 
 def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    path.write_bytes(zipped(**{f"name{number:05}": np.full(3, number) for number in range(2000)}))
+    path.write_bytes(
+        zip_files(**{f"name{number:05}": np.full(3, number) for number in range(2000)})
+    )
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"x" * 60_000
     actual = opened(path)
     assert len(actual) == 2000
     assert actual.name01999.values.tolist() == [1999] * 3
     with zipfile.ZipFile(path, "w") as archive, archive.open("b.npy", "w", force_zip64=True) as one:
-        one.write(saved(np.arange(5)))
+        one.write(save(np.arange(5)))
     np.testing.assert_array_equal(opened(path).b, range(5))
 
 
@@ -153,20 +155,20 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
 def test_dtypes_that_xarray_does_not_support_raise(name: str) -> None:
     values, message = FOREIGN[name]
     with pytest.raises(TensorFormatError, match=f"the dtype of the array at byte 0: .*{message}"):
-        opened(saved(values))
+        opened(save(values))
     with pytest.warns(
         TensorFormatWarning, match=f"the dtype of the array 'b' at .*{message}.*omitted"
     ):
-        assert list(opened(zipped(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
+        assert list(opened(zip_files(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
 
 
-def headed(text: str, version: bytes = b"\1\0", data: bytes = b"") -> bytes:
+def pack_header(text: str, version: bytes = b"\1\0", data: bytes = b"") -> bytes:
     raw = text.encode("latin1")
     length = 2 if version == b"\1\0" else 4
     return b"\x93NUMPY" + version + len(raw).to_bytes(length, "little") + raw + data
 
 
-def fields(shape: str = "(2,)", descr: str = "'<f8'", order: str = "False") -> str:
+def format_fields(shape: str = "(2,)", descr: str = "'<f8'", order: str = "False") -> str:
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n"
 
 
@@ -174,19 +176,31 @@ DAMAGED = {
     "cut off in the magic": (b"\x93NUMPY\1", "magic and version of the array at byte 0: "),
     "a new version": (b"\x93NUMPY\4\0abc", "magic and version of the array at byte 0: "),
     "cut off in the length": (b"\x93NUMPY\1\0\1", "the header of the array at byte 0"),
-    "cut off in the header": (headed(fields())[:20], "the header of the array at byte 0"),
-    "no dict": (headed("[1]\n"), "the header of the array"),
-    "code": (headed("__import__('os').getcwd()\n"), "the header of the array"),
-    "a key less": (headed("{'descr': '<f8', 'shape': (2,)}\n"), "the header of the array"),
-    "a bad dtype": (headed(fields(descr="'<q9'")), "the header of the array"),
-    "a bad shape": (headed(fields("'ab'")), "the header of the array"),
-    "a bad order": (headed(fields(order="3")), "the header of the array"),
-    "a negative length": (headed(fields("(-2,)")), "the shape of the array"),
-    "a long header": (headed(fields() + " " * 20_000, b"\2\0"), "the header of the array"),
-    "larger than memory": (headed(fields(f"({10**18}, {10**18})")), "the tensor's size"),
-    "too many dimensions": (headed(fields(str((1,) * 32))), "the rank of the array"),
-    "cut off in the data": (headed(fields(), data=b"12345"), "the file at byte .*incomplete"),
-    "nothing behind the header": (headed(fields()), "the file at byte .*incomplete"),
+    "cut off in the header": (
+        pack_header(format_fields())[:20],
+        "the header of the array at byte 0",
+    ),
+    "no dict": (pack_header("[1]\n"), "the header of the array"),
+    "code": (pack_header("__import__('os').getcwd()\n"), "the header of the array"),
+    "a key less": (pack_header("{'descr': '<f8', 'shape': (2,)}\n"), "the header of the array"),
+    "a bad dtype": (pack_header(format_fields(descr="'<q9'")), "the header of the array"),
+    "a bad shape": (pack_header(format_fields("'ab'")), "the header of the array"),
+    "a bad order": (pack_header(format_fields(order="3")), "the header of the array"),
+    "a negative length": (pack_header(format_fields("(-2,)")), "the shape of the array"),
+    "a long header": (
+        pack_header(format_fields() + " " * 20_000, b"\2\0"),
+        "the header of the array",
+    ),
+    "larger than memory": (
+        pack_header(format_fields(f"({10**18}, {10**18})")),
+        "the tensor's size",
+    ),
+    "too many dimensions": (pack_header(format_fields(str((1,) * 32))), "the rank of the array"),
+    "cut off in the data": (
+        pack_header(format_fields(), data=b"12345"),
+        "the file at byte .*incomplete",
+    ),
+    "nothing behind the header": (pack_header(format_fields()), "the file at byte .*incomplete"),
 }
 
 
@@ -198,20 +212,20 @@ def test_corrupt_files_raise(content: bytes, message: str) -> None:
 
 @given(st.binary(max_size=40), st.integers(0, 200))
 def test_changed_bytes_of_array_raise_only_documented_errors(noise: bytes, position: int) -> None:
-    content = bytearray(saved(np.arange(12.0).reshape(3, 4)))
+    content = bytearray(save(np.arange(12.0).reshape(3, 4)))
     content[position : position + len(noise)] = noise
-    survives(bytes(content), "npy")
+    check_survival(bytes(content), "npy")
 
 
 @given(st.binary(max_size=40), st.integers(0, 700))
 def test_changed_bytes_of_zip_raise_only_documented_errors(noise: bytes, position: int) -> None:
-    content = bytearray(zipped(a=np.arange(12.0).reshape(3, 4), b=np.arange(3)))
+    content = bytearray(zip_files(a=np.arange(12.0).reshape(3, 4), b=np.arange(3)))
     content[position : position + len(noise)] = noise
-    survives(bytes(content), "npz")
+    check_survival(bytes(content), "npz")
 
 
-def survives(content: bytes, format: str) -> None:
-    """Opening and loading succeeds, or raises the error for damaged files."""
+def check_survival(content: bytes, format: str) -> None:
+    """Check that a file opens and loads, or raises the error for damaged files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with suppress(TensorFormatError):
@@ -219,12 +233,12 @@ def survives(content: bytes, format: str) -> None:
 
 
 def test_another_array_behind_first_raises() -> None:
-    content = saved(np.arange(3), np.arange(4))
+    content = save(np.arange(3), np.arange(4))
     with pytest.raises(TensorFormatError, match="the first array at byte 152: 160 more bytes"):
         opened(content)
 
 
-def archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+def make_archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as target:
         for name, content in members:
@@ -243,15 +257,15 @@ def test_compressed_members_raise_with_hint() -> None:
 
 
 def test_members_that_are_no_arrays_are_omitted_with_warning() -> None:
-    content = archive(("a.npy", saved(np.arange(3))), ("README", b"text"))
+    content = make_archive(("a.npy", save(np.arange(3))), ("README", b"text"))
     with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*omitted"):
         assert list(opened(content)) == ["a"]
 
 
-def damaged_zips() -> dict[str, tuple[bytes, str]]:
-    good = archive(("a.npy", saved(np.arange(3))))
+def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
+    good = make_archive(("a.npy", save(np.arange(3))))
     with pytest.warns(UserWarning, match="Duplicate name"):
-        twice = archive(("a.npy", saved(np.arange(3))), ("a.npy", saved(np.arange(3))))
+        twice = make_archive(("a.npy", save(np.arange(3))), ("a.npy", save(np.arange(3))))
     encrypted = bytearray(good)
     encrypted[good.index(b"PK\1\2") + 8] |= 1
     moved = bytearray(good)
@@ -262,9 +276,12 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
         "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
         "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
-        "no array": (archive(("a.npy", b"text")), "magic and version of the array 'a' at byte 35"),
+        "no array": (
+            make_archive(("a.npy", b"text")),
+            "magic and version of the array 'a' at byte 35",
+        ),
         "values cut off": (
-            archive(("a.npy", saved(np.arange(3))[:-8])),
+            make_archive(("a.npy", save(np.arange(3))[:-8])),
             "the member 'a' at byte 0: 144 bytes, expected 152 bytes for shape",
         ),
     }
@@ -272,20 +289,20 @@ def damaged_zips() -> dict[str, tuple[bytes, str]]:
 
 @pytest.mark.parametrize("name", ["cut off", "no zip", "a name twice", "encrypted", "no header"])
 def test_corrupt_zips_raise(name: str) -> None:
-    content, message = damaged_zips()[name]
+    content, message = make_damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
         opened(content, format="npz")
 
 
 @pytest.mark.parametrize("name", ["no array", "values cut off"])
 def test_corrupt_members_raise_if_there_are_no_others(name: str) -> None:
-    content, message = damaged_zips()[name]
+    content, message = make_damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
         opened(content)
 
 
 def test_corrupt_member_is_omitted_with_warning() -> None:
-    content = archive(("a.npy", saved(np.arange(3))[:-8]), ("b.npy", saved(np.arange(4))))
+    content = make_archive(("a.npy", save(np.arange(3))[:-8]), ("b.npy", save(np.arange(4))))
     with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*omitted"):
         ds = opened(content)
     assert list(ds) == ["b"]
@@ -295,7 +312,7 @@ def test_corrupt_member_is_omitted_with_warning() -> None:
 
 
 def test_validate_checks_checksum_of_each_member() -> None:
-    content = bytearray(archive(("a.npy", saved(np.arange(3))), ("b.npy", saved(np.arange(4)))))
+    content = bytearray(make_archive(("a.npy", save(np.arange(3))), ("b.npy", save(np.arange(4)))))
     assert validate(bytes(content)) == []
     header = content.index(b"PK\3\4", 4)
     content[content.index(b"b.npy") + 140] ^= 1

@@ -161,8 +161,8 @@ for path in sorted(Path().glob("[!.]*.pycauset")):
 """
 
 
-def loaded(where: Path) -> dict[str, tuple[str, np.ndarray]]:
-    """What the package makes of all files in a directory."""
+def load_all(where: Path) -> dict[str, tuple[str, np.ndarray]]:
+    """Load all files in a directory with PyCauset."""
     run_python("-c", LOAD, cwd=where)
     return {
         path.stem: (path.with_suffix(".kind").read_text(), np.load(path.with_suffix(".loaded.npy")))
@@ -212,7 +212,7 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
             add(f"{matrix_type} {order}", values, expected_type, matrix_type=matrix_type)
     add("wide bits", rng.random((4, 513)) < 0.5, "DenseBitMatrix")
     add("IDENTITY that is not square", np.eye(3, 5), "IdentityMatrix", matrix_type="IDENTITY")
-    actual = loaded(tmp_path)
+    actual = load_all(tmp_path)
     assert actual.keys() == written.keys()
     for name, (expected, expected_type) in written.items():
         assert actual[name][0] == expected_type, name
@@ -222,13 +222,13 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_saved_files_can_be_rewritten_and_loaded(directory: Path, tmp_path: Path) -> None:
     files = sorted(directory.glob("[a-z]*.pycauset"))
-    before = loaded(directory)
+    before = load_all(directory)
     for path in files:
         data = xr.open_dataset(path, engine="tensorfmt", chunks={})
         to_pycauset(data, tmp_path / path.name)
         again = xr.open_dataset(tmp_path / path.name, engine="tensorfmt")
         xr.testing.assert_identical(again.load(), data.load())
-    after = loaded(tmp_path)
+    after = load_all(tmp_path)
     assert after["causet"][0] == "CausalSet 40 3"
     for path in files:
         assert after[path.stem][0] == before[path.stem][0]

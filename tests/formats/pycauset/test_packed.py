@@ -33,7 +33,7 @@ from xr_tensorfmt.sources.memory import Memory
 DOUBLE = Plain(np.dtype("<f8"))
 
 
-def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
+def make_numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
     values = np.triu(np.arange(1.0, order * order + 1).reshape(order, order), not diagonal)
     values = values.astype(dtype)
     rows = triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
@@ -41,8 +41,8 @@ def numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) ->
     return bytes(8) + raw, Packed(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
 
 
-def mirrored(order: int, sign: int) -> Case:
-    content, layout, values = numbers(order, "f8", diagonal=True)
+def make_mirrored(order: int, sign: int) -> Case:
+    content, layout, values = make_numbers(order, "f8", diagonal=True)
     assert isinstance(layout, Packed)
     return (
         content,
@@ -51,26 +51,26 @@ def mirrored(order: int, sign: int) -> Case:
     )
 
 
-def diagonal() -> Case:
+def make_diagonal() -> Case:
     values = np.arange(1.0, 6.0)
     return values.tobytes(), Diagonal((5, 5), Dense((5,), DOUBLE, 0)), np.diag(values)
 
 
-def planes() -> Case:
+def make_planes() -> Case:
     halves = np.arange(24, dtype="<f2").reshape(2, 3, 4)
     layout = ComplexPlanes(Dense((2, 3, 4), Plain(np.dtype("<f2")), 0))
     return halves.tobytes(), layout, (halves[0] + 1j * halves[1]).astype("c8")
 
 
-def scaled(scalar: complex, case: Case) -> Case:
+def make_scaled(scalar: complex, case: Case) -> Case:
     content, layout, values = case
     scaled = Scaled(layout, scalar)
     return content, scaled, (values * scalar).astype(scaled.dtype)
 
 
-def blocks() -> Case:
-    parts = [[numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), planes()]]
-    parts[1][1] = scaled(2, dense_bits(2, 4))
+def make_blocks() -> Case:
+    parts = [[make_numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), make_planes()]]
+    parts[1][1] = make_scaled(2, dense_bits(2, 4))
     corners = [[(0, 0), (0, 3)], [(3, 0), (3, 3)]]
     blocks = tuple(
         Block(Memory(raw), layout, corner)
@@ -88,20 +88,20 @@ CASES: dict[str, Case] = {
     "causal 2": causal(2),
     "causal 65": causal(65),
     "causal 130": causal(130),
-    "int32 triangle": numbers(7, "i4"),
-    "int32 triangle, not padded": numbers(7, "i4", unit=4),
-    "int16 triangle": numbers(6, "i2"),
-    "float64 triangle": numbers(6, "f8"),
-    "symmetric": mirrored(7, 1),
-    "antisymmetric": mirrored(6, -1),
-    "diagonal": diagonal(),
+    "int32 triangle": make_numbers(7, "i4"),
+    "int32 triangle, not padded": make_numbers(7, "i4", unit=4),
+    "int16 triangle": make_numbers(6, "i2"),
+    "float64 triangle": make_numbers(6, "f8"),
+    "symmetric": make_mirrored(7, 1),
+    "antisymmetric": make_mirrored(6, -1),
+    "diagonal": make_diagonal(),
     "identity": (b"", Diagonal((3, 5)), np.eye(3, 5)),
     "row of a unit vector": (b"", Diagonal((1, 6), shift=4), np.eye(6)[4:5]),
-    "two planes": planes(),
-    "scaled bits": scaled(2.5, causal(70)),
-    "scaled by a complex number": scaled(1 - 2j, numbers(5, "f8")),
-    "scaled planes": scaled(3.0, planes()),
-    "blocks": blocks(),
+    "two planes": make_planes(),
+    "scaled bits": make_scaled(2.5, causal(70)),
+    "scaled by a complex number": make_scaled(1 - 2j, make_numbers(5, "f8")),
+    "scaled planes": make_scaled(3.0, make_planes()),
+    "blocks": make_blocks(),
 }
 CASES |= {
     f"transposed {name}": (
@@ -127,7 +127,9 @@ VECTORS: dict[str, Case] = {
 }
 
 
-def pair(source: object, layout: Layout, values: np.ndarray) -> tuple[xr.DataArray, xr.DataArray]:
+def make_pair(
+    source: object, layout: Layout, values: np.ndarray
+) -> tuple[xr.DataArray, xr.DataArray]:
     dims = ("a", "b")[: values.ndim]
     lazy = xr.DataArray(xr.Variable(dims, lazy_array(source, layout)))  # type: ignore[arg-type]
     return lazy, xr.DataArray(xr.Variable(dims, values.astype(layout.dtype)))
@@ -141,7 +143,7 @@ def test_full_read_is_exact(
     content, layout, values = (CASES | VECTORS)[name]
     source = source_of(source_type, content or b"\0", tmp_path / "file")
     assert layout.dtype == values.dtype
-    assert_same(*pair(source, layout, values))
+    assert_same(*make_pair(source, layout, values))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_full_read_is_exact(
 )
 def test_every_key_matches_numpy(name: str, indexer: str) -> None:
     content, layout, values = (CASES | VECTORS)[name]
-    lazy, eager = pair(Memory(content), layout, values)
+    lazy, eager = make_pair(Memory(content), layout, values)
 
     @settings(max_examples=12, suppress_health_check=list(HealthCheck))
     @given(st.data())
@@ -173,7 +175,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [column for column in columns if column < values.shape[1]]
-    lazy, eager = pair(Memory(content), layout, values)
+    lazy, eager = make_pair(Memory(content), layout, values)
     assert_same(lazy.isel(b=columns), eager.isel(b=columns))
 
 
@@ -187,7 +189,7 @@ def test_small_windows_and_blocks_give_same_values(
         content, layout, values = CASES[name]
         source = source_of("mmap", content, tmp_path / name)
         for key in ({}, {"b": slice(3, 60)}, {"a": [0, 3, 4], "b": slice(2, None)}):
-            lazy, eager = pair(source, layout, values)
+            lazy, eager = make_pair(source, layout, values)
             assert_same(lazy.isel(key), eager.isel(key))
 
 
@@ -226,7 +228,7 @@ def test_block_of_rows_is_one_request_of_their_bytes() -> None:
 def test_unstored_half_of_triangle_needs_no_request(name: str) -> None:
     content, layout, values = CASES[name]
     source = RecordingSource(content)
-    lazy, _ = pair(source, layout, values)
+    lazy, _ = make_pair(source, layout, values)
     half = values.shape[0] // 2
     assert not lazy.isel(a=slice(half, None), b=slice(0, half)).values.any()
     assert not lazy.isel(a=slice(half, None), b=half).values.any()
@@ -240,7 +242,7 @@ def test_unstored_half_of_triangle_needs_no_request(name: str) -> None:
 def test_computed_values_cost_no_request(name: str) -> None:
     _, layout, values = (CASES | VECTORS)[name]
     source = RecordingSource(b"")
-    assert_same(*pair(source, layout, values))
+    assert_same(*make_pair(source, layout, values))
     assert source.requests == []
     assert not len(layout.extents(Selection.everything(layout.shape)))
 
@@ -258,7 +260,7 @@ def test_column_is_one_short_piece_per_row() -> None:
 
 
 def test_extents_of_symmetric_matrix_are_each_stored_byte_once() -> None:
-    content, layout, _ = mirrored(8, 1)
+    content, layout, _ = make_mirrored(8, 1)
     everything = layout.extents(Selection.everything((8, 8)))
     assert everything.starts.tolist() == [8]
     assert everything.nbytes == len(content) - 8
@@ -306,7 +308,7 @@ def test_layouts_are_small_values(name: str) -> None:
 
 
 def test_scaled_block_matrix_reads_what_its_blocks_read() -> None:
-    _, layout, _ = blocks()
+    _, layout, _ = make_blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
     points = (np.array([0, 4]), np.array([1, 6]))
     assert len(view.source_extents(source, Selection.everything(layout.shape))) == 4

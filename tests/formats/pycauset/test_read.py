@@ -32,11 +32,11 @@ def check(content: bytes, values: np.ndarray, **options: Any) -> xr.DataArray:
     return array
 
 
-def bits(*shape: int) -> np.ndarray:
+def make_bits(*shape: int) -> np.ndarray:
     return RNG.random(shape) < 0.5
 
 
-def upper(order: int, dtype: str) -> np.ndarray:
+def make_upper(order: int, dtype: str) -> np.ndarray:
     return np.triu(RNG.integers(1, 100, (order, order)), 1).astype(dtype)
 
 
@@ -48,19 +48,19 @@ def test_v2_matrices(order: int, documented: bool) -> None:
             matrix_type, dtype, order, order, payload or bytes(8), documented=documented, **fields
         )
 
-    causal = np.triu(bits(order, order), 1)
+    causal = np.triu(make_bits(order, order), 1)
     check(file("CAUSAL", "BIT", pf.triangle(causal, dirty=True)), causal)
     check(file("CAUSAL", "BIT", pf.triangle(causal), transposed=1), causal.T)
     check(file("CAUSAL", "BIT", pf.triangle(causal), scalar=2.5), causal * 2.5)
     for dtype, name in (("i4", "INT32"), ("f8", "FLOAT64")):
-        values = upper(order, dtype)
+        values = make_upper(order, dtype)
         array = check(file("TRIANGULAR", name, pf.triangle(values)), values)
         assert array.matrix_type == f"TRIANGULAR_{'INTEGER' if dtype == 'i4' else 'FLOAT'}"
         check(file("DENSE", name, values.tobytes()), values)
         check(file("DENSE", name, values.tobytes(), transposed=1, scalar=0.5), values.T * 0.5)
-    dense = bits(order, order)
+    dense = make_bits(order, order)
     check(file("DENSE", "BIT", pf.dense_bits(dense, 8, dirty=True)), dense)
-    complex_values = upper(order, "c16") * (1 + 2j)
+    complex_values = make_upper(order, "c16") * (1 + 2j)
     check(file("DENSE", "COMPLEX_FLOAT64", complex_values.tobytes()), complex_values)
     check(file("IDENTITY", "FLOAT64", b"", scalar=3.0), np.eye(order) * 3)
 
@@ -73,7 +73,7 @@ def test_v2_of_two_lengths_keeps_stored_shape_of_transposed_matrix() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 65])
 def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
-    numbers, flags = RNG.random(length), bits(length)
+    numbers, flags = RNG.random(length), make_bits(length)
     for transposed in (0, 1):
         shape = (1, length) if transposed else (length,)
         fields = {"transposed": transposed}
@@ -91,7 +91,7 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
 
 
 def test_size_tells_what_type_2_means_in_v2() -> None:
-    values = upper(5, "i4")
+    values = make_upper(5, "i4")
     dense = RNG.integers(0, 9, (5, 5)).astype("i4")
     padded, packed = pf.triangle(values), pf.triangle(values, multiple=4)
     for payload, expected in ((padded, values), (packed, values), (dense.tobytes(), dense)):
@@ -99,7 +99,7 @@ def test_size_tells_what_type_2_means_in_v2() -> None:
 
 
 def test_v1_pads_rows_of_bits_alone() -> None:
-    causal, integers = np.triu(bits(70, 70), 1), upper(5, "i4")
+    causal, integers = np.triu(make_bits(70, 70), 1), make_upper(5, "i4")
     check(pf.v2("CAUSAL", "BIT", 70, 70, pf.triangle(causal), version=1), causal)
     packed = pf.triangle(integers, multiple=4)
     array = check(pf.v2("INTEGER", "INT32", 5, 5, packed, version=1, seed=9), integers)
@@ -107,8 +107,8 @@ def test_v1_pads_rows_of_bits_alone() -> None:
     assert array.encoding["tensorfmt"]["version"] == "v1"
 
 
-def counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
-    """An upper triangle of 1, 2, ... row by row."""
+def make_counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
+    """Return an upper triangle of 1, 2, ... row by row."""
     values = np.zeros((order, order), dtype)
     stored = np.triu_indices(order, not diagonal)
     values[stored] = np.arange(1, stored[0].size + 1)
@@ -127,7 +127,7 @@ def test_payload_length_tells_whether_triangle_has_diagonal(
         ("f8", "TRIANGULAR_FLOAT", "FLOAT64"),
         ("i4", "TRIANGULAR_INTEGER", "INT32"),
     ):
-        values = counted(order, dtype, diagonal=diagonal)
+        values = make_counted(order, dtype, diagonal=diagonal)
         fields = pf.metadata(matrix_type, name, order, order)
         payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
         content = pf.r1(fields, payload, length=len(payload) + excess)
@@ -152,7 +152,7 @@ def test_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: in
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_triangles_of_release_that_counts_64_bytes_too_many(diagonal: bool) -> None:
     name = f"triangle-8{'-diagonal' * diagonal}-050.pycauset"
-    values = counted(8, "f8", diagonal=diagonal)
+    values = make_counted(8, "f8", diagonal=diagonal)
     check(DATA / name, values)
 
 
@@ -201,7 +201,7 @@ def test_zeros_are_positive_whatever_scalar(
 
 
 def test_stored_zip_member_is_read_in_place() -> None:
-    dense = bits(3, 3)
+    dense = make_bits(3, 3)
     fields = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
     fields |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
     content = pf.zipped(fields, pf.dense_bits(dense, 8), ("cache.json", b"{}"))
@@ -243,7 +243,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 513), (2, 512)])
 def test_r1_pads_dense_rows_of_bits_to_64_bytes_or_to_8(shape: tuple[int, int]) -> None:
-    values = bits(*shape)
+    values = make_bits(*shape)
     fields = pf.metadata("DENSE_FLOAT", "BIT", *shape)
     check(pf.r1(fields, pf.dense_bits(values, 64, dirty=True)), values)
     check(pf.r1(fields, pf.dense_bits(values, 8, dirty=True)), values)
@@ -425,7 +425,7 @@ def test_metadata_of_any_form_are_decoded(value: Any) -> None:
     assert decode_map(pf.encoded({"key": value}), "<path>", 0) == {"key": value}
 
 
-def expected_values(record: dict[str, Any]) -> np.ndarray:
+def compute_expected(record: dict[str, Any]) -> np.ndarray:
     shape, data = record["shape"], record["data"]
     if record["encoding"] == "bitrows":
         return np.array([digit == "1" for row in data for digit in row], dtype=bool).reshape(shape)
@@ -441,7 +441,7 @@ def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
         if record.get("expect") == "error":
             continue
         path = root / record["file"]
-        values = expected_values(json.loads((root / record["expected"]).read_text())["values"])
+        values = compute_expected(json.loads((root / record["expected"]).read_text())["values"])
         tolerance = 1e-12 if values.dtype.kind == "c" else 0
         chunks = {"chunks": {}, "chunk_bytes": 1000}
         sources = {"read": (path, {"io": "read"}), "chunked": (path, chunks)}

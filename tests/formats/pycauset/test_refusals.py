@@ -26,28 +26,28 @@ def load(content: bytes | Path, **options: Any) -> xr.Dataset:
     return xr.open_dataset(content, engine="tensorfmt", format="pycauset", **options).load()
 
 
-def patched(content: bytes, offset: int, new: bytes) -> bytes:
+def patch(content: bytes, offset: int, new: bytes) -> bytes:
     return content[:offset] + new + content[offset + len(new) :]
 
 
-def container(payload: bytes = bytes(72), without: str = "", **changes: Any) -> bytes:
-    """A container whose metadata are those of a dense matrix but for some keys."""
+def make_container(payload: bytes = bytes(72), without: str = "", **changes: Any) -> bytes:
+    """Return the container of a dense matrix, with some changed keys."""
     keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3) | changes
     keys.pop(without, None)
     return pf.r1(keys, payload)
 
 
-def with_slots(first: bytes, second: bytes) -> bytes:
-    return patched(patched(GOOD_R1, 16, first), 144, second)
+def replace_slots(first: bytes, second: bytes) -> bytes:
+    return patch(patch(GOOD_R1, 16, first), 144, second)
 
 
-def with_block(raw: bytes) -> bytes:
+def replace_block(raw: bytes) -> bytes:
     offset = 4096 + 80
     one = pf.slot(1, 72, offset, len(raw))
-    return patched(GOOD_R1[:offset], 16, one + one) + raw
+    return patch(GOOD_R1[:offset], 16, one + one) + raw
 
 
-def zipped(payload: bytes = bytes(72), **changes: Any) -> bytes:
+def zip_entries(payload: bytes = bytes(72), **changes: Any) -> bytes:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"} | changes
     return pf.zipped(keys, payload)
 
@@ -64,16 +64,16 @@ REFUSED = {
     "header cut off": (GOOD_V2[:4000], r"the header at byte 0: truncated by the end"),
     "container header cut off": (GOOD_R1[:4000], r"the header at byte 0: truncated by the end"),
     "version 3": (
-        patched(GOOD_V2, 8, b"\3"),
+        patch(GOOD_V2, 8, b"\3"),
         r"version at byte 8: 3, then bytes 04 00 00 00, expected 2, or 1 and then",
     ),
-    "version 1, neither": (patched(GOOD_V2, 8, b"\1\0\0\0\x09"), r"1, then bytes 09 00 00 00"),
+    "version 1, neither": (patch(GOOD_V2, 8, b"\1\0\0\0\x09"), r"1, then bytes 09 00 00 00"),
     "session store": (
         b"PYCAUSET\1" + bytes(200),
         r"the header at byte 12: the empty header of a backing store of a Py.* .*pycauset\.save",
     ),
-    "matrix type": (patched(GOOD_V2, 12, b"\7"), r"matrix type at byte 12: 7, expected 1 \(CAUSAL"),
-    "data type": (patched(GOOD_V2, 16, b"\5"), r"data type at byte 16: 5, expected 1 \(BIT\)"),
+    "matrix type": (patch(GOOD_V2, 12, b"\7"), r"matrix type at byte 12: 7, expected 1 \(CAUSAL"),
+    "data type": (patch(GOOD_V2, 16, b"\5"), r"data type at byte 16: 5, expected 1 \(BIT\)"),
     "pair of types": (
         pf.v2("CAUSAL", "FLOAT64", 3, 3, bytes(72)),
         r"data type of a CAUSAL matrix at byte 12: 'FLOAT64', expected one of BIT",
@@ -111,90 +111,102 @@ REFUSED = {
         r"type 2 \(INTEGER\) of order 5 at byte 4096: 44 bytes, expected 100 or 48 or 40 bytes",
     ),
     "both slots damaged": (
-        with_slots(bytes(128), patched(pf.slot(1, 72, 4176, 9), 0, b"\2")),
+        replace_slots(bytes(128), patch(pf.slot(1, 72, 4176, 9), 0, b"\2")),
         r"header slots at byte 16: slot A at byte 16 has checksum 0x.* and slot B at byte 144 has",
     ),
     "payload offset": (
-        with_slots(*[pf.slot(1, 72, 4176, 9, offset=4100)] * 2),
+        replace_slots(*[pf.slot(1, 72, 4176, 9, offset=4100)] * 2),
         r"payload offset 4100, which is not a multiple of 4096",
     ),
     "metadata offset": (
-        with_slots(*[pf.slot(1, 72, 4177, 9)] * 2),
+        replace_slots(*[pf.slot(1, 72, 4177, 9)] * 2),
         r"metadata offset 4177, which is not a multiple of 16",
     ),
     "slot past the end": (
-        with_slots(*[pf.slot(1, 72, 4176, 2**63)] * 2),
+        replace_slots(*[pf.slot(1, 72, 4176, 2**63)] * 2),
         r"ranges up to byte 9223372036854779984 in a file of",
     ),
     "metadata magic": (
-        with_block(b"PCMX" + BLOCK[4:]),
+        replace_block(b"PCMX" + BLOCK[4:]),
         r"metadata block of slot A at byte 4176: b'PCMX', expected b'PCMB'",
     ),
     "metadata version": (
-        with_block(patched(BLOCK, 4, b"\2")),
+        replace_block(patch(BLOCK, 4, b"\2")),
         r": version 2, encoding 1, expected version 1 of both",
     ),
-    "metadata checksum": (with_block(patched(BLOCK, 40, b"!")), r": checksum 0x.* as computed"),
+    "metadata checksum": (replace_block(patch(BLOCK, 40, b"!")), r": checksum 0x.* as computed"),
     "metadata length": (
-        with_block(patched(BLOCK, 16, struct.pack("<Q", 2**40))),
+        replace_block(patch(BLOCK, 16, struct.pack("<Q", 2**40))),
         r": a map of 1099511627776 bytes, expected at most",
     ),
-    "metadata too short": (with_block(b"PCMB"), r": 4 bytes, expected from 32 to 67108864 bytes"),
+    "metadata too short": (
+        replace_block(b"PCMB"),
+        r": 4 bytes, expected from 32 to 67108864 bytes",
+    ),
     "no map": (
-        with_block(pf.block(b"\1\1")),
+        replace_block(pf.block(b"\1\1")),
         r"the metadata at byte 4210: a value of type bool, expected a map",
     ),
     "more than a map": (
-        with_block(pf.block(pf.encoded({}) + b"\0")),
+        replace_block(pf.block(pf.encoded({}) + b"\0")),
         r"the metadata at byte 4213: 1 more bytes, expected the end of the map",
     ),
-    "unknown tag": (with_block(pf.block(b"\x09")), r"a value of type 9, expected a type from 1 to"),
-    "empty map": (with_block(pf.block(b"")), r"0 bytes up to the end of the map, expected 1 bytes"),
+    "unknown tag": (
+        replace_block(pf.block(b"\x09")),
+        r"a value of type 9, expected a type from 1 to",
+    ),
+    "empty map": (
+        replace_block(pf.block(b"")),
+        r"0 bytes up to the end of the map, expected 1 bytes",
+    ),
     "many entries": (
-        with_block(pf.block(b"\x08\xff\xff\xff\xff")),
+        replace_block(pf.block(b"\x08\xff\xff\xff\xff")),
         r"0 bytes up to the end of the map, expected 2 bytes",
     ),
     "no text": (
-        with_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),
+        replace_block(pf.block(b"\x08\1\0\0\0\1\0\xff\1\1")),
         r"b'\\xff', expected a string in UTF-8",
     ),
-    "deep": (with_block(pf.block(DEEP)), r"more than 32 nested maps and arrays"),
+    "deep": (replace_block(pf.block(DEEP)), r"more than 32 nested maps and arrays"),
     "a key twice": (
-        with_block(pf.block(pf.encoded(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
+        replace_block(pf.block(pf.encoded(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
         r"metadata at byte \d+: the key 'rows' twice in a map, expected unique keys",
     ),
     "a key twice in a map within": (
-        with_block(
+        replace_block(
             pf.block(pf.encoded(FACTS | {"view": {"a": 1, "b": 2}}).replace(b"\1\0b", b"\1\0a"))
         ),
         r"metadata at byte \d+: the key 'a' twice in a map, expected unique keys",
     ),
     "no type": (
-        container(without="matrix_type"),
+        make_container(without="matrix_type"),
         r"metadata key 'matrix_type' at byte 4176: missing, .*save it again",
     ),
-    "no data type": (container(without="data_type"), r"metadata key 'data_type' .*missing"),
-    "no uuid": (container(without="payload_uuid"), r"metadata key 'payload_uuid' .*missing"),
+    "no data type": (make_container(without="data_type"), r"metadata key 'data_type' .*missing"),
+    "no uuid": (make_container(without="payload_uuid"), r"metadata key 'payload_uuid' .*missing"),
     "rows of another type": (
-        container(rows=3.0),
+        make_container(rows=3.0),
         r"key 'rows' .*3\.0, expected a value of type int",
     ),
     "rows that are a bool": (
-        container(rows=True),
+        make_container(rows=True),
         r"key 'rows' .*True, expected a value of type int",
     ),
-    "rows below 0": (container(rows=-3), r"key 'rows' .*-3, expected a non-negative integer"),
+    "rows below 0": (make_container(rows=-3), r"key 'rows' .*-3, expected a non-negative integer"),
     "unknown matrix type": (
-        container(matrix_type="SPARSE"),
+        make_container(matrix_type="SPARSE"),
         r"matrix type .*'SPARSE', expected one",
     ),
     "unknown data type": (
-        container(data_type="MIXED"),
+        make_container(data_type="MIXED"),
         r"data type of a DENSE_FLOAT matrix .*'MIXED', expected one of BIT",
     ),
-    "scalar": (container(view={"scalar": {"real": 1.0}}), r"key 'scalar' .*a number, or its real"),
+    "scalar": (
+        make_container(view={"scalar": {"real": 1.0}}),
+        r"key 'scalar' .*a number, or its real",
+    ),
     "payload into metadata": (
-        container(rows=4),
+        make_container(rows=4),
         r"payload of 4 x 3 DENSE_FLOAT values of type FLOAT64 at byte 4096: 80 bytes, expected 96",
     ),
     "active index": (
@@ -214,28 +226,31 @@ REFUSED = {
         r"the entry 'metadata.json' at byte 0: compressed, .*unzip 'matrix.bin'",
     ),
     "zip cut off": (
-        zipped().partition(b"PK\1\2")[0][:-1],
+        zip_entries().partition(b"PK\1\2")[0][:-1],
         r"the directory of the zip at byte 0: not readable \(File is not a zip file\)",
     ),
     "zip entry that ends behind the file": (
-        zipped().replace(struct.pack("<2I", 72, 72), struct.pack("<2I", 999, 999)),
+        zip_entries().replace(struct.pack("<2I", 72, 72), struct.pack("<2I", 999, 999)),
         r"the entry 'data.bin' at byte \d+: 999 bytes from byte \d+ on, expected .* end within",
     ),
     "zip entry without a header": (
-        zipped().replace(b"PK\3\4", b"PK\3\5").replace(b"PK\3\5", b"PK\3\4", 1),
+        zip_entries().replace(b"PK\3\4", b"PK\3\5").replace(b"PK\3\5", b"PK\3\4", 1),
         r"the entry 'data.bin' at byte \d+: .*, expected a header",
     ),
-    "zip payload too short": (zipped(bytes(71)), r"payload of 3 x 3 .*: 71 bytes, expected 72"),
+    "zip payload too short": (
+        zip_entries(bytes(71)),
+        r"payload of 3 x 3 .*: 71 bytes, expected 72",
+    ),
     "zip entry twice": (
         pf.zipped({}, bytes(72), ("data.bin", bytes(72))),
         r"the directory of the zip at byte \d+: 'data.bin' twice, expected each name once",
     ),
     "zip metadata with a key twice": (
-        zipped(seed=1).replace(b'"seed"', b'"rows"'),
+        zip_entries(seed=1).replace(b'"seed"', b'"rows"'),
         r"a JSON object at byte 43: a repeated key, expected unique keys",
     ),
     "zip metadata with a key twice within": (
-        zipped(view={"a": 1, "b": 2}).replace(b'"b"', b'"a"'),
+        zip_entries(view={"a": 1, "b": 2}).replace(b'"b"', b'"a"'),
         r"a JSON object at byte 43: a repeated key, expected unique keys",
     ),
     "zip text": (
@@ -349,7 +364,7 @@ def test_real_files_without_description(name: str, message: str, conformance: Pa
         load(conformance / "pycauset" / "unreadable" / name)
 
 
-SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zipped(),
+SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zip_entries(),
          pf.r1(facts("SYMMETRIC", "FLOAT64", 4, 4, "u"), bytes(80))]  # fmt: skip
 
 

@@ -19,15 +19,15 @@ from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.sources.memory import Memory
 
 
-def causal_values(order: int) -> np.ndarray:
+def make_causal(order: int) -> np.ndarray:
     return np.triu(np.random.default_rng(order).random((order, order)) < 0.5, 1)
 
 
-def causal_file(values: np.ndarray) -> bytes:
+def make_causal_file(values: np.ndarray) -> bytes:
     return pf.r1(pf.metadata("CAUSAL", "BIT", *values.shape), pf.triangle(values))
 
 
-def opened(content: bytes | Path) -> xr.DataArray:
+def open_tensor(content: bytes | Path) -> xr.DataArray:
     return xr.open_dataset(content, engine="tensorfmt").tensor
 
 
@@ -53,9 +53,9 @@ def test_columns_of_bits_are_taken_some_rows_at_once(
 @pytest.mark.parametrize("most", [1, 1000, 1 << 20])
 def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "_MAX_REORDERED", most)
-    values = causal_values(100)
-    content = causal_file(values)
-    data = opened(content)
+    values = make_causal(100)
+    content = make_causal_file(values)
+    data = open_tensor(content)
     rng = np.random.default_rng(3)
     for some in (rng.permutation(100), rng.permutation(100)[:90], rng.integers(0, 100, 130)):
         expected = values[np.ix_(some, some)]
@@ -92,9 +92,9 @@ def test_any_number_of_axes_is_reordered(
 def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     matrix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = causal_values(200)
+    values = make_causal(200)
     payload = pf.triangle(values) if matrix == "CAUSAL" else pf.dense_bits(values, 8)
-    data = opened(pf.r1(pf.metadata(matrix, "BIT", 200, 200), payload))
+    data = open_tensor(pf.r1(pf.metadata(matrix, "BIT", 200, 200), payload))
     expected = xr.DataArray(values, dims=("row", "col"))
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
@@ -111,8 +111,8 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
 # Written as what they are.
 
 
-def counted(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
-    """The same in chunks of rows, and the number of elements that were computed of it."""
+def chunk_and_count(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
+    """Return the array in chunks of rows, and a list that counts computed elements."""
     sizes: list[int] = []
 
     def count(values: np.ndarray) -> np.ndarray:
@@ -123,8 +123,8 @@ def counted(data: xr.DataArray) -> tuple[xr.DataArray, list[int]]:
     return data.copy(data=array), sizes
 
 
-def type_and_bits(path: Path) -> tuple[str, str]:
-    actual = opened(path).encoding["tensorfmt"]
+def read_types(path: Path) -> tuple[str, str]:
+    actual = open_tensor(path).encoding["tensorfmt"]
     return actual["matrix_type"], actual["data_type"]
 
 
@@ -133,33 +133,33 @@ def type_and_bits(path: Path) -> tuple[str, str]:
 def test_subposet_is_causal_and_half_as_large_as_all_bits(
     tmp_path: Path, rows: int | None, compute: bool
 ) -> None:
-    values, path = causal_values(900), tmp_path / "part.pycauset"
+    values, path = make_causal(900), tmp_path / "part.pycauset"
     some = np.sort(np.random.default_rng(2).permutation(900)[:800])
-    data = opened(causal_file(values))
+    data = open_tensor(make_causal_file(values))
     part = (data.chunk(row=rows) if rows else data).isel(row=some, col=some)
     task = part.tensorfmt.to_file(path, compute=compute)
     if not compute:
         assert not path.exists()
         task.compute(scheduler="threads")
-    assert type_and_bits(path) == ("CAUSAL", "BIT")
+    assert read_types(path) == ("CAUSAL", "BIT")
     expected = part.load().drop_attrs().to_dataset()
-    pf.assert_comes_back(opened(path).load().to_dataset(), expected)
+    pf.assert_comes_back(open_tensor(path).load().to_dataset(), expected)
     part.tensorfmt.to_file(tmp_path / "whole", "pycauset", matrix_type="DENSE_FLOAT")
     assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
 
 
 def test_each_value_of_subposet_is_computed_once(tmp_path: Path) -> None:
-    data, sizes = counted(opened(causal_file(causal_values(100))).chunk(row=9))
+    data, sizes = chunk_and_count(open_tensor(make_causal_file(make_causal(100))).chunk(row=9))
     data.tensorfmt.to_file(tmp_path / "causal.pycauset")
     assert sum(sizes) == 100 * 100
-    assert type_and_bits(tmp_path / "causal.pycauset") == ("CAUSAL", "BIT")
+    assert read_types(tmp_path / "causal.pycauset") == ("CAUSAL", "BIT")
 
 
 @pytest.mark.parametrize("change", ["reversed", "transposed", "diagonal", "last"])
 @pytest.mark.parametrize("compute", [True, False])
 def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, compute: bool) -> None:
-    values, path = causal_values(100), tmp_path / "part.pycauset"
-    data = opened(causal_file(values)).chunk(row=9)
+    values, path = make_causal(100), tmp_path / "part.pycauset"
+    data = open_tensor(make_causal_file(values)).chunk(row=9)
     if change == "reversed":
         data = data[::-1, ::-1]
     elif change == "transposed":
@@ -171,8 +171,8 @@ def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, comput
     task = data.tensorfmt.to_file(path, compute=compute)
     if not compute:
         task.compute()
-    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
-    np.testing.assert_array_equal(opened(path), data, strict=True)
+    assert read_types(path) == ("DENSE_FLOAT", "BIT")
+    np.testing.assert_array_equal(open_tensor(path), data, strict=True)
     assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
@@ -193,17 +193,17 @@ def test_old_file_remains_until_second_plan_completes(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         data.tensorfmt.to_file(path, mode="x")
     data.tensorfmt.to_file(path)
-    assert type_and_bits(path) == ("DENSE_FLOAT", "BIT")
+    assert read_types(path) == ("DENSE_FLOAT", "BIT")
     assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
 def test_type_of_object_in_store_is_found_in_same_way() -> None:
     fs = fsspec.filesystem("memory")
-    values = causal_values(200)
+    values = make_causal(200)
     for matrix, matrix_type in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):
         data = xr.DataArray(matrix, dims=("row", "col")).chunk(row=30)
         data.tensorfmt.to_file("memory://subposets/part.pycauset")
-        actual = opened(fs.cat_file("subposets/part.pycauset"))
+        actual = open_tensor(fs.cat_file("subposets/part.pycauset"))
         assert actual.encoding["tensorfmt"]["matrix_type"] == matrix_type
         np.testing.assert_array_equal(actual, matrix)
     fs.rm("subposets", recursive=True)

@@ -27,30 +27,30 @@ from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 RNG = np.random.default_rng(3)
 
 
-def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def make_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     values = RNG.integers(0, 100, shape).astype(dtype)
     return values * (1 - 0.5j) if values.dtype.kind == "c" else values
 
 
-def square(order: int) -> np.ndarray:
+def make_square(order: int) -> np.ndarray:
     return RNG.random((order, order))
 
 
-def bits(*shape: int) -> np.ndarray:
+def make_bits(*shape: int) -> np.ndarray:
     return RNG.random(shape) < 0.5
 
 
-def mirrored(order: int, sign: int) -> np.ndarray:
-    half = square(order)
+def make_mirrored(order: int, sign: int) -> np.ndarray:
+    half = make_square(order)
     return half + sign * half.T
 
 
 SPECIAL: dict[str, Callable[[int], np.ndarray]] = {
-    "CAUSAL": lambda n: np.triu(bits(n, n), 1),
-    "TRIANGULAR_FLOAT": lambda n: np.triu(square(n), 1),
-    "TRIANGULAR_INTEGER": lambda n: np.triu(numbers((n, n), "i4"), 1),
-    "SYMMETRIC": lambda n: mirrored(n, 1),
-    "ANTISYMMETRIC": lambda n: mirrored(n, -1),
+    "CAUSAL": lambda n: np.triu(make_bits(n, n), 1),
+    "TRIANGULAR_FLOAT": lambda n: np.triu(make_square(n), 1),
+    "TRIANGULAR_INTEGER": lambda n: np.triu(make_numbers((n, n), "i4"), 1),
+    "SYMMETRIC": lambda n: make_mirrored(n, 1),
+    "ANTISYMMETRIC": lambda n: make_mirrored(n, -1),
     "DIAGONAL": lambda n: np.diag(RNG.random(n)),
     "IDENTITY": np.eye,
     "UNIT_VECTOR": lambda n: np.eye(n)[n // 2],
@@ -68,16 +68,16 @@ PAYLOADS: dict[str, Callable[[np.ndarray], bytes]] = {
 DATA_TYPES = {"CAUSAL": "BIT", "TRIANGULAR_INTEGER": "INT32"}
 
 
-def array(values: Any, **more: Any) -> xr.DataArray:
+def make_array(values: Any, **more: Any) -> xr.DataArray:
     dims = ("index",) if values.ndim == 1 else ("row", "col")
     return xr.DataArray(values, **({"dims": dims, "name": "tensor"} | more))
 
 
-def facts(path: Path, name: str = "tensor") -> dict[str, Any]:
+def get_storage_attrs(path: Path, name: str = "tensor") -> dict[str, Any]:
     return opened(path)[name].encoding["tensorfmt"]
 
 
-def metadata_in(content: bytes) -> dict[str, Any]:
+def read_metadata(content: bytes) -> dict[str, Any]:
     offset, length = (int.from_bytes(content[item : item + 8], "little") for item in (40, 48))
     return decode_map(content[offset + 32 : offset + length], "<path>", 0)
 
@@ -85,7 +85,7 @@ def metadata_in(content: bytes) -> dict[str, Any]:
 def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
     """Compare a container with one that the tests make of the same metadata."""
     content = path.read_bytes()
-    metadata = metadata_in(content)
+    metadata = read_metadata(content)
     assert content == pf.r1(metadata, payload)
     fields = pf.metadata(
         expected["matrix_type"], expected["data_type"], expected["rows"], expected["cols"]
@@ -101,14 +101,14 @@ def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", pf.NUMPY_DTYPES)
 @pytest.mark.parametrize("shape", [(3, 5), (7,)])
 def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
-    values = numbers(shape, pf.NUMPY_DTYPES[name])
+    values = make_numbers(shape, pf.NUMPY_DTYPES[name])
     path = tmp_path / "t.pycauset"
-    to_file(array(values), path)
+    to_file(make_array(values), path)
     matrix_type = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
     size = {"rows": shape[0], "cols": 1 if len(shape) == 1 else shape[1]}
     check_bytes(path, values.tobytes(), matrix_type=matrix_type, data_type=name, **size)
     back = opened(path)
-    pf.assert_comes_back(back, array(values).to_dataset())
+    pf.assert_comes_back(back, make_array(values).to_dataset())
     assert back.tensor.dtype == values.dtype
 
 
@@ -116,17 +116,17 @@ def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int
 def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     tmp_path: Path, columns: int
 ) -> None:
-    values, path = bits(5, columns), tmp_path / "t"
-    to_pycauset(array(values), path)
+    values, path = make_bits(5, columns), tmp_path / "t"
+    to_pycauset(make_array(values), path)
     check_bytes(
         path,
         pf.dense_bits(values, 64),
         matrix_type="DENSE_FLOAT", data_type="BIT", rows=5, cols=columns,
     )  # fmt: skip
-    to_pycauset(array(values[0]), path)
+    to_pycauset(make_array(values[0]), path)
     vector = {"matrix_type": "VECTOR", "data_type": "BIT", "rows": columns, "cols": 1}
     check_bytes(path, pf.bits_of(values[0], 8), **vector)
-    pf.assert_comes_back(opened(path), array(values[0]).to_dataset())
+    pf.assert_comes_back(opened(path), make_array(values[0]).to_dataset())
 
 
 @pytest.mark.parametrize("matrix_type", SPECIAL)
@@ -141,21 +141,21 @@ def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> N
         "seed": order // 2 if matrix_type == "UNIT_VECTOR" else 0,
     }
     for data in (values, da.from_array(values, chunks=-(-order // 3))):
-        to_pycauset(array(data), path, matrix_type=matrix_type)
+        to_pycauset(make_array(data), path, matrix_type=matrix_type)
         check_bytes(path, PAYLOADS[matrix_type](values), **expected)
-        pf.assert_comes_back(opened(path).load(), array(values).to_dataset())
+        pf.assert_comes_back(opened(path).load(), make_array(values).to_dataset())
 
 
 def test_identity_need_not_be_square(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    to_pycauset(array(np.eye(3, 7)), path, matrix_type="IDENTITY")
+    to_pycauset(make_array(np.eye(3, 7)), path, matrix_type="IDENTITY")
     check_bytes(path, b"", matrix_type="IDENTITY", data_type="FLOAT64", rows=3, cols=7)
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (0,)])
 @pytest.mark.parametrize("dtype", ["bool", "f8", "i4"])
 def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
-    data = array(np.zeros(shape, dtype))
+    data = make_array(np.zeros(shape, dtype))
     to_pycauset(data, tmp_path / "t")
     pf.assert_comes_back(opened(tmp_path / "t"), data.to_dataset())
     to_pycauset(data.chunk(), tmp_path / "t")
@@ -165,11 +165,11 @@ def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: 
 def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
     words = {"DIAGONAL": "raw_diagonal", "IDENTITY": "raw_dense", "UNIT_VECTOR": "raw_dense"}
     for matrix_type, make in SPECIAL.items():
-        to_pycauset(array(make(4)), tmp_path / matrix_type, matrix_type=matrix_type)
-        layout = metadata_in((tmp_path / matrix_type).read_bytes())["payload_layout"]
+        to_pycauset(make_array(make(4)), tmp_path / matrix_type, matrix_type=matrix_type)
+        layout = read_metadata((tmp_path / matrix_type).read_bytes())["payload_layout"]
         assert layout == {"kind": words.get(matrix_type, "raw_triangular"), "params": {}}
-    to_pycauset(array(square(3)), tmp_path / "t")
-    layout = metadata_in((tmp_path / "t").read_bytes())["payload_layout"]
+    to_pycauset(make_array(make_square(3)), tmp_path / "t")
+    layout = read_metadata((tmp_path / "t").read_bytes())["payload_layout"]
     assert layout["kind"] == "raw_dense"
 
 
@@ -182,7 +182,7 @@ def subjects(draw: st.DrawFn) -> tuple[xr.Dataset, str | None]:
     else:
         shape = draw(st.lists(st.integers(0, 140), min_size=1, max_size=2).map(tuple))
         dtype = draw(st.sampled_from([*pf.NUMPY_DTYPES.values(), "bool"]))
-        values = bits(*shape) if dtype == "bool" else numbers(shape, dtype)
+        values = make_bits(*shape) if dtype == "bool" else make_numbers(shape, dtype)
     dims = draw(st.lists(st.text("xyz_", min_size=1), min_size=2, max_size=2, unique=True))
     dims = dims[: values.ndim]
     name = draw(st.text("abc", min_size=1))
@@ -214,12 +214,15 @@ def test_any_dataset_round_trips(
         to_pycauset(given_data, path, matrix_type=matrix_type)
     pf.assert_comes_back(opened(path).load(), data)
     if matrix_type is not None:
-        assert facts(path, str(name))["matrix_type"] == matrix_type
+        assert get_storage_attrs(path, str(name))["matrix_type"] == matrix_type
     if form == "lazy":
         # Without being told it is of the same type again.
         to_pycauset(opened(path), again)
         pf.assert_comes_back(opened(again).load(), data)
-        assert facts(again, str(name))["matrix_type"] == facts(path, str(name))["matrix_type"]
+        assert (
+            get_storage_attrs(again, str(name))["matrix_type"]
+            == get_storage_attrs(path, str(name))["matrix_type"]
+        )
 
 
 @given(st.dictionaries(st.text(max_size=5), pf.numbers_and_strings))
@@ -250,7 +253,7 @@ def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
 # The type of matrix.
 
 
-def causal_file(directory: Path, order: int = 70) -> Path:
+def write_causal_file(directory: Path, order: int = 70) -> Path:
     path = directory / "causal.pycauset"
     path.write_bytes(
         pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
@@ -265,47 +268,47 @@ def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
         (upper.T, "DENSE_FLOAT"),
         (upper[:9], "DENSE_FLOAT"),
     ):
-        to_pycauset(array(values), tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == matrix_type
-        to_pycauset(array(values).chunk(), tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == matrix_type
-    to_pycauset(array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
-    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+        to_pycauset(make_array(values), tmp_path / "t")
+        assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
+        to_pycauset(make_array(values).chunk(), tmp_path / "t")
+        assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
+    to_pycauset(make_array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
 
 
 @pytest.mark.parametrize("matrix_type", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
 def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: str) -> None:
-    to_pycauset(array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
+    to_pycauset(make_array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
     data = opened(tmp_path / "t").load()
     to_pycauset(data, tmp_path / "t")
-    assert facts(tmp_path / "t")["matrix_type"] == matrix_type
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
     data.tensor[20, 3] = 1
     to_pycauset(data, tmp_path / "t")
-    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     pf.assert_comes_back(opened(tmp_path / "t").load(), data)
 
 
 def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
-    data = opened(causal_file(tmp_path), chunks={})
+    data = opened(write_causal_file(tmp_path), chunks={})
     for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
         to_pycauset(part, tmp_path / "t")
-        assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+        assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
         pf.assert_comes_back(opened(tmp_path / "t").load(), part.load().drop_attrs())
     to_pycauset(data, tmp_path / "t", encoding={"tensor": {"dtype": "int32"}})
-    assert facts(tmp_path / "t")["matrix_type"] == "INTEGER"
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "INTEGER"
 
 
 def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
-    data = opened(causal_file(tmp_path), chunks={}).transpose("col", "row")
+    data = opened(write_causal_file(tmp_path), chunks={}).transpose("col", "row")
     with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to store all"):
         to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
     assert not (tmp_path / "t").exists()
     to_pycauset(data, tmp_path / "t")
-    assert facts(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     pf.assert_comes_back(opened(tmp_path / "t").load(), data.load().drop_attrs())
 
 
-def spoiled(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
+def spoil(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
     values = SPECIAL[matrix_type](order)
     values[index] = value
     return values
@@ -333,7 +336,7 @@ WRONG = {
 @pytest.mark.parametrize("chunks", [None, 50, 7])
 def test_lost_values_are_named_in_error(tmp_path: Path, name: str, chunks: int | None) -> None:
     matrix_type, index, value, message = WRONG[name]
-    data = array(spoiled(matrix_type, index, value))
+    data = make_array(spoil(matrix_type, index, value))
     path = tmp_path / "t"
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match=message):
@@ -346,10 +349,10 @@ def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Pat
     values = SPECIAL["SYMMETRIC"](9)
     values[2, 5] = values[5, 2] = values[3, 3] = np.nan
     values[1, 4], values[4, 1] = 0.0, -0.0
-    to_pycauset(array(values).chunk(2), tmp_path / "t", matrix_type="SYMMETRIC")
+    to_pycauset(make_array(values).chunk(2), tmp_path / "t", matrix_type="SYMMETRIC")
     np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
     upper = np.triu(values, 1) * np.where(np.tri(9), -1, 1)
-    to_pycauset(array(upper), tmp_path / "t", matrix_type="TRIANGULAR_FLOAT")
+    to_pycauset(make_array(upper), tmp_path / "t", matrix_type="TRIANGULAR_FLOAT")
     np.testing.assert_array_equal(opened(tmp_path / "t").tensor, upper)
 
 
@@ -365,7 +368,7 @@ def test_chunks_of_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: 
         return copied
 
     full = da.from_array(values, chunks=(10, 120), name=False)
-    lazy = array(full.map_blocks(count, dtype=float, meta=values[:0]))
+    lazy = make_array(full.map_blocks(count, dtype=float, meta=values[:0]))
     with dask.config.set(scheduler="threads", num_workers=2):
         to_pycauset(lazy, tmp_path / "t", matrix_type="SYMMETRIC")
         assert len(created) == 24
@@ -408,7 +411,7 @@ def test_symmetric_matrix_is_compared_by_worker_of_cluster(tmp_path: Path) -> No
 
 def test_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
     path, values = tmp_path / "t", SPECIAL["SYMMETRIC"](40)
-    task = to_pycauset(array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
+    task = to_pycauset(make_array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
     assert not path.exists()
     task.compute()
     data = opened(path).chunk(row=7)
@@ -437,7 +440,7 @@ def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> N
     data = xr.DataArray(values, dims=("row", "col"), name="tensor")
     with dask.config.set(scheduler="synchronous"):
         to_pycauset(data, tmp_path / "t", compute=False).compute()
-    assert facts(tmp_path / "t")["matrix_type"] == "CAUSAL"
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "CAUSAL"
     assert 0 < most < 10
 
 
@@ -454,7 +457,7 @@ def test_delayed_write_computes_in_task(tmp_path: Path) -> None:
     assert not blocks
     assert not list(tmp_path.iterdir())
     task.compute()
-    assert facts(tmp_path / "t")["seed"] == 4
+    assert get_storage_attrs(tmp_path / "t")["seed"] == 4
     assert opened(tmp_path / "t").tensor.values.tolist() == np.eye(9)[4].tolist()
 
 
@@ -464,15 +467,15 @@ def test_delayed_write_computes_in_task(tmp_path: Path) -> None:
 def test_seed_is_stored_for_pycauset(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for seed in (0, 5, 2**64 - 1, np.int64(9)):
-        to_pycauset(array(square(3), attrs={"seed": seed}), path)
-        assert metadata_in(path.read_bytes())["seed"] == seed
+        to_pycauset(make_array(make_square(3), attrs={"seed": seed}), path)
+        assert read_metadata(path.read_bytes())["seed"] == seed
     for other in (-1, 2**64, "text", True, 1.5):
-        data = array(square(3), attrs={"seed": other})
+        data = make_array(make_square(3), attrs={"seed": other})
         to_pycauset(data, path)
-        assert metadata_in(path.read_bytes())["seed"] == 0
+        assert read_metadata(path.read_bytes())["seed"] == 0
         pf.assert_comes_back(opened(path), data.to_dataset())
-    to_pycauset(array(square(3), attrs={"seed": 5}), path, seed=6)
-    assert metadata_in(path.read_bytes())["seed"] == 6
+    to_pycauset(make_array(make_square(3), attrs={"seed": 5}), path, seed=6)
+    assert read_metadata(path.read_bytes())["seed"] == 6
     assert opened(path).tensor.attrs["seed"] == 5
 
 
@@ -485,7 +488,7 @@ def test_causal_set_stays_causal_set(tmp_path: Path) -> None:
     )  # fmt: skip
     data, path = opened(content), tmp_path / "t"
     to_pycauset(data, path)
-    metadata = metadata_in(path.read_bytes())
+    metadata = read_metadata(path.read_bytes())
     actual = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
     assert actual == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
     assert "properties" not in metadata
@@ -495,21 +498,21 @@ def test_causal_set_stays_causal_set(tmp_path: Path) -> None:
         data.assign_coords(row=[1, 2, 3]).tensor.astype("i4"),
     ):
         to_pycauset(changed, path)
-        assert "object_type" not in metadata_in(path.read_bytes())
+        assert "object_type" not in read_metadata(path.read_bytes())
     del data.tensor.attrs["spacetime"]
     to_pycauset(data, path)
-    assert "spacetime" not in metadata_in(path.read_bytes())
+    assert "spacetime" not in read_metadata(path.read_bytes())
 
 
-def written_note(tmp_path: Path, note: Any) -> bytes:
-    to_pycauset(array(square(2), name="x", attrs={"a": 1}), tmp_path / "t")
+def write_embedded(tmp_path: Path, note: Any) -> bytes:
+    to_pycauset(make_array(make_square(2), name="x", attrs={"a": 1}), tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
-    metadata = metadata_in(content)
+    metadata = read_metadata(content)
     return pf.r1(metadata | {"xr_tensorfmt": note}, content[4096 : 4096 + 32])
 
 
-def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> str:
-    """A note that looks as if it were whole."""
+def format_embedded(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> str:
+    """Return embedded metadata that look complete."""
     values = array_to_json(np.arange(length), "labels")
     labels = {
         name: {"dims": dims, "attrs": {}, "values": values} for name, dims in coordinates.items()
@@ -523,12 +526,12 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
         ("{", "JSONDecodeError"),
         ('{"tensors": {}}', "KeyError: 'version'"),
         ('{"version": 1, "version": 1}', "the key 'version' is repeated"),
-        (noted({"dims": ["a"]}), "'tensor' has 2 dimensions"),
-        (noted({"dims": ["a", "a"]}), r"'tensor' has repeated dims"),
-        (noted({"dims": ["a", 1]}), "is not a list of str"),
-        (noted({"name": "c"}, c=["row"]), "two variables have the same name"),
-        (noted({}, c=["row", "col"]), "'c' has 1 dimensions"),
-        (noted({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),
+        (format_embedded({"dims": ["a"]}), "'tensor' has 2 dimensions"),
+        (format_embedded({"dims": ["a", "a"]}), r"'tensor' has repeated dims"),
+        (format_embedded({"dims": ["a", 1]}), "is not a list of str"),
+        (format_embedded({"name": "c"}, c=["row"]), "two variables have the same name"),
+        (format_embedded({}, c=["row", "col"]), "'c' has 1 dimensions"),
+        (format_embedded({}, c=["row"], length=3), "dim 'row' has lengths 2 and 3"),
         ("[" * 100_000, "nested deeper than 40 levels"),
         (7, "TypeError"),
         ('{"version": 2}', "ValueError: version 2"),
@@ -538,13 +541,13 @@ def noted(tensor: dict[str, Any], length: int = 2, **coordinates: list[str]) -> 
 )
 def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -> None:
     with pytest.warns(TensorFormatWarning, match=f"are ignored .*{fault}"):
-        data = opened(written_note(tmp_path, note))
+        data = opened(write_embedded(tmp_path, note))
     assert data.tensor.dims == ("row", "col")
     assert data.tensor.attrs["matrix_type"] == "DENSE_FLOAT"
 
 
 def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
-    data = array(square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
+    data = make_array(make_square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
     to_pycauset(data, tmp_path / "t")
     actual = opened(tmp_path / "t", name="C", dims=("i", "j"))
     pf.assert_comes_back(actual, data.rename("C").rename(a="i", b="j").to_dataset())
@@ -596,11 +599,11 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "matrix_type", "region"),
     [
-        (lambda: square(20), None, {"row": slice(3, 9), "col": slice(1, 4)}),
-        (lambda: bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(8, 64)}),
-        (lambda: bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(16, 70)}),
-        (lambda: bits(20, 520), "DENSE_FLOAT", {"row": slice(0, 20)}),
-        (lambda: bits(70), "VECTOR", {"index": slice(64, 70)}),
+        (lambda: make_square(20), None, {"row": slice(3, 9), "col": slice(1, 4)}),
+        (lambda: make_bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(8, 64)}),
+        (lambda: make_bits(20, 70), "DENSE_FLOAT", {"row": slice(3, 9), "col": slice(16, 70)}),
+        (lambda: make_bits(20, 520), "DENSE_FLOAT", {"row": slice(0, 20)}),
+        (lambda: make_bits(70), "VECTOR", {"index": slice(64, 70)}),
         (lambda: SPECIAL["CAUSAL"](70), "CAUSAL", {"row": slice(3, 68)}),
         (lambda: SPECIAL["TRIANGULAR_INTEGER"](33), "TRIANGULAR_INTEGER", {"row": slice(2, 9)}),
         (
@@ -614,7 +617,7 @@ def test_part_is_written_in_place(
     tmp_path: Path, make: Callable[[], np.ndarray], matrix_type: Any, region: dict[str, slice]
 ) -> None:
     path, values, other = tmp_path / "t", make(), make()
-    before, part = array(values), array(other).isel(region)
+    before, part = make_array(values), make_array(other).isel(region)
     to_pycauset(before, path, matrix_type=matrix_type)
     size = path.stat().st_size
     expected = before.copy(data=values.copy())
@@ -624,12 +627,12 @@ def test_part_is_written_in_place(
         pf.assert_comes_back(opened(path).load(), expected.to_dataset())
     assert path.stat().st_size == size
     to_pycauset(expected, tmp_path / "whole", matrix_type=matrix_type)
-    payload = slice(4096, -metadata_length(path))
+    payload = slice(4096, -get_metadata_length(path))
     full = (tmp_path / "whole").read_bytes()
-    assert path.read_bytes()[payload] == full[4096 : -metadata_length(tmp_path / "whole")]
+    assert path.read_bytes()[payload] == full[4096 : -get_metadata_length(tmp_path / "whole")]
 
 
-def metadata_length(path: Path) -> int:
+def get_metadata_length(path: Path) -> int:
     return int.from_bytes(path.read_bytes()[48:56], "little")
 
 
@@ -657,21 +660,21 @@ def metadata_length(path: Path) -> int:
 def test_parts_without_own_bytes_raise(
     tmp_path: Path, matrix_type: str, region: dict[str, slice], message: str
 ) -> None:
-    data = array(SPECIAL[matrix_type](20))
+    data = make_array(SPECIAL[matrix_type](20))
     to_pycauset(data, tmp_path / "t", matrix_type=matrix_type)
     with pytest.raises(ValueError, match=message):
         to_pycauset(data.isel(region), tmp_path / "t", region=region)
 
 
 def test_part_of_bits_begins_and_ends_with_byte(tmp_path: Path) -> None:
-    data = array(bits(4, 70))
+    data = make_array(make_bits(4, 70))
     to_pycauset(data, tmp_path / "t")
     with pytest.raises(ValueError, match="8 elements of 'col' in a byte; start and stop at a mult"):
         to_pycauset(data[:, 4:12], tmp_path / "t", region={"col": slice(4, 12)})
 
 
 def test_part_of_triangle_must_be_one_too(tmp_path: Path) -> None:
-    data = array(SPECIAL["CAUSAL"](20))
+    data = make_array(SPECIAL["CAUSAL"](20))
     to_pycauset(data, tmp_path / "t")
     with pytest.raises(ValueError, match=r"at \(15, 0\) is True, but a strict upper triangle"):
         to_pycauset(~data[15:], tmp_path / "t", region={"row": slice(15, 20)})

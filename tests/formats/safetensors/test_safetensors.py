@@ -182,12 +182,12 @@ def test_file_is_written_to_store(memory: MemoryFileSystem) -> None:
     assert {key: item.tolist() for key, item in actual.items()} == {"b": [0, 1, 2], "a": [1, 1, 1]}
 
 
-def file_of(header: Any, data: bytes = b"") -> bytes:
+def make_file(header: Any, data: bytes = b"") -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + data
 
 
-def entry(dtype: Any = "U8", shape: Any = (2,), offsets: Any = (0, 2)) -> dict[str, Any]:
+def make_entry(dtype: Any = "U8", shape: Any = (2,), offsets: Any = (0, 2)) -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
@@ -198,31 +198,43 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         (99).to_bytes(8, "little") + b"{}",
         "JSON document at byte 8: truncated",
     ),
-    "no JSON": (file_of(b"{]"), "the header at byte 9: "),
-    "a list": (file_of([]), "the header at byte 8: a list, expected a JSON object"),
-    "no UTF-8": (file_of(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
-    "a lone surrogate": (file_of({"\ud800": entry()}, b"ab"), "that UTF-8 can encode"),
-    "a fourth bit": (file_of({"a": entry("F4")}, b"ab"), "the dtype of 'a' at byte 8: 'F4'"),
-    "no dtype": (file_of({"a": entry(["U8"])}, b"ab"), "the dtype of 'a'"),
-    "no shape": (file_of({"a": {"dtype": "U8"}}), "the entry of 'a'"),
-    "a negative length": (file_of({"a": entry(shape=[-1])}), "the shape of 'a'"),
-    "a bool for a length": (file_of({"a": entry(shape=[True, 2])}, b"ab"), "the shape of 'a'"),
-    "too large": (file_of({"a": entry(shape=[1 << 40, 1 << 40])}), "the tensor's size"),
-    "too many dimensions": (file_of({"a": entry(shape=[1] * 32)}), "the rank of 'a'"),
-    "other bytes": (file_of({"a": entry(shape=[3])}, b"abc"), "data_offsets of 'a'.* 3 bytes"),
-    "offsets backwards": (file_of({"a": entry("U8", [0], [2, 1])}), "the data_offsets of 'a'"),
+    "no JSON": (make_file(b"{]"), "the header at byte 9: "),
+    "a list": (make_file([]), "the header at byte 8: a list, expected a JSON object"),
+    "no UTF-8": (make_file(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
+    "a lone surrogate": (make_file({"\ud800": make_entry()}, b"ab"), "that UTF-8 can encode"),
+    "a fourth bit": (make_file({"a": make_entry("F4")}, b"ab"), "the dtype of 'a' at byte 8: 'F4'"),
+    "no dtype": (make_file({"a": make_entry(["U8"])}, b"ab"), "the dtype of 'a'"),
+    "no shape": (make_file({"a": {"dtype": "U8"}}), "the entry of 'a'"),
+    "a negative length": (make_file({"a": make_entry(shape=[-1])}), "the shape of 'a'"),
+    "a bool for a length": (
+        make_file({"a": make_entry(shape=[True, 2])}, b"ab"),
+        "the shape of 'a'",
+    ),
+    "too large": (make_file({"a": make_entry(shape=[1 << 40, 1 << 40])}), "the tensor's size"),
+    "too many dimensions": (make_file({"a": make_entry(shape=[1] * 32)}), "the rank of 'a'"),
+    "other bytes": (
+        make_file({"a": make_entry(shape=[3])}, b"abc"),
+        "data_offsets of 'a'.* 3 bytes",
+    ),
+    "offsets backwards": (
+        make_file({"a": make_entry("U8", [0], [2, 1])}),
+        "the data_offsets of 'a'",
+    ),
     "a hole": (
-        file_of({"a": entry(), "b": entry(offsets=[3, 5])}, b"abcde"),
+        make_file({"a": make_entry(), "b": make_entry(offsets=[3, 5])}, b"abcde"),
         "the data_offsets of 'b' at byte .*cannot overlap or have gaps",
     ),
     "an overlap": (
-        file_of({"a": entry(), "b": entry(offsets=[1, 3])}, b"abc"),
+        make_file({"a": make_entry(), "b": make_entry(offsets=[1, 3])}, b"abc"),
         "the data_offsets of 'b'",
     ),
-    "data past the end": (file_of({"a": entry()}, b"a"), "the data at byte .*truncated"),
-    "more data": (file_of({"a": entry()}, b"abc"), "the end of the data at byte .*1 more bytes"),
-    "metadata that are no strings": (file_of({"__metadata__": {"a": 1}}), "__metadata__"),
-    "metadata that are a list": (file_of({"__metadata__": []}), "__metadata__"),
+    "data past the end": (make_file({"a": make_entry()}, b"a"), "the data at byte .*truncated"),
+    "more data": (
+        make_file({"a": make_entry()}, b"abc"),
+        "the end of the data at byte .*1 more bytes",
+    ),
+    "metadata that are no strings": (make_file({"__metadata__": {"a": 1}}), "__metadata__"),
+    "metadata that are a list": (make_file({"__metadata__": []}), "__metadata__"),
 }
 
 
@@ -239,9 +251,9 @@ def test_package_also_raises(name: str) -> None:
 
 
 def test_repeated_names_raise() -> None:
-    text = b'{"a":%b,"a":%b}' % ((json.dumps(entry()).encode(),) * 2)
+    text = b'{"a":%b,"a":%b}' % ((json.dumps(make_entry()).encode(),) * 2)
     with pytest.raises(TensorFormatError, match="a JSON object at byte 8: a repeated key"):
-        read(file_of(text, b"ab"))
+        read(make_file(text, b"ab"))
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))
@@ -392,22 +404,22 @@ def test_index_without_directory_raises() -> None:
         opened(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
 
 
-def model() -> xr.Dataset:
+def make_model() -> xr.Dataset:
     weights = {
         f"{layer}.weight": (("out", "in"), np.full((4, 3), layer, "f4")) for layer in range(3)
     }
     return xr.Dataset(weights, {"out": list("abcd")}, {"format": "pt", "epoch": 3})
 
 
-def files(directory: Path) -> list[str]:
+def list_files(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
 @pytest.mark.parametrize("limit", [100, "0.1 kB"])
 def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -> None:
-    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=limit)
+    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=limit)
     first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
-    assert files(tmp_path) == [first, second, INDEX]
+    assert list_files(tmp_path) == [first, second, INDEX]
     index = json.loads((tmp_path / INDEX).read_text())
     assert index["weight_map"] == {"0.weight": first, "1.weight": first, "2.weight": second}
     assert index["metadata"]["total_size"] == 144
@@ -415,47 +427,47 @@ def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -
         assert file.metadata() == {"format": "pt"}
         np.testing.assert_array_equal(file.get_tensor("2.weight"), np.full((4, 3), 2))
     back = opened(tmp_path / INDEX)
-    xr.testing.assert_identical(back.load(), model().assign_attrs(total_size=144))
+    xr.testing.assert_identical(back.load(), make_model().assign_attrs(total_size=144))
     assert validate(tmp_path / INDEX) == []
 
 
 def test_a_tensor_that_exceeds_the_limit_has_a_file_of_its_own(tmp_path: Path) -> None:
-    to_safetensors(model().chunk(out=2), tmp_path / INDEX, max_shard_bytes=1)
-    assert len(files(tmp_path)) == 4
-    xr.testing.assert_equal(opened(tmp_path / INDEX), model())
+    to_safetensors(make_model().chunk(out=2), tmp_path / INDEX, max_shard_bytes=1)
+    assert len(list_files(tmp_path)) == 4
+    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model())
 
 
 def test_a_model_without_tensors_has_one_file(tmp_path: Path) -> None:
     empty = xr.Dataset(attrs={"format": "pt"})
     to_safetensors(empty, tmp_path / INDEX)
-    assert files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
+    assert list_files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
     assert opened(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
 
 
 def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None:
     (tmp_path / "model-00009-of-00009.safetensors").touch()  # not in the index
-    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
     lazy = opened(tmp_path / INDEX)
     to_safetensors(lazy * 2, tmp_path / INDEX)
-    assert files(tmp_path) == [
+    assert list_files(tmp_path) == [
         "model-00001-of-00001.safetensors",
         "model-00009-of-00009.safetensors",
         INDEX,
     ]
-    xr.testing.assert_equal(opened(tmp_path / INDEX), model() * 2)
+    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model() * 2)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_a_replaced_index_can_be_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / INDEX).write_text(content)
-    to_safetensors(model(), tmp_path / INDEX)
-    xr.testing.assert_equal(opened(tmp_path / INDEX), model())
+    to_safetensors(make_model(), tmp_path / INDEX)
+    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model())
 
 
 def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None:
-    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
-    to_safetensors(model().isel(out=[2, 3]) + 1, tmp_path / INDEX, region={"out": slice(2, 4)})
-    expected = model()
+    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_safetensors(make_model().isel(out=[2, 3]) + 1, tmp_path / INDEX, region={"out": slice(2, 4)})
+    expected = make_model()
     for weight in expected.data_vars.values():
         weight[2:] += 1
     xr.testing.assert_equal(opened(tmp_path / INDEX), expected)
@@ -464,32 +476,32 @@ def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None
 @pytest.mark.parametrize("limit", ["many", 0, -1, [3]])
 def test_the_limit_of_files_is_a_size(tmp_path: Path, limit: Any) -> None:
     with pytest.raises(ValueError, match=r"max_shard_bytes=.* is not a size; pass a number"):
-        to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=limit)
+        to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=limit)
 
 
 def test_one_file_has_no_limit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"use a name that ends with \.safetensors\.index\.json"):
-        to_safetensors(model(), tmp_path / "model.safetensors", max_shard_bytes="5GB")
+        to_safetensors(make_model(), tmp_path / "model.safetensors", max_shard_bytes="5GB")
 
 
 def test_a_directory_opens_as_its_index(tmp_path: Path, memory: MemoryFileSystem) -> None:
-    to_safetensors(model(), tmp_path / INDEX, max_shard_bytes=1)
-    to_safetensors(model(), f"memory://bucket/model/{INDEX}", max_shard_bytes=1)
+    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_safetensors(make_model(), f"memory://bucket/model/{INDEX}", max_shard_bytes=1)
     for directory in (tmp_path, f"{tmp_path}/", "memory://bucket/model"):
-        xr.testing.assert_equal(opened(directory), model())
+        xr.testing.assert_equal(opened(directory), make_model())
         assert validate(directory) == []
     assert xr.open_datatree(tmp_path, engine="tensorfmt").groups == ("/", "/0", "/1", "/2")
 
 
 def test_a_directory_with_two_indexes_is_ambiguous(tmp_path: Path) -> None:
     for name in ("model", "model.fp16"):
-        to_safetensors(model(), tmp_path / f"{name}.safetensors.index.json")
+        to_safetensors(make_model(), tmp_path / f"{name}.safetensors.index.json")
     names = r"several models: model\.fp16\.safetensors\.index\.json, model\.safetensors\."
     with pytest.raises(IsADirectoryError, match=names):
         opened(tmp_path)
 
 
 def test_a_directory_without_an_index_is_refused(tmp_path: Path) -> None:
-    to_safetensors(model(), tmp_path / "model.safetensors")
+    to_safetensors(make_model(), tmp_path / "model.safetensors")
     with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
         opened(tmp_path)

@@ -49,7 +49,7 @@ def sparse_tensors(draw: st.DrawFn, dtype: str) -> tuple[np.ndarray, list[int]]:
     return flat.reshape(lengths, order="F"), indices
 
 
-def content_of(dense: np.ndarray, indices: list[int]) -> bytes:
+def make_content(dense: np.ndarray, indices: list[int]) -> bytes:
     return tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices])
 
 
@@ -62,7 +62,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 ) -> None:
     dense, indices = data.draw(sparse_tensors(dtype))
     path = tmp_path_factory.mktemp("pairs") / "tensor"
-    path.write_bytes(content_of(dense, indices))
+    path.write_bytes(make_content(dense, indices))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairtable, "BLOCK", 4)
         patch.setattr(pairtable, "_BLOCKS_AT_ONCE", 2)
@@ -92,7 +92,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 @given(sparse_tensors(">f8").map(lambda created: (created[0].astype("<f8"), created[1])))
 def test_stored_pairs_open_in_file_order_with_indices(created: tuple) -> None:
     dense, indices = created
-    stored = opened(content_of(dense, indices), sparse="stored")
+    stored = opened(make_content(dense, indices), sparse="stored")
     assert stored.tensor.dims == ("entry",)
     assert not stored.indexes
     along = np.unravel_index(np.array(indices, dtype=np.int64), dense.shape, order="F")
@@ -104,7 +104,7 @@ def test_stored_pairs_open_in_file_order_with_indices(created: tuple) -> None:
 def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
     dense = np.arange(12.0).reshape(3, 4)
     indices = [7, 0, 3, 11, 5]
-    content = content_of(dense, indices)
+    content = make_content(dense, indices)
     stored = opened(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
     flat = dense.ravel(order="F")[indices]
     assert stored.tensor.chunks == ((2, 2, 1),)
@@ -117,7 +117,7 @@ def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
     assert lazy.tensor.isel(entry=[]).size == 0
 
 
-def quaternions() -> tuple[bytes, np.ndarray]:
+def make_quaternions() -> tuple[bytes, np.ndarray]:
     values = np.arange(8, dtype="<f4").reshape(2, 4)
     dense = np.zeros((3, 4), dtype="f4")
     dense[[2, 0]] = values
@@ -125,7 +125,7 @@ def quaternions() -> tuple[bytes, np.ndarray]:
 
 
 def test_values_of_several_components() -> None:
-    content, dense = quaternions()
+    content, dense = make_quaternions()
     tensor = opened(content).tensor
     assert tensor.dims == ("a", "component")
     np.testing.assert_array_equal(tensor.values, dense)

@@ -22,8 +22,8 @@ def load(content: bytes, **options) -> xr.Dataset:
     return xr.open_dataset(content, engine="tensorfmt", format="tens", **options).load()
 
 
-def dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
-    """A 1.0 file whose DENSDATA chunk claims `size` bytes."""
+def make_dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
+    """Return a 1.0 file whose DENSDATA chunk claims `size` bytes."""
     content = bytearray(tf.version_1_0(VALUES, *before, **fields))
     if size is not None:
         offset = content.index(b"DENSDATA") + 8
@@ -31,13 +31,13 @@ def dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
     return bytes(content)
 
 
-def other_chunk(size: int) -> bytes:
+def make_other_chunk(size: int) -> bytes:
     content = bytearray(tf.version_1_0(VALUES, tf.chunk(b"COMMENT ", b"hello...")))
     content[56:64] = struct.pack("<Q", size)
     return bytes(content)
 
 
-def pairs(indices, count: int | None = None, *before: bytes, **fields: object) -> bytes:
+def make_pairs(indices, count: int | None = None, *before: bytes, **fields: object) -> bytes:
     content = bytearray(tf.index_value((3, 4), indices, np.ones(len(indices)), *before, **fields))
     if count is not None:
         offset = len(content) - 16 * len(indices) - 8
@@ -84,7 +84,7 @@ REFUSED = {
     ),
     "order": (tf.header((1,) * 32), r"the rank of the tensor at byte 20: 32, expected at most 31"),
     "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: truncated"),
-    "reserved flag": (dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
+    "reserved flag": (make_dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (
         tf.version_0_9(VALUES, flags=1),
         r"tensor flags at byte 24: 0x00000001, expected 0 in a version below 1.0",
@@ -101,36 +101,39 @@ REFUSED = {
         r"data at byte 72: missing",
     ),
     "dense size too small": (
-        dense(128),
+        make_dense(128),
         r"size of chunk 'DENSDATA' at byte 56: 128, expected 136",
     ),
     "dense size too large": (
-        dense(144),
+        make_dense(144),
         r"size of chunk 'DENSDATA' at byte 56: 144, expected 136",
     ),
-    "dense size 0": (dense(0), r"size of chunk 'DENSDATA' at byte 56: 0"),
-    "dense size 2^63": (dense(1 << 63), r": 9223372036854775808, expected 136"),
-    "dense cut off": (dense()[:-1], r"the data at byte 48: truncated by the end"),
-    "dense and index-value": (dense(flags=1), r"in a file whose flags say index-value storage"),
+    "dense size 0": (make_dense(0), r"size of chunk 'DENSDATA' at byte 56: 0"),
+    "dense size 2^63": (make_dense(1 << 63), r": 9223372036854775808, expected 136"),
+    "dense cut off": (make_dense()[:-1], r"the data at byte 48: truncated by the end"),
+    "dense and index-value": (
+        make_dense(flags=1),
+        r"in a file whose flags say index-value storage",
+    ),
     "packed dense": (
-        dense(None, tf.symmetry("x", "ab", packed=True)),
+        make_dense(None, tf.symmetry("x", "ab", packed=True)),
         r"symmetry 'x ab' at byte 48: packed in a file of sequential values",
     ),
     "symmetry of other names": (
-        dense(None, tf.symmetry("x", "ac")),
+        make_dense(None, tf.symmetry("x", "ac")),
         r"index map of a symmetry at byte 67: 'ac', expected a permutation of .* 'ab'",
     ),
     "symmetry too short": (
-        dense(None, b"SYMMETRY" + struct.pack("<Q", 24) + b"\0\x63x" + bytes(5)),
+        make_dense(None, b"SYMMETRY" + struct.pack("<Q", 24) + b"\0\x63x" + bytes(5)),
         r"size of chunk 'SYMMETRY' at byte 56: 24, expected at least 119",
     ),
     "too many chunks": (
-        dense(None, *[tf.chunk(b"COMMENT ", b"")] * 4096),
+        make_dense(None, *[tf.chunk(b"COMMENT ", b"")] * 4096),
         r"number of chunks before the data at byte 48: more than 4096",
     ),
     **{
         f"chunk size {size}": (
-            other_chunk(size),
+            make_other_chunk(size),
             rf"size of chunk 'COMMENT ' at byte 56: {size}, expected a multiple of 8",
         )
         for size in (0, 8, 17, 4096, 1 << 63, (1 << 64) - 8)
@@ -151,19 +154,25 @@ REFUSED = {
         tf.header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
         r"number of pairs at byte 48: truncated",
     ),
-    "more pairs than room": (pairs([1, 2], 3), r": 3, expected at most the 2 pairs"),
-    "count of 2^63": (pairs([1, 2], 1 << 63), r": 9223372036854775808, expected"),
+    "more pairs than room": (make_pairs([1, 2], 3), r": 3, expected at most the 2 pairs"),
+    "count of 2^63": (make_pairs([1, 2], 1 << 63), r": 9223372036854775808, expected"),
     "more pairs than elements": (
         tf.index_value((2,), [0, 1, 0], np.ones(3)),
         r"number of pairs at byte 40: 3, expected at most the 2 elements",
     ),
     "index out of range": (
-        pairs([1, 12]),
+        make_pairs([1, 12]),
         r"index of pair 1 at byte 72: 12, expected .* below 12",
     ),
-    "index 2^64 - 1": (pairs([2**64 - 1]), r"index of pair 0 at byte 56: 18446744073709551615"),
-    "neighbours twice": (pairs([1, 5, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
-    "far twice": (pairs([5, 1, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
+    "index 2^64 - 1": (
+        make_pairs([2**64 - 1]),
+        r"index of pair 0 at byte 56: 18446744073709551615",
+    ),
+    "neighbours twice": (
+        make_pairs([1, 5, 5]),
+        r"index of pair 2 at byte 88: 5, as in another pair",
+    ),
+    "far twice": (make_pairs([5, 1, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
     "packed by an unknown operation": (
         tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("conj", "ba", packed=True)),
         r"packed with the operation 'conj', expected 'x' or '-x'",
@@ -232,7 +241,7 @@ GOOD = {
     "1.0": tf.version_1_0(
         VALUES.astype("<f4"), tf.symmetry("x", "ab"), tf.chunk(b"COMMENT ", b"hi")
     ),
-    "pairs": pairs([1, 7, 3]),
+    "pairs": make_pairs([1, 7, 3]),
     "packed": tf.index_value(
         (3, 3), [3, 7], np.array([1.0, 2.0]), tf.symmetry("-x", "ba", packed=True)
     ),

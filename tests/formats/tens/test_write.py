@@ -52,19 +52,19 @@ def datasets(draw: st.DrawFn, most: int = 5) -> xr.Dataset:
     return xr.Dataset({name: (dims, values, draw(ATTRS))}, coords, attrs)
 
 
-def chunked(ds: xr.Dataset, draw) -> xr.Dataset:
+def chunk(ds: xr.Dataset, draw) -> xr.Dataset:
     array_type = draw(st.sampled_from(["numpy", "dask"]))
     if array_type == "numpy":
         return ds
     return ds.chunk({dim: max(1, draw(st.integers(1, 3))) for dim in ds.dims})
 
 
-def only(ds: xr.Dataset) -> xr.DataArray:
+def get_only(ds: xr.Dataset) -> xr.DataArray:
     return next(iter(ds.data_vars.values()))
 
 
-def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
-    """Values, chunks before them and where they begin, by nothing but the specification."""
+def parse(content: bytes) -> tuple[np.ndarray, dict, int]:
+    """Return values, chunks before them, and their offset, by the specification alone."""
     magic, version, number_type, size, numbers, order, flags, zero = struct.unpack_from(
         "<4sI4s5I", content
     )
@@ -95,12 +95,12 @@ def parsed(content: bytes) -> tuple[np.ndarray, dict, int]:
 def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     ds = data.draw(datasets())
     path = tmp_path_factory.mktemp("t") / "t.tens"
-    to_tens(chunked(ds, data.draw), path)
+    to_tens(chunk(ds, data.draw), path)
     back = xr.open_dataset(path, engine="tensorfmt")
     xr.testing.assert_identical(back, ds)
-    assert only(back).dtype == only(ds).dtype
-    values, chunks, begin = parsed(path.read_bytes())
-    np.testing.assert_array_equal(values, only(ds).values, strict=True)
+    assert get_only(back).dtype == get_only(ds).dtype
+    values, chunks, begin = parse(path.read_bytes())
+    np.testing.assert_array_equal(values, get_only(ds).values, strict=True)
     assert list(chunks) == [b"XRTENSOR"]
     assert begin % 4096 == 0
     again = xr.open_dataset(path, engine="tensorfmt", chunks={})
@@ -115,7 +115,7 @@ def test_bytes_equal_specification(dtype, shape, tmp_path) -> None:
     dims = list("Gqr"[: len(shape)])
     to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
-    embedded = parsed(content)[1][b"XRTENSOR"]
+    embedded = parse(content)[1][b"XRTENSOR"]
     assert content == tf.version_1_0(values, tf.chunk(b"XRTENSOR", embedded), names="".join(dims))
     tensors = {"tensor": {"name": "tensor", "dims": dims, "attrs": {}}}
     assert json.loads(embedded.rstrip(b"\0")) == {"version": 1, "tensors": tensors}
@@ -158,10 +158,10 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
             to_tens(opened, tmp_path / "t", sparse=sparse, version="1.0")
             back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
             xr.testing.assert_identical(back, opened)
-            assert only(back).dtype == only(opened).dtype
+            assert get_only(back).dtype == get_only(opened).dtype
             if "component" in opened.dims:
                 continue  # which is written as a dimension
-            file_info = [only(ds).encoding["tensorfmt"] for ds in (opened, back)]
+            file_info = [get_only(ds).encoding["tensorfmt"] for ds in (opened, back)]
             for key in ("shape", "index_names", "symmetries"):
                 assert file_info[0].get(key) == file_info[1].get(key)
 
@@ -170,11 +170,11 @@ def test_big_endian_integers_become_little_endian(tmp_path) -> None:
     values = values_of((3, 5), ">i4")
     (tmp_path / "big").write_bytes(tf.version_1_0(values))
     to_tens(xr.open_dataset(tmp_path / "big", engine="tensorfmt"), tmp_path / "t")
-    np.testing.assert_array_equal(parsed((tmp_path / "t").read_bytes())[0], values)
+    np.testing.assert_array_equal(parse((tmp_path / "t").read_bytes())[0], values)
 
 
-def masked(content: bytes, order: int) -> bytes:
-    """With zeros where cc4s leaves memory as it is: bytes +5 to +7 of each dimension header."""
+def mask_padding(content: bytes, order: int) -> bytes:
+    """Replace bytes that cc4s leaves uninitialised by zeros."""
     raw = bytearray(content)
     for axis in range(order):
         raw[37 + 8 * axis : 40 + 8 * axis] = bytes(3)
@@ -189,7 +189,7 @@ def test_version_0_9_has_bytes_of_real_writer(conformance, tmp_path) -> None:
         real = (directory / "cc4s_0.9" / name).read_bytes()
         opened = xr.open_dataset(directory / "cc4s_0.9" / name, engine="tensorfmt")
         to_tens(opened, tmp_path / name, version="0.9")
-        assert (tmp_path / name).read_bytes() == masked(real, only(opened).ndim)
+        assert (tmp_path / name).read_bytes() == mask_padding(real, get_only(opened).ndim)
 
 
 def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> None:
@@ -198,7 +198,7 @@ def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> 
     for path in paths:
         opened = xr.open_dataset(path, engine="tensorfmt", chunks={})
         to_tens(opened, tmp_path / "t", version="0.9")
-        mended = bytearray(masked(path.read_bytes(), only(opened).ndim))
+        mended = bytearray(mask_padding(path.read_bytes(), get_only(opened).ndim))
         assert mended[12] == 16
         mended[12] = 8
         assert (tmp_path / "t").read_bytes() == mended
@@ -211,7 +211,7 @@ def test_version_0_9_holds_doubles_of_any_shape(data, tmp_path_factory) -> None:
     values = values_of(shape, data.draw(st.sampled_from(["<f8", "<c16"])))
     ds = xr.Dataset({"tensor": (tuple("abcd"[: len(shape)]), values)})
     path = tmp_path_factory.mktemp("t") / "t.bin"
-    to_file(chunked(ds, data.draw), path, version="0.9")
+    to_file(chunk(ds, data.draw), path, version="0.9")
     assert path.read_bytes() == tf.version_0_9(values)
     xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
 
@@ -261,20 +261,20 @@ def test_version_0_9_drops_unsupported_parts_on_request(change, part, message, t
     assert not list(tmp_path.iterdir())
     to_tens(ds, tmp_path / "t", version="0.9", drop=[part])
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").tensor
-    np.testing.assert_array_equal(back, only(ds))
+    np.testing.assert_array_equal(back, get_only(ds))
     assert back.dims == ("a", "b")
 
 
 OLDER = r"TENS 0\.9 \(unlike version='1\.0'\)"
 
 
-def old(tmp_path: Path, name: str = "old") -> xr.Dataset:
-    """What is opened from a file of version 0.9."""
+def open_old(tmp_path: Path, name: str = "old") -> xr.Dataset:
+    """Open a file of version 0.9."""
     (tmp_path / name).write_bytes(tf.version_0_9(np.arange(6.0).reshape(2, 3)))
     return xr.open_dataset(tmp_path / name, engine="tensorfmt")
 
 
-def version_of(path: Path) -> str:
+def read_version(path: Path) -> str:
     return {0x9000: "0.9", 0x10000: "1.0"}[int.from_bytes(path.read_bytes()[4:8], "little")]
 
 
@@ -293,7 +293,7 @@ def version_of(path: Path) -> str:
 )
 @pytest.mark.parametrize("name", ["new", "new.tens", "new.bin"])
 def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
-    data = change(old(tmp_path))
+    data = change(open_old(tmp_path))
     to_file(data, tmp_path / name, "tens")
     tensor = data.tensor if isinstance(data, xr.Dataset) else data
     content = tf.version_0_9(tensor.values, names="".join(map(str, tensor.dims)))
@@ -321,12 +321,12 @@ def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
     ],
 )
 def test_warning_explains_why_version_1_0_is_required(change, options, reason, tmp_path) -> None:
-    ds = change(old(tmp_path))
+    ds = change(open_old(tmp_path))
     sentence = "new.tens: the file has version 1.0, which cc4s and sisi4s cannot load, because "
     with pytest.warns(TensorFormatWarning, match=sentence + reason) as caught:
         to_tens(ds, tmp_path / "new.tens", **options)
     assert caught[0].filename == __file__
-    assert version_of(tmp_path / "new.tens") == "1.0"
+    assert read_version(tmp_path / "new.tens") == "1.0"
     back = xr.open_dataset(tmp_path / "new.tens", engine="tensorfmt")
     xr.testing.assert_equal(back, ds)
     to_tens(ds, tmp_path / "new.tens", version="1.0", **options)  # which was asked for
@@ -335,7 +335,7 @@ def test_warning_explains_why_version_1_0_is_required(change, options, reason, t
 
 
 def test_dropped_parts_do_not_require_version_1_0(tmp_path) -> None:
-    ds = old(tmp_path).rename(a="FF").assign_attrs(x=1)
+    ds = open_old(tmp_path).rename(a="FF").assign_attrs(x=1)
     to_tens(ds, tmp_path / "new", drop=["dims", "attrs"])
     assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
 
@@ -351,10 +351,10 @@ def test_suffix_bin_means_version_0_9(tmp_path) -> None:
     )
     with pytest.raises(ValueError, match=message):
         to_file(ds.assign_coords(c=5), tmp_path / "x.bin")
-    assert version_of(tmp_path / "x.bin") == "0.9"
+    assert read_version(tmp_path / "x.bin") == "0.9"
     to_file(ds, tmp_path / "x.bin", version="1.0")
     xr.testing.assert_identical(xr.open_dataset(tmp_path / "x.bin", engine="tensorfmt"), ds)
-    assert version_of(tmp_path / "x.bin") == "1.0"
+    assert read_version(tmp_path / "x.bin") == "1.0"
 
 
 def test_version_1_0_is_inherited_except_for_bin_files(tmp_path) -> None:
@@ -362,9 +362,9 @@ def test_version_1_0_is_inherited_except_for_bin_files(tmp_path) -> None:
     to_tens(ds, tmp_path / "x.tens")
     opened = xr.open_dataset(tmp_path / "x.tens", engine="tensorfmt")
     to_tens(opened, tmp_path / "y")
-    assert version_of(tmp_path / "y") == "1.0"
+    assert read_version(tmp_path / "y") == "1.0"
     to_tens(opened, tmp_path / "y.bin")
-    assert version_of(tmp_path / "y.bin") == "0.9"
+    assert read_version(tmp_path / "y.bin") == "0.9"
 
 
 @pytest.mark.parametrize("suffix", ["mag", "pycauset"])
@@ -374,16 +374,16 @@ def test_version_of_file_of_another_format_says_nothing(suffix, tmp_path) -> Non
     opened = xr.open_dataset(tmp_path / f"x.{suffix}", engine="tensorfmt")
     opened.tensor.encoding["tensorfmt"] = {**opened.tensor.encoding["tensorfmt"], "version": "0.9"}
     to_file(opened, tmp_path / "y.tens")
-    assert version_of(tmp_path / "y.tens") == "1.0"
+    assert read_version(tmp_path / "y.tens") == "1.0"
 
 
 @pytest.mark.parametrize(("version", "written"), [(0.9, "0.9"), (1.0, "1.0"), (1, "1.0")])
 def test_versions_may_be_numbers(version, written, tmp_path) -> None:
     array = xr.DataArray(np.eye(3), dims=("a", "b"))
     to_tens(array, tmp_path / "x", version=version)
-    assert version_of(tmp_path / "x") == written
+    assert read_version(tmp_path / "x") == written
     to_file(array, tmp_path / "x.tens", version=str(version) if version != 1 else np.float64(1))
-    assert version_of(tmp_path / "x.tens") == written
+    assert read_version(tmp_path / "x.tens") == written
 
 
 def test_files_are_recognised_by_content_and_not_by_suffix_bin(tmp_path) -> None:
@@ -491,11 +491,11 @@ def test_dim_that_is_only_called_component_is_dim(tmp_path) -> None:
 SYMMETRIC = np.add.outer(np.arange(3.0), np.arange(3.0))
 
 
-def with_chunks(*chunks: bytes) -> bytes:
+def add_chunks(*chunks: bytes) -> bytes:
     return tf.version_1_0(SYMMETRIC, *chunks)
 
 
-def chunk_names(path: Path) -> list[bytes]:
+def list_chunks(path: Path) -> list[bytes]:
     content, offset, names = path.read_bytes(), 32 + 8 * 2, []
     while not names or names[-1] != b"DENSDATA":
         magic, total = struct.unpack_from("<8sQ", content, offset)
@@ -505,7 +505,7 @@ def chunk_names(path: Path) -> list[bytes]:
 
 
 def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -> None:
-    content = with_chunks(
+    content = add_chunks(
         tf.symmetry("x", "ba"), tf.symmetry("conj", "ba"), tf.chunk(b"OTHERONE", b"")
     )
     (tmp_path / "old").write_bytes(content)
@@ -513,7 +513,7 @@ def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -
     assert opened.tensor.attrs == {"symmetries": "x ba, conj ba", "skipped_chunks": "OTHERONE"}
     to_tens(opened, tmp_path / "t")
     # What "conj" means cannot be checked, so that only the attribute tells of it.
-    assert chunk_names(tmp_path / "t") == [b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
+    assert list_chunks(tmp_path / "t") == [b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
     assert tf.symmetry("x", "qF") in (tmp_path / "t").read_bytes()
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
     xr.testing.assert_identical(back, opened)
@@ -527,15 +527,15 @@ def test_symmetries_that_user_gives_are_stated_and_all_values_stored(chunks, tmp
     array = xr.DataArray(SYMMETRIC, dims=("a", "b"))
     to_tens(array if chunks is None else array.chunk(chunks), tmp_path / "t", symmetries="x ba")
     content = (tmp_path / "t").read_bytes()
-    values, actual, _ = parsed(content)
+    values, actual, _ = parse(content)
     np.testing.assert_array_equal(values, SYMMETRIC)
     embedded = actual[b"XRTENSOR"]
-    assert content == with_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", embedded))
+    assert content == add_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", embedded))
     assert not validate(content)
 
 
 def test_values_against_symmetry_of_opened_file_raise(tmp_path) -> None:
-    (tmp_path / "t").write_bytes(with_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "t").write_bytes(add_chunks(tf.symmetry("x", "ba")))
     changed = xr.open_dataset(tmp_path / "t", engine="tensorfmt").load()
     changed.tensor[1, 0] = 5
     message = r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry 'x ba' does not"
@@ -567,7 +567,7 @@ def test_version_0_9_cannot_state_symmetries(tmp_path) -> None:
     ],
 )
 def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
-    (tmp_path / "old").write_bytes(with_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "old").write_bytes(add_chunks(tf.symmetry("x", "ba")))
     opened = change(xr.open_dataset(tmp_path / "old", engine="tensorfmt"))
     to_tens(opened, tmp_path / "t")
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
@@ -576,14 +576,14 @@ def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
 
 
 def test_empty_symmetries_omit_inherited_ones(tmp_path) -> None:
-    (tmp_path / "old").write_bytes(with_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "old").write_bytes(add_chunks(tf.symmetry("x", "ba")))
     to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", symmetries=[])
-    assert chunk_names(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
+    assert list_chunks(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
 
 
-def with_embedded(content: dict | bytes) -> bytes:
+def replace_embedded(content: dict | bytes) -> bytes:
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return with_chunks(tf.chunk(b"XRTENSOR", raw))
+    return add_chunks(tf.chunk(b"XRTENSOR", raw))
 
 
 DAMAGED = [
@@ -602,7 +602,7 @@ OTHER_RANK = b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 d
 @pytest.mark.parametrize(("embedded", "message"), [*DAMAGED, OTHER_RANK])
 def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
     with pytest.warns(TensorFormatWarning, match=message):
-        back = opened(with_embedded(embedded))
+        back = opened(replace_embedded(embedded))
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
@@ -622,7 +622,7 @@ def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
         TensorFormatWarning,
         match=f"{MAX_EMBEDDED_BYTES + 4096} characters, more than {MAX_EMBEDDED_BYTES}",
     ):
-        assert opened(with_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
+        assert opened(replace_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
 
 
 def test_requested_names_override_embedded_names(tmp_path) -> None:

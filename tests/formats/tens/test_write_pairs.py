@@ -24,13 +24,13 @@ from xr_tensorfmt import validate
 from xr_tensorfmt.writers import to_tens
 
 
-def embedded_of(content: bytes) -> bytes:
-    """The embedded metadata with the zeros behind them: the number of pairs is before the page."""
+def read_embedded(content: bytes) -> bytes:
+    """Return the embedded metadata with their padding."""
     return content[content.index(b"XRTENSOR") + 16 : 4088]
 
 
-def oracle(values: np.ndarray, embedded: bytes, names: str, *before: bytes) -> bytes:
-    """A file of the elements with any bit set, by their index, from the specification."""
+def make_expected(values: np.ndarray, embedded: bytes, names: str, *before: bytes) -> bytes:
+    """Return a file of all elements with a set bit, by the specification."""
     flat = values.ravel(order="F")
     bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize).any(axis=1)
     indices = np.flatnonzero(bits).tolist()
@@ -63,7 +63,7 @@ def test_pairs_in_memory_or_in_chunks_of_file_equal_specification(
             array = array.chunk({array.dims[-1]: 2})
         to_tens(array, path, sparse=True)
     content = path.read_bytes()
-    assert content == oracle(array.values, embedded_of(content), "".join(array.dims))
+    assert content == make_expected(array.values, read_embedded(content), "".join(array.dims))
     xr.testing.assert_identical(opened(path), array.to_dataset())
 
 
@@ -203,7 +203,7 @@ def test_version_0_9_has_no_pairs(tmp_path) -> None:
             to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
 
 
-def dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
+def make_dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
     values = np.where(np.arange(prod(shape)) % 3, 0, np.arange(prod(shape)) + 1.5).reshape(shape)
     return xr.Dataset(
         {"T": (["left", "q", "r"][: len(shape)], values, {"units": "eV"})},
@@ -214,7 +214,7 @@ def dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
 
 @pytest.mark.parametrize("chunks", [None, {"entry": 3}])
 def test_stored_pairs_are_written_sorted(chunks, tmp_path) -> None:
-    ds = dense()
+    ds = make_dense()
     to_tens(ds.chunk(left=2, q=2), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored")
     stored = stored if chunks is None else stored.chunk(chunks)
@@ -233,7 +233,7 @@ def test_stored_pairs_are_written_sorted(chunks, tmp_path) -> None:
 
 
 def test_stored_pairs_can_be_chosen_changed_and_renamed(tmp_path) -> None:
-    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").rename(left="F", T="V")
     some = stored.isel(entry=slice(None, None, -2))
     some["V"] = some["V"].astype("f4").assign_attrs(some["V"].attrs)
@@ -245,7 +245,7 @@ def test_stored_pairs_can_be_chosen_changed_and_renamed(tmp_path) -> None:
 
 
 def test_stored_pairs_of_one_element_raise(tmp_path) -> None:
-    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").load()
     stored = stored.isel(entry=[0, 1, 2, 1])
     message = r"'T' has two pairs for the element {'left': \d, 'q': \d, 'r': 0}; drop one of them"
@@ -305,7 +305,7 @@ def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
     ],
 )
 def test_stored_pairs_that_do_not_fit_raise(change, message, tmp_path) -> None:
-    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored")
     changed = change(stored)
     changed["T"].encoding = stored["T"].encoding
@@ -317,7 +317,7 @@ def test_stored_pairs_that_do_not_fit_raise(change, message, tmp_path) -> None:
 
 
 def test_index_outside_of_tensor_raises(tmp_path) -> None:
-    to_tens(dense().drop_vars("left"), tmp_path / "t", sparse=True)
+    to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
     stored = opened(tmp_path / "t", sparse="stored").load()
     stored["q"] = stored.q.astype("f8").assign_attrs(stored.q.attrs)
     stored.q.encoding = opened(tmp_path / "t", sparse="stored").q.encoding
@@ -329,8 +329,8 @@ def test_index_outside_of_tensor_raises(tmp_path) -> None:
             to_tens(stored, tmp_path / "u")
 
 
-def symmetric(operations: list[tuple[tuple[int, ...], int]], shape, dtype="f8") -> np.ndarray:
-    """A tensor that some permutations of its axes leave as it is, but for the sign."""
+def make_symmetric(operations: list[tuple[tuple[int, ...], int]], shape, dtype="f8") -> np.ndarray:
+    """Return a tensor with the symmetry of some permutations of its axes."""
     values = np.random.default_rng(1).integers(-9, 9, shape).astype(dtype)
     for _ in range(8):
         for axes, sign in operations:
@@ -354,7 +354,7 @@ def test_symmetries_are_stated_and_no_element_is_omitted(
     text, array_type, sparse, tmp_path, monkeypatch
 ) -> None:
     operations, shape = GROUPS[text]
-    values = symmetric(operations, shape)
+    values = make_symmetric(operations, shape)
     array = xr.DataArray(values, dims=list("abcd"[: values.ndim]), name="tensor")
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 200)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.DEFAULT_CHUNK_BYTES", 200)
@@ -382,12 +382,12 @@ def test_symmetries_are_stated_and_no_element_is_omitted(
 
 
 def test_bytes_of_pairs_with_symmetry_equal_specification(tmp_path) -> None:
-    values = symmetric([((1, 0), -1)], (4, 4))
+    values = make_symmetric([((1, 0), -1)], (4, 4))
     to_tens(
         xr.DataArray(values, dims=("a", "b")), tmp_path / "t", sparse=True, symmetries=["-x ba"]
     )
     content = (tmp_path / "t").read_bytes()
-    assert content == oracle(values, embedded_of(content), "ab", tf.symmetry("-x", "ba"))
+    assert content == make_expected(values, read_embedded(content), "ab", tf.symmetry("-x", "ba"))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -473,7 +473,7 @@ def test_nan_is_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
 
 
 def test_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
-    values = symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
+    values = make_symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
     raw = np.moveaxis(values, -1, 0)
     head = tf.header((3, 3), version=tf.V1_0, numbers=4, number_type=b"sint", size=4)
     (tmp_path / "t").write_bytes(head + tf.chunk(b"DENSDATA", raw.astype("<i4").tobytes(order="F")))

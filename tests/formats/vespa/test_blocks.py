@@ -45,13 +45,13 @@ CELLS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> VespaHeader:
+def make_header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> VespaHeader:
     """Return the header of blocks with a number of labels and bytes of cells."""
     return VespaHeader(7, "int8", ("k", "l", "m")[:labels], ("x",), (size,), blocks, stop)
 
 
-def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
-    """Blocks, and where they begin and the last one ends."""
+def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
+    """Return blocks, and the offsets of all blocks and of the end."""
     pieces = [
         b"".join(vf.string(label(number)) for _ in range(labels)) + cells(size)
         for number in range(COUNT)
@@ -64,8 +64,8 @@ def made(label: Callable, cells: Callable, labels: int, size: int) -> tuple[byte
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", 300_000)
-    content, edges = made(LABELS[label], CELLS[cells], labels, size)
-    windows = list(find_blocks(Memory(b"head" + content), header(labels, size, stop=4)))
+    content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
+    windows = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
     offsets = np.concatenate([window.offsets for window, _ in windows])
     np.testing.assert_array_equal(offsets, edges[:-1] + 4)
     assert windows[-1][1] == edges[-1] + 4
@@ -98,7 +98,7 @@ def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(spa
 
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
 def test_corrupt_label_is_error_at_opening(block: int, length: int) -> None:
-    content, edges = made(LABELS["one length"], CELLS["zeros"], 1, 64)
+    content, edges = make_file(LABELS["one length"], CELLS["zeros"], 1, 64)
     head = vf.header("int8", ["k"], {"x": 64}, COUNT)
     damaged = bytearray(head + content)
     damaged[len(head) + edges[block]] = length
@@ -119,14 +119,14 @@ def open_stored(content: bytes, **keywords) -> xr.Dataset:
     return xr.open_dataset(memoryview(content), **keywords)
 
 
-def numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, np.ndarray]:
+def make_numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, np.ndarray]:
     values = vf.values_for(cells, (count, width))
     labels = [(f"doc{number}",) for number in range(count)]
     return vf.tensor(cells, ["user"], {"x": width}, labels, values), values
 
 
 def test_chunks_are_equal_counts_of_blocks_near_target() -> None:
-    content, values = numbered(3000)
+    content, values = make_numbered(3000)
     ds = xr.open_dataset(
         memoryview(content),
         engine="tensorfmt",
@@ -145,7 +145,7 @@ def test_chunks_are_equal_counts_of_blocks_near_target() -> None:
 
 
 def test_block_larger_than_chunk_is_cut() -> None:
-    content, values = numbered(3, width=100)
+    content, values = make_numbered(3, width=100)
     ds = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", chunks={}, chunk_bytes=100
     )
@@ -154,7 +154,7 @@ def test_block_larger_than_chunk_is_cut() -> None:
 
 
 def test_offsets_of_blocks_are_once_in_graph() -> None:
-    content, _ = numbered(3000)
+    content, _ = make_numbered(3000)
     open_one = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
     sizes = [
         len(pickle.dumps(dict(ds.tensor.__dask_graph__())))
@@ -169,7 +169,7 @@ def test_offsets_of_blocks_are_once_in_graph() -> None:
 
 @given(st.data())
 def test_any_selection_of_blocks_and_cells(data) -> None:
-    content, values = numbered(40)
+    content, values = make_numbered(40)
     tensor = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", sparse="stored"
     ).tensor
@@ -214,7 +214,7 @@ def test_any_selection_of_outer_product(data) -> None:
     np.testing.assert_array_equal(by_point.values, complete[points])
 
 
-def blocks_of(source: Source) -> Layout:
+def make_blocks(source: Source) -> Layout:
     (tensor,) = read(HeaderReader(source), OpenOptions(sparse="stored")).tensors
     return tensor.layout
 
@@ -224,7 +224,7 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     values = vf.values_for("float", (2000, 64))
     content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
-    blocks = blocks_of(source)
+    blocks = make_blocks(source)
     layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (range(500, 510), range(64)))
@@ -246,7 +246,7 @@ def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
     assert rows.shape == (0, 3, 4)
     empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
     source = Memory(empty)
-    blocks = blocks_of(source)
+    blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
     layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
     points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
@@ -257,7 +257,7 @@ def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
 
 
 def test_chunks_of_each_opening_have_own_names() -> None:
-    content, values = numbered(300)
+    content, values = make_numbered(300)
     keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "stored"}
     first, again = (
         xr.open_dataset(memoryview(content), **keywords).chunk(block=100) for _ in range(2)
@@ -271,7 +271,7 @@ def test_scan_needs_little_memory() -> None:
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
     with memory_below(3 * len(content)):
-        starts, stop = scan_window(content, header(1, 4), 140_000)
+        starts, stop = scan_window(content, make_header(1, 4), 140_000)
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])
     assert stop == expected[-1]

@@ -13,7 +13,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.commands import done
+from tests.commands import run_ok
 from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
 from xr_tensorfmt.formats.vespa import json as vespa_json
 from xr_tensorfmt.formats.vespa import json_forms
@@ -68,8 +68,8 @@ DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
 }  # fmt: skip
 
 
-def found(ds: xr.Dataset) -> Any:
-    """Lists of values; by their labels, where there are some."""
+def to_lists(ds: xr.Dataset) -> Any:
+    """Return values as lists, by label if there are labels."""
     mapped = ds.tensor.encoding["tensorfmt"]["mapped"]
     values = ds.tensor.values.tolist()
     if not mapped:
@@ -83,7 +83,7 @@ def found(ds: xr.Dataset) -> Any:
 def test_each_documented_form_is_read(case: str, text: bool) -> None:
     data, type_, expected = DOCUMENTED[case]
     ds = vespa_from_json(json.dumps(data) if text and not isinstance(data, str) else data, type_)
-    assert found(ds) == expected
+    assert to_lists(ds) == expected
     assert ds.tensor.attrs["vespa_type"] == type_.replace("tensor()", "double")
 
 
@@ -115,7 +115,7 @@ def test_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
     }
     root = conformance / "vespa" / "constants_json"
     for name, (type_, expected) in cases.items():
-        assert found(vespa_from_json((root / f"{name}.json").read_text(), type_)) == expected
+        assert to_lists(vespa_from_json((root / f"{name}.json").read_text(), type_)) == expected
     blocks = (root / "mixed-blocks-21.json").read_bytes()
     ds = vespa_from_json(blocks, "tensor<float>(brand{},category{},v[3])", sparse="dense")
     np.testing.assert_array_equal(
@@ -324,6 +324,6 @@ def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch
 def test_command_converts_in_both_directions(users: xr.Dataset, tmp_path: Path) -> None:
     to_vespa(users, tmp_path / "a.tbf")
     for source, target in (("a.tbf", "b.json"), ("b.json", "c.tbf"), ("b.json", "d.tens")):
-        assert not done("convert", str(tmp_path / source), str(tmp_path / target))
+        assert not run_ok("convert", str(tmp_path / source), str(tmp_path / target))
     assert (tmp_path / "c.tbf").read_bytes() == (tmp_path / "a.tbf").read_bytes()
     assert json.loads((tmp_path / "b.json").read_text()) == vespa_to_json(users)

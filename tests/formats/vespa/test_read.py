@@ -26,7 +26,7 @@ def open_vespa(content: bytes, **options) -> xr.Dataset:
     return xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa", **options)
 
 
-def users(count: int = 5, cells: str = "float") -> bytes:
+def make_users(count: int = 5, cells: str = "float") -> bytes:
     labels = [(f"u{number}",) for number in range(count)]
     return vf.tensor(cells, ["user"], {"x": 3}, labels, vf.values_for(cells, (count, 3)))
 
@@ -141,7 +141,7 @@ def test_empty_tensors_keep_their_sizes_and_names() -> None:
 
 
 def test_one_label_per_block_is_index_at_once() -> None:
-    ds = open_vespa(users(20))
+    ds = open_vespa(make_users(20))
     assert ds.tensor.dims == ("user", "x")
     expected = vf.values_for("float", (20, 3))
     np.testing.assert_array_equal(ds.tensor.sel(user="u17").values, expected[17])
@@ -149,19 +149,19 @@ def test_one_label_per_block_is_index_at_once() -> None:
 
 
 def test_stored_blocks_have_lazy_labels_and_no_index() -> None:
-    ds = open_vespa(users(), sparse="stored")
+    ds = open_vespa(make_users(), sparse="stored")
     assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
     assert ds.user.values.tolist() == ["u0", "u1", "u2", "u3", "u4"]
 
 
-def two_labels() -> tuple[bytes, np.ndarray]:
+def make_two_labels() -> tuple[bytes, np.ndarray]:
     labels = [("i1", "u1"), ("i2", "u1"), ("i1", "u3")]
     values = vf.values_for("double", (3, 2))
     return vf.tensor("double", ["item", "user"], {"x": 2}, labels, values), values
 
 
 def test_two_labels_per_block_are_coordinates_that_one_line_makes_index() -> None:
-    content, values = two_labels()
+    content, values = make_two_labels()
     ds = open_vespa(content)
     assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
     indexed = ds.set_xindex(["item", "user"], xr.indexes.PandasMultiIndex)
@@ -200,7 +200,7 @@ def test_dims_called_block_or_tensor_get_underscore_where_they_would_clash(
 
 
 def test_dims_renames_mapped_dimensions_first() -> None:
-    content, _ = two_labels()
+    content, _ = make_two_labels()
     ds = open_vespa(content, dims=("a", "b", "c"), name="score")
     assert (ds.score.dims, set(ds.coords)) == (("block", "c"), {"a", "b"})
     with pytest.raises(ValueError, match="'block', which is the dimension that counts the blocks"):
@@ -287,11 +287,11 @@ def test_repeated_labels_are_found_with_first_block(labels: list[str]) -> None:
 def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: Path) -> None:
     named, unnamed = tmp_path / "users.TBF", tmp_path / "users.bin"
     for path in (named, unnamed):
-        path.write_bytes(users())
+        path.write_bytes(make_users())
     assert xr.open_dataset(named).sizes["user"] == 5
     assert is_recognised(open_source(named))
     assert not is_recognised(open_source(unnamed))
-    assert not is_recognised(open_source(users()))
+    assert not is_recognised(open_source(make_users()))
     with pytest.raises(TensorFormatError, match="format='vespa'"):
         xr.open_dataset(unnamed, engine="tensorfmt")
     assert xr.open_dataset(unnamed, engine="tensorfmt", format="vespa").sizes["user"] == 5
@@ -305,9 +305,9 @@ def test_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: by
 
 
 def test_hexadecimal_digits_as_printed_by_vespa() -> None:
-    digits = "0x" + users().hex().upper()
+    digits = "0x" + make_users().hex().upper()
     assert vespa_from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
-    assert vespa_from_hex(f" {users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
+    assert vespa_from_hex(f" {make_users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
     with pytest.raises(
         ValueError, match="data='0x012' is not a string of hexadecimal digits, two per byte"
     ):
@@ -334,25 +334,25 @@ def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
     for test in tests:
         binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
         expected = sorted(
-            (address(c["address"]), float(c["value"])) for c in test["tensor"]["cells"]
+            (make_address(c["address"]), float(c["value"])) for c in test["tensor"]["cells"]
         )
         for binary in binaries:
             tensor = vespa_from_hex(binary).tensor
             assert tensor.attrs["vespa_type"] == test["tensor"]["type"]
-            assert str(cells_of(tensor)) == str(expected)
+            assert str(get_cells(tensor)) == str(expected)
 
 
-def address(labels: dict) -> tuple:
+def make_address(labels: dict) -> tuple:
     return tuple(sorted((name, str(label)) for name, label in labels.items()))
 
 
-def cells_of(tensor: xr.DataArray) -> list:
+def get_cells(tensor: xr.DataArray) -> list:
     cells = []
     for index in np.ndindex(tensor.shape):
         position = dict(zip(tensor.dims, index, strict=True))
         labels = {n: c.values[position[c.dims[0]]] for n, c in tensor.coords.items()}
         numbers = {d: i for d, i in position.items() if d != "block" and d not in tensor.coords}
-        cells.append((address(numbers | labels), float(tensor.values[index])))
+        cells.append((make_address(numbers | labels), float(tensor.values[index])))
     return sorted(cells)
 
 

@@ -28,16 +28,18 @@ DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
 
 
-def objects(strings: list[str]) -> np.ndarray:
+def make_objects(strings: list[str]) -> np.ndarray:
     labels = np.empty(len(strings), dtype=object)
     labels[:] = strings
     return labels
 
 
-def dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
-    """A Dataset as a user would make it: dims and coordinates by hand, nothing of our reader."""
+def make_dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
+    """Return a Dataset with dimensions and coordinates as users create them."""
     values = np.asarray(values, DTYPES[cells])
-    columns = [objects([address[axis] for address in addresses]) for axis in range(len(mapped))]
+    columns = [
+        make_objects([address[axis] for address in addresses]) for axis in range(len(mapped))
+    ]
     if not mapped:
         ds = xr.Dataset({"tensor": (tuple(indexed), values[0])})
     elif len(mapped) == 1:
@@ -45,19 +47,19 @@ def dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
     else:
         coords = {name: ("block", item) for name, item in zip(mapped, columns, strict=True)}
         ds = xr.Dataset({"tensor": (("block", *indexed), values)}, coords)
-    ds.tensor.attrs["vespa_type"] = type_of(cells, mapped, indexed)
+    ds.tensor.attrs["vespa_type"] = get_type(cells, mapped, indexed)
     return ds
 
 
-def type_of(cells, mapped, indexed) -> str:
+def get_type(cells, mapped, indexed) -> str:
     sizes = dict.fromkeys(mapped, "{}") | {name: f"[{size}]" for name, size in indexed.items()}
     dims = [name + sizes[name] for name in sorted(sizes)]
     word = "" if cells == "double" else f"<{cells}>"
     return f"tensor{word}({','.join(dims)})" if dims else "double"
 
 
-def canonical(cells, mapped, indexed, addresses, values) -> bytes:
-    """What `encode_value` of Vespa writes, by the specification."""
+def encode_canonically(cells, mapped, indexed, addresses, values) -> bytes:
+    """Encode a tensor as `encode_value` of Vespa does, by the specification."""
     has_dense = bool(indexed) or not mapped
     content = vf.header(
         None if cells == "double" else cells,
@@ -70,17 +72,17 @@ def canonical(cells, mapped, indexed, addresses, values) -> bytes:
     return content
 
 
-def encoding(cells: str) -> dict:
+def make_encoding(cells: str) -> dict:
     return {"encoding": {"tensor": {"dtype": NAMES[cells]}}}
 
 
-def written(ds, directory: Path, **options) -> bytes:
+def write_file(ds, directory: Path, **options) -> bytes:
     path = directory / "written.tbf"
     to_vespa(ds, path, **options)
     return path.read_bytes()
 
 
-def opened(path: Path, **options) -> xr.Dataset:
+def open_file(path: Path, **options) -> xr.Dataset:
     path = path / "written.tbf" if path.is_dir() else path
     return xr.open_dataset(path, engine="tensorfmt", format="vespa", **options)
 
@@ -90,14 +92,16 @@ def directory(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("vespa")
 
 
-def users(count: int = 5, cells: str = "float", length: int = 3) -> xr.Dataset:
+def make_users(count: int = 5, cells: str = "float", length: int = 3) -> xr.Dataset:
     labels = [(f"u{number}",) for number in range(count)]
-    return dataset(cells, ["user"], {"x": length}, labels, vf.values_for(cells, (count, length)))
+    return make_dataset(
+        cells, ["user"], {"x": length}, labels, vf.values_for(cells, (count, length))
+    )
 
 
-def items(count: int = 6) -> xr.Dataset:
+def make_items(count: int = 6) -> xr.Dataset:
     labels = [(f"i{number // 2}", f"u{number % 2}") for number in range(count)]
-    return dataset(
+    return make_dataset(
         "double", ["item", "user"], {"x": 2}, labels, vf.values_for("double", (count, 2))
     )
 
@@ -105,13 +109,13 @@ def items(count: int = 6) -> xr.Dataset:
 # --- the bytes ---------------------------------------------------------------
 
 
-def published(directory: Path) -> list[dict]:
+def read_published(directory: Path) -> list[dict]:
     lines = (directory / "vespa" / "binary_format" / "test_spec.json").read_text().splitlines()
     return [test["tensor"] | test for test in map(json.loads, lines) if "tensor" in test]
 
 
-def by_hand(tensor: dict) -> tuple[xr.Dataset, str]:
-    """The Dataset of a published test, from its type and its cells."""
+def build_published(tensor: dict) -> tuple[xr.Dataset, str]:
+    """Return the Dataset of a published test, from its type and its cells."""
     word, dims = re.fullmatch(
         r"(?:tensor|double)(?:<(\w+)>)?(?:\((.*)\))?", tensor["type"]
     ).groups()
@@ -124,16 +128,16 @@ def by_hand(tensor: dict) -> tuple[xr.Dataset, str]:
     for cell in tensor["cells"]:
         block = addresses.index(tuple(cell["address"][name] for name in mapped))
         values[(block, *(cell["address"][name] for name in indexed))] = cell["value"]
-    return dataset(cells, mapped, indexed, addresses, values), cells
+    return make_dataset(cells, mapped, indexed, addresses, values), cells
 
 
 def test_each_published_tensor_has_bytes_that_vespa_accepts(conformance, directory) -> None:
-    tests = published(conformance)
+    tests = read_published(conformance)
     assert len(tests) == 42
     for test in tests:
-        ds, cells = by_hand(test)
+        ds, cells = build_published(test)
         accepted = [bytes.fromhex(binary[2:]) for binary in test["binary"]]
-        assert written(ds, directory, **encoding(cells)) in accepted
+        assert write_file(ds, directory, **make_encoding(cells)) in accepted
 
 
 @given(vf.tensors())
@@ -142,12 +146,12 @@ def test_any_tensor_has_bytes_of_specification_and_opens_as_it_was(directory, cr
     _, cells, mapped, indexed, addresses, values = created
     if not mapped and not indexed:  # C++ has no scalars of other types
         cells, values = "double", values.astype("f8")
-    ds = dataset(cells, mapped, indexed, addresses, values)
-    content = written(ds, directory, **encoding(cells))
-    assert content == canonical(cells, mapped, indexed, addresses, values)
-    again = opened(directory).load()
+    ds = make_dataset(cells, mapped, indexed, addresses, values)
+    content = write_file(ds, directory, **make_encoding(cells))
+    assert content == encode_canonically(cells, mapped, indexed, addresses, values)
+    again = open_file(directory).load()
     xr.testing.assert_identical(again, ds)
-    assert written(again, directory) == content
+    assert write_file(again, directory) == content
 
 
 def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) -> None:
@@ -156,59 +160,61 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
     addresses = [(label,) for label in labels]
     for length in (1, 127, 128):
         values = vf.values_for("int8", (len(labels), length))
-        ds = dataset("int8", ["k"], {"x": length}, addresses, values)
-        content = written(ds, directory)
-        assert content == canonical("int8", ["k"], {"x": length}, addresses, values)
-        xr.testing.assert_identical(opened(directory), ds)
+        ds = make_dataset("int8", ["k"], {"x": length}, addresses, values)
+        content = write_file(ds, directory)
+        assert content == encode_canonically("int8", ["k"], {"x": length}, addresses, values)
+        xr.testing.assert_identical(open_file(directory), ds)
 
 
 def test_dims_are_written_in_order_of_their_names_however_they_come(directory) -> None:
     values = vf.values_for("float", (2, 3, 4, 5))
-    ds = dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
+    ds = make_dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
     del ds.tensor.attrs["vespa_type"]
-    expected = written(ds, directory)
-    assert expected == canonical("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
-    assert written(ds.transpose("b", "Z", "u", "a"), directory) == expected
-    assert written(ds.transpose("a", "u", "b", "Z").chunk(b=2, u=1), directory) == expected
-    two = items()
+    expected = write_file(ds, directory)
+    assert expected == encode_canonically(
+        "float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values
+    )
+    assert write_file(ds.transpose("b", "Z", "u", "a"), directory) == expected
+    assert write_file(ds.transpose("a", "u", "b", "Z").chunk(b=2, u=1), directory) == expected
+    two = make_items()
     swapped = xr.Dataset({"tensor": two.tensor.T}, {n: two[n] for n in ("user", "item")})
-    assert written(swapped, directory) == written(two, directory)
+    assert write_file(swapped, directory) == write_file(two, directory)
 
 
 @pytest.mark.parametrize("dtype", ["U", "O", "T", "pandas"])
 def test_labels_may_be_strings_of_any_dtype(directory, dtype) -> None:
-    ds = users()
+    ds = make_users()
     strings = ds.user.values.tolist()
-    labels = {"U": np.array(strings), "O": objects(strings)}.get(dtype)
+    labels = {"U": np.array(strings), "O": make_objects(strings)}.get(dtype)
     if dtype == "T":
         labels = np.array(strings, dtype=np.dtypes.StringDType())
     if dtype == "pandas":
         labels = ds.indexes["user"].astype("string")
-    assert written(ds.assign_coords(user=labels), directory) == written(ds, directory)
+    assert write_file(ds.assign_coords(user=labels), directory) == write_file(ds, directory)
 
 
 def test_labels_that_were_not_utf_8_are_written_as_bytes_that_they_were(directory) -> None:
     raw = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",), (b"\x80" * 200,)]
-    content = canonical("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
+    content = encode_canonically("int8", ["k"], {"x": 1}, raw, np.zeros((4, 1)))
     (directory / "odd.tbf").write_bytes(content)
-    ds = opened(directory / "odd.tbf", text_errors="surrogateescape")
-    assert written(ds, directory) == content
-    again = opened(directory, text_errors="surrogateescape")
+    ds = open_file(directory / "odd.tbf", text_errors="surrogateescape")
+    assert write_file(ds, directory) == content
+    again = open_file(directory, text_errors="surrogateescape")
     xr.testing.assert_identical(again, ds)
 
 
 def test_scalars_and_empty_tensors(directory) -> None:
-    assert written(xr.DataArray(42.0), directory).hex() == "02004045000000000000"
+    assert write_file(xr.DataArray(42.0), directory).hex() == "02004045000000000000"
     assert (
-        written(xr.DataArray(da.asarray(42.0), name="tensor"), directory).hex()
+        write_file(xr.DataArray(da.asarray(42.0), name="tensor"), directory).hex()
         == "02004045000000000000"
     )
-    empty = dataset("double", ["x"], {"y": 10}, [], np.zeros((0, 10)))
-    assert written(empty, directory) == bytes.fromhex("0301017801017" + "90A00")
-    xr.testing.assert_identical(opened(directory), empty)
-    two = dataset("float", ["w", "x"], {"y": 10}, [], np.zeros((0, 10)))
-    written(two.chunk(y=3), directory)
-    xr.testing.assert_identical(opened(directory), two)
+    empty = make_dataset("double", ["x"], {"y": 10}, [], np.zeros((0, 10)))
+    assert write_file(empty, directory) == bytes.fromhex("0301017801017" + "90A00")
+    xr.testing.assert_identical(open_file(directory), empty)
+    two = make_dataset("float", ["w", "x"], {"y": 10}, [], np.zeros((0, 10)))
+    write_file(two.chunk(y=3), directory)
+    xr.testing.assert_identical(open_file(directory), two)
 
 
 # --- bfloat16 and int8 -------------------------------------------------------
@@ -220,7 +226,7 @@ def test_bfloat16_is_truncated_as_vespa_does_it_and_nan_stays_nan(directory) -> 
     )
     ds = xr.Dataset({"tensor": ("x", bits.view("f4"))})
     with pytest.warns(TensorFormatWarning, match="14.3% of 7 values become 0 in bfloat16"):
-        content = written(ds, directory, encoding={"tensor": {"dtype": "bfloat16"}})
+        content = write_file(ds, directory, encoding={"tensor": {"dtype": "bfloat16"}})
     cut = [0x3FFF, 0xBFFF, 0x7F7F, 0x0000, 0x7FC0, 0xFFC1, 0x8000]
     assert content == vf.header("bfloat16", None, {"x": 7}) + np.array(cut, ">u2").tobytes()
 
@@ -230,23 +236,23 @@ def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> 
     content = vf.header("bfloat16", None, {"x": 256, "y": 256}) + bits.tobytes()
     (directory / "all.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "all.tbf")
-    assert written(ds, directory) == content
-    assert written(ds.chunk(x=100, y=30), directory) == content
+    assert write_file(ds, directory) == content
+    assert write_file(ds.chunk(x=100, y=30), directory) == content
     with np.errstate(all="ignore"):
         other = ds.assign(tensor=(ds.tensor / 3).assign_attrs(ds.tensor.attrs))
     other.tensor.encoding = ds.tensor.encoding
     with pytest.raises(ValueError, match="which bfloat16 cannot represent"):
-        written(other, directory)
+        write_file(other, directory)
 
 
 def test_int8_takes_whole_numbers_that_fit(directory) -> None:
     options = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
-    assert written(ds, directory, **options) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    assert write_file(ds, directory, **options) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
     with pytest.raises(ValueError, match=r"contains np.float64.*int8 cannot represent"):
-        written(ds + 0.5, directory, **options)
+        write_file(ds + 0.5, directory, **options)
     with pytest.raises(ValueError, match=r"contains np.int64.128., which int8 cannot represent"):
-        written(ds + 1, directory, **options)
+        write_file(ds + 1, directory, **options)
 
 
 # --- files of Vespa ----------------------------------------------------------
@@ -257,14 +263,14 @@ def test_real_files_are_written_byte_for_byte_as_vespa_wrote_them(conformance, d
     assert len(paths) > 10
     for path in paths:
         ds = xr.open_dataset(path)
-        assert written(ds, directory) == path.read_bytes()
-        xr.testing.assert_identical(opened(directory), ds)
+        assert write_file(ds, directory) == path.read_bytes()
+        xr.testing.assert_identical(open_file(directory), ds)
 
 
 def test_published_binaries_are_written_in_one_form_and_open_as_same(
     conformance, directory
 ) -> None:
-    tests = published(conformance)
+    tests = read_published(conformance)
     for name in ("documented_vectors.json", "derived_edge_cases.json"):
         tests += json.loads((conformance / "vespa" / name).read_text())["tests"]
     for test in tests:
@@ -272,10 +278,10 @@ def test_published_binaries_are_written_in_one_form_and_open_as_same(
         forms = set()
         for binary in binaries:
             ds = vespa_from_hex(binary)
-            content = written(ds, directory)
-            xr.testing.assert_identical(opened(directory), ds)
+            content = write_file(ds, directory)
+            xr.testing.assert_identical(open_file(directory), ds)
             if content not in forms:
-                assert written(opened(directory), directory) == content
+                assert write_file(open_file(directory), directory) == content
             forms.add(content)
         # Of the many forms there is one for each order of the blocks.
         assert len({content[0] for content in forms}) == 1
@@ -286,7 +292,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_same(
 def test_files_with_name_of_vespas_other_parser_raise(directory) -> None:
     (directory / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
     with pytest.raises(ValueError, match="Vespa refuses the name 'a@b' of a dimension; rename it"):
-        written(xr.open_dataset(directory / "java.tbf"), directory)
+        write_file(xr.open_dataset(directory / "java.tbf"), directory)
 
 
 @pytest.mark.parametrize(
@@ -307,14 +313,14 @@ def test_dims_that_opening_has_renamed_have_their_own_names_again(
 ) -> None:
     addresses = [("l",) * len(mapped)]
     values = vf.values_for("float", (1, *indexed.values()))
-    content = canonical("float", mapped, indexed, addresses, values)
+    content = encode_canonically("float", mapped, indexed, addresses, values)
     (directory / "clash.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "clash.tbf")
-    assert written(ds, directory) == content
+    assert write_file(ds, directory) == content
     del ds.tensor.attrs["vespa_type"]
-    written(ds, directory)
+    write_file(ds, directory)
     expected = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
-    actual = opened(directory).tensor.attrs["vespa_type"]
+    actual = open_file(directory).tensor.attrs["vespa_type"]
     assert set(re.findall(r"\w+(?=[\[{])", actual)) == expected
 
 
@@ -343,20 +349,20 @@ def test_any_chunks_make_same_bytes(directory, data, cells, labels) -> None:
     addresses = data.draw(st.lists(address, min_size=count, max_size=count, unique=True))
     values = vf.values_for(cells, (count, 5, 3, 2))
     mapped = ["a", "b", "c"][:labels]
-    ds = dataset(cells, mapped, indexed, addresses, values)
+    ds = make_dataset(cells, mapped, indexed, addresses, values)
     chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(labelled_blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
-        content = written(ds.chunk(chunks), directory, **encoding(cells))
-    assert content == canonical(cells, mapped, indexed, addresses, values)
+        content = write_file(ds.chunk(chunks), directory, **make_encoding(cells))
+    assert content == encode_canonically(cells, mapped, indexed, addresses, values)
 
 
 def test_chunks_without_elements_are_no_harm(directory, monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.writing.block_grids.MIN_RUN_BYTES", 1)
     values = da.from_array(np.ones((2, 3), "f4"), chunks=((0, 2, 0), (0, 3)))
-    ds = users(2).drop_attrs().copy(data={"tensor": values})
+    ds = make_users(2).drop_attrs().copy(data={"tensor": values})
     assert 0 in ds.tensor.chunks[0]
-    assert written(ds, directory) == written(ds.compute(), directory)
+    assert write_file(ds, directory) == write_file(ds.compute(), directory)
 
 
 def test_planned_extents_of_blocks_equal_written_bytes() -> None:
@@ -378,8 +384,8 @@ def test_planned_extents_of_blocks_equal_written_bytes() -> None:
 
 def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.DEFAULT_CHUNK_BYTES", 10_000)
-    ds = users(400, length=64).chunk(user=400, x=4)
-    expected = written(ds.compute(), tmp_path)
+    ds = make_users(400, length=64).chunk(user=400, x=4)
+    expected = write_file(ds.compute(), tmp_path)
     shapes = []
     encode = LabelledBlocks.encode
 
@@ -388,26 +394,26 @@ def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, mon
         return encode(layout, selection, values)
 
     monkeypatch.setattr(LabelledBlocks, "encode", recorded)
-    assert written(ds, tmp_path) == expected
+    assert write_file(ds, tmp_path) == expected
     assert {shape[1] for shape in shapes} == {64}
     assert max(shape[0] for shape in shapes) * 64 * 4 < 10_000
     shapes.clear()
-    assert written(ds.chunk(user=25, x=32), tmp_path) == expected
+    assert write_file(ds.chunk(user=25, x=32), tmp_path) == expected
     assert [shape[0] for shape in shapes] == [25] * 16
 
 
 def test_chunks_that_cut_large_blocks_become_whole_blocks(tmp_path) -> None:
     count = (256 << 10) // 4
-    ds = users(3, length=count)
+    ds = make_users(3, length=count)
     labels, values = [("u0",), ("u1",), ("u2",)], ds.tensor.values
-    expected = canonical("float", ["user"], {"x": count}, labels, values)
-    assert written(ds, tmp_path) == expected
-    assert written(ds.chunk(user=2, x=10_000), tmp_path) == expected
+    expected = encode_canonically("float", ["user"], {"x": count}, labels, values)
+    assert write_file(ds, tmp_path) == expected
+    assert write_file(ds.chunk(user=2, x=10_000), tmp_path) == expected
 
 
 def test_lazy_data_can_replace_their_own_file(tmp_path) -> None:
     path = tmp_path / "users.tbf"
-    ds = items(600)
+    ds = make_items(600)
     to_vespa(ds, path)
     content = path.read_bytes()
     lazy = xr.open_dataset(path)
@@ -422,7 +428,7 @@ def test_lazy_data_can_replace_their_own_file(tmp_path) -> None:
 
 def test_plan_may_be_computed_later_and_no_task_holds_labels(tmp_path) -> None:
     count = 5000
-    labels = objects([f"user number {number}" for number in range(count)])
+    labels = make_objects([f"user number {number}" for number in range(count)])
     ds = xr.Dataset({"tensor": ("user", da.zeros(count, chunks=500))}, {"user": labels})
     tasks = to_vespa(ds, tmp_path / "later.tbf", compute=False)
     sizes = sorted(len(pickle.dumps(node)) for node in dict(tasks.dask).values())
@@ -442,8 +448,8 @@ def test_plan_may_be_computed_later_and_no_task_holds_labels(tmp_path) -> None:
 @pytest.mark.parametrize("length", [3, 20_000])
 def test_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) -> None:
     path = tmp_path / "users.tbf"
-    ds = users(12, length=length)
-    ds = ds.assign_coords(user=objects(["k" * number for number in range(12)]))
+    ds = make_users(12, length=length)
+    ds = ds.assign_coords(user=make_objects(["k" * number for number in range(12)]))
     to_vespa(ds, path)
     part = ds.tensor.isel(user=slice(3, 9), x=slice(1, 3)).drop_attrs() * 0 + 7
     to_vespa(part.chunk(user=4), path, region={"user": slice(3, 9), "x": slice(1, 3)})
@@ -453,7 +459,7 @@ def test_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) 
 
 def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     path = tmp_path / "users.tbf"
-    to_vespa(users(4, cells="bfloat16"), path, **encoding("bfloat16"))
+    to_vespa(make_users(4, cells="bfloat16"), path, **make_encoding("bfloat16"))
     part = xr.DataArray(np.full((1, 3), 1.998, "f4"), dims=("user", "x"), name="tensor")
     options = {"encoding": {"tensor": {"dtype": "bfloat16"}}}
     to_vespa(part, path, region={"user": slice(2, 3)}, **options)
@@ -463,13 +469,13 @@ def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
 def test_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
-    ds = dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
+    ds = make_dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
     path = tmp_path / "odd.tbf"
     to_vespa(ds, path)
     part = xr.DataArray(np.full((1, 4), 9, "i1"), dims=("k", "x"), name="tensor")
     to_vespa(part, path, region={"k": slice(700, 701)})
     ds.tensor[700] = 9
-    assert path.read_bytes() == canonical(
+    assert path.read_bytes() == encode_canonically(
         "int8", ["k"], {"x": 4}, list(zip(labels)), ds.tensor.values
     )
 
@@ -477,7 +483,7 @@ def test_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
 # --- what is refused ---------------------------------------------------------
 
 
-def refused(data, directory: Path, match: str, **options) -> None:
+def check_refused(data, directory: Path, match: str, **options) -> None:
     path = directory / "refused.tbf"
     with pytest.raises(ValueError, match=match) as error:
         to_vespa(data, path, **options)
@@ -486,8 +492,8 @@ def refused(data, directory: Path, match: str, **options) -> None:
 
 
 def test_unsupported_parts_raise_unless_dropped(directory) -> None:
-    plain = users().drop_attrs()
-    expected = written(plain, directory)
+    plain = make_users().drop_attrs()
+    expected = write_file(plain, directory)
     cases = {
         "attrs": (plain.assign_attrs(made="today"), "the attribute 'made' of ds; delete it with"),
         "coords": (
@@ -496,29 +502,31 @@ def test_unsupported_parts_raise_unless_dropped(directory) -> None:
         ),
     }
     for part, (ds, message) in cases.items():
-        refused(ds, directory, message)
-        assert written(ds, directory, drop=[part]) == expected
+        check_refused(ds, directory, message)
+        assert write_file(ds, directory, drop=[part]) == expected
     noted = plain.copy()
     noted["tensor"] = noted.tensor.assign_attrs(units="m")
-    refused(noted, directory, r"the attribute 'units' of ds\['tensor'\]")
+    check_refused(noted, directory, r"the attribute 'units' of ds\['tensor'\]")
     noted = plain.assign_coords(user=plain.user.assign_attrs(source="web"))
-    refused(noted, directory, r"the attribute 'source' of ds\['user'\]")
-    assert written(noted, directory, drop=["attrs"]) == expected
+    check_refused(noted, directory, r"the attribute 'source' of ds\['user'\]")
+    assert write_file(noted, directory, drop=["attrs"]) == expected
 
 
 def test_numbers_as_labels_raise_with_line_that_makes_strings_of_them(directory) -> None:
-    ds = users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
+    ds = make_users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"
-    refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
+    check_refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
     ds = ds.assign_coords(user=[3, 1, 4, 2, 5])
     created = eval(line, {"ds": ds})
-    written(created, directory)
-    assert opened(directory).user.values.tolist() == list("31425")
-    assert written(ds, directory, drop=["coords"]) == written(ds.drop_vars("user"), directory)
-    mixed = ds.assign_coords(user=objects(["a", 1, "b", None, 2.5]))
-    refused(mixed, directory, "its labels are NoneType and float and int and str")
-    on_block = items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
-    refused(on_block, directory, "'number', because its labels are int64")
+    write_file(created, directory)
+    assert open_file(directory).user.values.tolist() == list("31425")
+    assert write_file(ds, directory, drop=["coords"]) == write_file(ds.drop_vars("user"), directory)
+    mixed = ds.assign_coords(user=make_objects(["a", 1, "b", None, 2.5]))
+    check_refused(mixed, directory, "its labels are NoneType and float and int and str")
+    on_block = (
+        make_items().drop_vars("user").assign_coords(number=("block", np.arange(6))).drop_attrs()
+    )
+    check_refused(on_block, directory, "'number', because its labels are int64")
 
 
 def test_two_dims_with_labels_raise_with_line_that_makes_blocks_of_them(
@@ -530,49 +538,53 @@ def test_two_dims_with_labels_raise_with_line_that_makes_blocks_of_them(
     )
     ds.tensor[1, :, 0] = np.nan
     line = "ds.stack(block=['item', 'user']).reset_index('block')"
-    refused(ds, directory, f"'item' and 'user' are dimensions with labels, .*{re.escape(line)}")
+    check_refused(
+        ds, directory, f"'item' and 'user' are dimensions with labels, .*{re.escape(line)}"
+    )
     stacked = eval(line, {"ds": ds})
-    written(stacked, directory)
-    dense = opened(directory, sparse="dense").drop_attrs()
+    write_file(stacked, directory)
+    dense = open_file(directory, sparse="dense").drop_attrs()
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
-    written(stacked.dropna("block"), directory)
-    assert opened(directory).sizes["block"] == 5
-    dense = opened(directory, sparse="dense").drop_attrs()
+    write_file(stacked.dropna("block"), directory)
+    assert open_file(directory).sizes["block"] == 5
+    dense = open_file(directory, sparse="dense").drop_attrs()
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
 
 
 def test_strings_along_another_dimension_raise_with_line_that_makes_labels(
     directory,
 ) -> None:
-    ds = users().drop_attrs().reset_index("user").rename_dims(user="n")
+    ds = make_users().drop_attrs().reset_index("user").rename_dims(user="n")
     line = "ds.rename_dims(n='block')"
-    refused(
+    check_refused(
         ds, directory, f"'user', which does not label the dimension 'n'; call {re.escape(line)}"
     )
     renamed = eval(line, {"ds": ds})
-    assert written(renamed, directory) == written(users(), directory)
-    other = users().drop_attrs().assign_coords(city=("user", list("abcde")))
-    refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
+    assert write_file(renamed, directory) == write_file(make_users(), directory)
+    other = make_users().drop_attrs().assign_coords(city=("user", list("abcde")))
+    check_refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
 @pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", 7, np.zeros(2)], ids=str)
 def test_type_attribute_is_updated(directory, type_) -> None:
-    ds = users().isel(x=slice(2))
+    ds = make_users().isel(x=slice(2))
     ds.tensor.attrs["vespa_type"] = type_
-    assert written(ds, directory) == written(ds.drop_attrs(), directory)
-    assert opened(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
+    assert write_file(ds, directory) == write_file(ds.drop_attrs(), directory)
+    assert open_file(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
 
 
 def test_name_of_variable_must_be_dropped(directory) -> None:
-    named = users().rename(tensor="embedding")
-    refused(named, directory, "Vespa cannot store the name 'embedding'; rename it to 'tensor'")
-    assert written(named, directory, drop=["name"]) == written(users(), directory)
+    named = make_users().rename(tensor="embedding")
+    check_refused(
+        named, directory, "Vespa cannot store the name 'embedding'; rename it to 'tensor'"
+    )
+    assert write_file(named, directory, drop=["name"]) == write_file(make_users(), directory)
     options = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
-    assert written(users().tensor.rename("embedding"), directory, **options)[:2] == b"\7\2"
+    assert write_file(make_users().tensor.rename("embedding"), directory, **options)[:2] == b"\7\2"
 
 
 def test_name_of_variable_in_json_file_must_be_dropped(tmp_path: Path) -> None:
-    named = users().rename(tensor="embedding")
+    named = make_users().rename(tensor="embedding")
     with pytest.raises(ValueError, match="cannot store the name 'embedding'"):
         to_file(named, tmp_path / "users.json")
     to_file(named, tmp_path / "users.json", drop=["name"])
@@ -581,62 +593,74 @@ def test_name_of_variable_in_json_file_must_be_dropped(tmp_path: Path) -> None:
 
 def test_other_dtypes_raise_unless_requested(directory) -> None:
     ds = xr.Dataset({"tensor": ("x", np.arange(3))})
-    refused(
+    check_refused(
         ds,
         directory,
         "'tensor' is int64, but Vespa supports only float64, float32, bfloat16, int8;",
     )
-    assert written(ds, directory, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
-    refused(ds.astype(complex), directory, "'tensor' is complex128")
+    assert write_file(ds, directory, encoding={"tensor": {"dtype": "float32"}})[:2] == b"\6\1"
+    check_refused(ds.astype(complex), directory, "'tensor' is complex128")
     scalar = xr.DataArray(np.float32(1))
-    refused(scalar, directory, "'tensor' is float32, but a scalar of Vespa supports only float64;")
+    check_refused(
+        scalar, directory, "'tensor' is float32, but a scalar of Vespa supports only float64;"
+    )
     options = {"encoding": {"tensor": {"dtype": "float64"}}}
-    assert written(scalar, directory, **options) == written(scalar.astype("f8"), directory)
+    assert write_file(scalar, directory, **options) == write_file(scalar.astype("f8"), directory)
 
 
 @pytest.mark.parametrize("name", ["9a", "a-b", "a b", "ä", "", "a\n"])
 def test_names_that_vespa_refuses_raise(directory, name) -> None:
     ds = xr.Dataset({"tensor": (name, np.zeros(2))})
-    refused(ds, directory, "Vespa refuses the name .* of a dimension; rename it to at most 4096")
+    check_refused(
+        ds, directory, "Vespa refuses the name .* of a dimension; rename it to at most 4096"
+    )
 
 
 def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
-    refused(xr.DataArray(np.zeros(2), dims="a" * 5000), directory, "Vespa refuses the name 'aaa")
+    check_refused(
+        xr.DataArray(np.zeros(2), dims="a" * 5000), directory, "Vespa refuses the name 'aaa"
+    )
     many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
-    refused(many, directory, "32 dimensions are more than the 31 that can be opened again; stack")
-    refused(
+    check_refused(
+        many, directory, "32 dimensions are more than the 31 that can be opened again; stack"
+    )
+    check_refused(
         xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, but only"
     )
     huge = xr.DataArray(np.broadcast_to(np.int8(0), 1 << 31), dims="x")
-    refused(huge, directory, "'x' has 2147483648 elements, but Vespa allows at most 2147483647")
+    check_refused(
+        huge, directory, "'x' has 2147483648 elements, but Vespa allows at most 2147483647"
+    )
     most = (1 << 31) - 1
     huge = xr.Dataset({"tensor": (("x", "y"), da.zeros((most, most), dtype="i1", chunks=most))})
     wider = {"tensor": {"dtype": "float64"}}
-    refused(huge, directory, r"is too large to address; write a part", encoding=wider)
+    check_refused(huge, directory, r"is too large to address; write a part", encoding=wider)
 
 
 def test_names_that_would_be_same_raise(directory) -> None:
     ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
-    refused(ds, directory, "two dimensions would be called 'x'; rename one of them")
+    check_refused(ds, directory, "two dimensions would be called 'x'; rename one of them")
 
 
 def test_repeated_labels_raise(directory) -> None:
-    ds = users().drop_attrs().assign_coords(user=list("abcab"))
-    refused(ds, directory, "block 3 has the same labels as block 0, 'a', which Vespa may refuse")
-    two = items().assign_coords(user=("block", ["u0", "u0", "u0", "u0", "u0", "u1"]))
-    refused(two, directory, "block 1 has the same labels as block 0, 'i0', 'u0'")
+    ds = make_users().drop_attrs().assign_coords(user=list("abcab"))
+    check_refused(
+        ds, directory, "block 3 has the same labels as block 0, 'a', which Vespa may refuse"
+    )
+    two = make_items().assign_coords(user=("block", ["u0", "u0", "u0", "u0", "u0", "u1"]))
+    check_refused(two, directory, "block 1 has the same labels as block 0, 'i0', 'u0'")
 
 
 @pytest.mark.parametrize("label", ["\ud800", "\udcc3\udca4", "ok\udfff"])
 def test_labels_without_utf_8_bytes_raise(directory, label) -> None:
-    ds = users().assign_coords(user=objects(["a", label, "b", "c", "d"]))
-    refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
+    ds = make_users().assign_coords(user=make_objects(["a", label, "b", "c", "d"]))
+    check_refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
 
 
 def test_encoding_of_labels_raises(directory) -> None:
     options = {"encoding": {"user": {"dtype": "int8"}}}
-    refused(
-        users(),
+    check_refused(
+        make_users(),
         directory,
         "encoding= names 'user', but labels are always written as strings",
         **options,
@@ -644,8 +668,8 @@ def test_encoding_of_labels_raises(directory) -> None:
 
 
 def test_more_than_one_variable_raises(directory) -> None:
-    ds = users().assign(other=("x", np.zeros(3)))
-    refused(
+    ds = make_users().assign(other=("x", np.zeros(3)))
+    check_refused(
         ds,
         directory,
         r"a Vespa file holds one variable, but the Dataset has 2 \('tensor', 'other'\)",
@@ -653,5 +677,5 @@ def test_more_than_one_variable_raises(directory) -> None:
 
 
 def test_suffix_chooses_this_format(directory) -> None:
-    to_file(users(), directory / "by_name.tbf")
-    xr.testing.assert_identical(xr.open_dataset(directory / "by_name.tbf"), users())
+    to_file(make_users(), directory / "by_name.tbf")
+    xr.testing.assert_identical(xr.open_dataset(directory / "by_name.tbf"), make_users())
