@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from tests.servers import served
+from tests.servers import serve
 
 # Else gcsfs asks Google itself, by gRPC, of what kind each bucket is.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -114,7 +114,7 @@ def run_google() -> Iterator[GoogleStore]:
     storage = Storage(use_memory_fs=True)
     create_bucket("bucket", storage)
     server = _GoogleServer(("127.0.0.1", 0), partial(_make_google_handler(), storage))
-    with served(server):
+    with serve(server):
         yield GoogleStore(server.server_port)
 
 

@@ -70,5 +70,5 @@ def load_any(name: str, **options: Any) -> xr.Dataset:
 
 def write_vertex(name: str = "vertex.bin") -> str:
     """Write a TENS file of `GAMMA`, and return its name."""
-    Path(name).write_bytes(tf.version_0_9(GAMMA))
+    Path(name).write_bytes(tf.make_0_9(GAMMA))
     return name

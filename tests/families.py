@@ -25,7 +25,7 @@ def make_tens_pairs() -> bytes:
     rng = np.random.default_rng(0)
     total = int(np.prod(SHAPE))
     indices = np.sort(rng.choice(total, 100_000, replace=False))
-    return tf.index_value(SHAPE, indices.tolist(), rng.random(indices.size))
+    return tf.make_index_value(SHAPE, indices.tolist(), rng.random(indices.size))
 
 
 def make_mag_puts() -> dict[str, mf.Put]:
@@ -50,45 +50,45 @@ def make_npz() -> bytes:
 
 
 FILES: dict[str, Callable[[], bytes]] = {
-    "tens-0.9": lambda: tf.version_0_9(make_values()),
-    "tens-1.0": lambda: tf.version_1_0(make_values()),
-    "tens-big-endian": lambda: tf.version_0_9((make_values() * 1000).astype(">i4")),
+    "tens-0.9": lambda: tf.make_0_9(make_values()),
+    "tens-1.0": lambda: tf.make_1_0(make_values()),
+    "tens-big-endian": lambda: tf.make_0_9((make_values() * 1000).astype(">i4")),
     "tens-pairs": make_tens_pairs,
-    "mag-archive": lambda: mf.archive(make_mag_puts(), {"epoch": 3}),
-    "mag-snapshot-200": lambda: mf.snapshot(make_mag_puts(), version=200),
-    "mag-snapshot-300": lambda: mf.document(make_mag_puts(), {"epoch": 3}),
-    "mag-stream": lambda: mf.stream(make_mag_puts()),
+    "mag-archive": lambda: mf.make_archive(make_mag_puts(), {"epoch": 3}),
+    "mag-snapshot-200": lambda: mf.make_snapshot(make_mag_puts(), version=200),
+    "mag-snapshot-300": lambda: mf.make_document(make_mag_puts(), {"epoch": 3}),
+    "mag-stream": lambda: mf.make_stream(make_mag_puts()),
     "pycauset-2-dense": lambda: pf.v2(
         "DENSE", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2], make_values().tobytes()
     ),
     "pycauset-dense": lambda: pf.r1(
-        pf.metadata("DENSE_FLOAT", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2]),
+        pf.make_metadata("DENSE_FLOAT", "FLOAT64", SHAPE[0], SHAPE[1] * SHAPE[2]),
         make_values().tobytes(),
     ),
     "pycauset-bits": lambda: pf.r1(
-        pf.metadata("DENSE_FLOAT", "BIT", 960, 2560),
-        pf.dense_bits(make_values().reshape(96, 2560).repeat(10, axis=0) < 0.5, 8),
+        pf.make_metadata("DENSE_FLOAT", "BIT", 960, 2560),
+        pf.pack_bits(make_values().reshape(96, 2560).repeat(10, axis=0) < 0.5, 8),
     ),
     "pycauset-triangle": lambda: pf.r1(
-        pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
-        pf.triangle(np.triu(make_values().ravel()[: 480 * 480].reshape(480, 480), 1)),
+        pf.make_metadata("TRIANGULAR_FLOAT", "FLOAT64", 480, 480),
+        pf.pack_triangle(np.triu(make_values().ravel()[: 480 * 480].reshape(480, 480), 1)),
     ),
     "npy-fortran": make_npy_fortran,
     "npz-several": make_npz,
     "safetensors-model.safetensors": lambda: save(
         {"w.a": make_values(), "n": np.arange(5)}, {"format": "np"}
     ),
-    "vespa-indexed.tbf": lambda: vf.tensor(
+    "vespa-indexed.tbf": lambda: vf.make_tensor(
         "double", [], {"x": SHAPE[0], "y": SHAPE[1] * SHAPE[2]}, [], make_values().reshape(1, -1)
     ),
-    "vespa-uniform.tbf": lambda: vf.tensor(
+    "vespa-uniform.tbf": lambda: vf.make_tensor(
         "double",
         ["a", "b"],
         {"x": SHAPE[2]},
         [(f"{i:03}", f"{j:03}") for i in range(SHAPE[0]) for j in range(SHAPE[1])],
         make_values().reshape(-1, SHAPE[2]),
     ),
-    "vespa-irregular.tbf": lambda: vf.tensor(
+    "vespa-irregular.tbf": lambda: vf.make_tensor(
         "float",
         ["a"],
         {"x": 512},

@@ -21,7 +21,7 @@ import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.asyn import AsyncFileSystem
 
-from tests.servers import Handler, HttpStore, parsed
+from tests.servers import Handler, HttpStore, parse_range
 
 
 class FaultServer(HttpStore):
@@ -83,7 +83,9 @@ class FaultHandler(Handler):
     def span(self) -> tuple[bytes, int, int]:
         """The content, and the range of it that was asked for."""
         content = self.store.files[self.name]
-        start, length = parsed(self.headers["Range"]) if "Range" in self.headers else (0, 1 << 60)
+        start, length = (
+            parse_range(self.headers["Range"]) if "Range" in self.headers else (0, 1 << 60)
+        )
         return content, start, min(start + length, len(content))
 
     def begin(self, content: bytes, start: int, stop: int) -> None:
@@ -254,20 +256,20 @@ class Asynchronous(AsyncFileSystem):
         return await self.http._cat_file(f"{self.url}/{path}", start=start, end=end)
 
 
-def over_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return f"{server.url}/{name}", {}
 
 
-def over_s3(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_s3(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     options = {"endpoint_url": server.url, "anon": True}
     return f"s3://{name}", {"storage_options": options}
 
 
-def by_coroutines(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_coroutines(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return name, {"fs": Asynchronous(server.url)}
 
 
-def by_calls(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_calls(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     return name, {"fs": Plain(server.url)}
 
 
@@ -278,21 +280,21 @@ SETTINGS = {
 }
 
 
-def by_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_obstore(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     from obstore.store import S3Store  # noqa: PLC0415
 
     bucket, _, key = name.partition("/")
     return key, {"fs": S3Store(bucket, endpoint=server.url, skip_signature=True, **SETTINGS)}
 
 
-def by_obstore_over_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
+def use_obstore_http(server: FaultServer, name: str) -> tuple[str, dict[str, Any]]:
     from obstore.store import HTTPStore  # noqa: PLC0415
 
     return name, {"fs": HTTPStore(server.url, **SETTINGS)}
 
 
 Way = Callable[[FaultServer, str], tuple[str, dict[str, Any]]]
-DIRECT: list[Way] = [over_http, over_s3]
-OBSTORE: list[Way] = [by_obstore, by_obstore_over_http]
-HIDDEN: list[Way] = [by_coroutines, by_calls]
+DIRECT: list[Way] = [use_http, use_s3]
+OBSTORE: list[Way] = [use_obstore, use_obstore_http]
+HIDDEN: list[Way] = [use_coroutines, use_calls]
 WAYS = [*DIRECT, *HIDDEN, *OBSTORE]

@@ -64,14 +64,14 @@ class Golden:
             return {name: stored[f"v{number}"] for number, name in enumerate(names)}
 
 
-def golden_files() -> Iterator[Golden]:
-    """All of them, sorted by name."""
+def list_golden_files() -> Iterator[Golden]:
+    """List all golden files, sorted by name."""
     for path in sorted(ROOT.rglob(EXPECTED)):
         yield Golden(path.parent)
 
 
-def described(dataset: xr.Dataset) -> dict[str, Any]:
-    """Dims, dtypes and attributes, as JSON."""
+def describe(dataset: xr.Dataset) -> dict[str, Any]:
+    """Return dims, dtypes and attributes as JSON."""
     variables = [
         {
             "name": name,
@@ -79,25 +79,25 @@ def described(dataset: xr.Dataset) -> dict[str, Any]:
             "shape": list(variable.shape),
             "dtype": variable.dtype.str if variable.dtype != object else "object",
             "is_coordinate": name in dataset.coords,
-            "attrs": as_json(variable.attrs),
+            "attrs": to_json(variable.attrs),
         }
         for name, variable in dataset.variables.items()
     ]
-    return {"attrs": as_json(dataset.attrs), "variables": variables}
+    return {"attrs": to_json(dataset.attrs), "variables": variables}
 
 
-def as_json(value: Any) -> Any:
-    """Attributes as JSON that keeps types apart."""
+def to_json(value: Any) -> Any:
+    """Convert attributes to JSON that distinguishes types."""
     if isinstance(value, dict):
-        return {str(key): as_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return {"$dtype": value.dtype.str, "$values": value.tolist()}
     return value
 
 
-def opened(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
+def open_golden(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
     """Return the loaded Dataset, and the warnings without the directory."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -108,20 +108,20 @@ def opened(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
 
 def keep(directory: Path, file: str, written_by: str) -> None:
     """Write down what the file in a directory holds."""
-    dataset, messages = opened(directory / file)
-    expected = {"file": file, "written_by": written_by, **described(dataset)}
+    dataset, messages = open_golden(directory / file)
+    expected = {"file": file, "written_by": written_by, **describe(dataset)}
     if messages:
         expected["warnings"] = messages
     text = json.dumps(expected, indent=1, ensure_ascii=False)
     (directory / EXPECTED).write_text(text + "\n", encoding="utf-8")
-    arrays = [storable(variable.values) for variable in dataset.variables.values()]
+    arrays = [make_storable(variable.values) for variable in dataset.variables.values()]
     np.savez_compressed(
         directory / VALUES, **{f"v{number}": item for number, item in enumerate(arrays)}
     )
 
 
-def storable(values: np.ndarray) -> np.ndarray:
-    """An array without objects, which are strings: they would be pickled."""
+def make_storable(values: np.ndarray) -> np.ndarray:
+    """Return an array without objects, which would be pickled."""
     return values.astype(str) if values.dtype == object else values
 
 

@@ -35,7 +35,7 @@ INTEGERS = np.arange(-6, 6, dtype="i4").reshape(2, 3, 2)
 
 
 def content(name: str, make: Callable[[], bytes]) -> Make:
-    """A single file, by its content."""
+    """Return a writer of a file with some content."""
 
     def write(directory: Path) -> Path:
         (directory / name).write_bytes(make())
@@ -44,8 +44,8 @@ def content(name: str, make: Callable[[], bytes]) -> Make:
     return write
 
 
-def written(name: str, make: Callable[[], xr.Dataset], write: Any, **options: Any) -> Make:
-    """A file that a writer of the package makes of a Dataset."""
+def make_written(name: str, make: Callable[[], xr.Dataset], write: Any, **options: Any) -> Make:
+    """Return a writer of a Dataset."""
 
     def call(directory: Path) -> Path:
         with warnings.catch_warnings():
@@ -56,57 +56,59 @@ def written(name: str, make: Callable[[], xr.Dataset], write: Any, **options: An
     return call
 
 
-def labelled() -> xr.Dataset:
-    """A variable with labels and attributes of its own."""
+def make_labelled() -> xr.Dataset:
+    """Return a variable with labels and attributes."""
     attrs = {"unit": "eV", "nested": {"a": [1, 2.5, None]}, "number": np.float32(0.1)}
     coords = {"x": [1.0, 2.5, 4.0], "y": list("abcd"), "when": ("x", np.arange(3) * 10**9)}
     return xr.Dataset({"tensor": (("x", "y"), REALS, attrs)}, coords, {"title": "\N{SNOWMAN}"})
 
 
-def several() -> xr.Dataset:
-    """Variables that share a dimension."""
+def make_several() -> xr.Dataset:
+    """Return variables that share a dimension."""
     narrow = xr.Variable("k", np.arange(4, dtype="f4"), {}, {"dtype": "bfloat16"})
     data = {"w.a": (("k", "m"), INTEGERS.reshape(4, 3)), "w.b": narrow, "n": ((), np.int8(3))}
     return xr.Dataset(data, {"k": [4, 3, 2, 1]}, {"epoch": 3, "loss": 0.25})
 
 
 TENS: Mapping[str, Make] = {
-    "0.9-float64": content("a.bin", lambda: tf.version_0_9(REALS)),
-    "0.9-complex128": content("a.bin", lambda: tf.version_0_9(COMPLEX)),
-    "0.9-complex-of-16-bytes": content("a.bin", lambda: tf.version_0_9(COMPLEX, size=16)),
-    "0.9-scalar": content("a.bin", lambda: tf.version_0_9(np.array(2.5))),
-    "0.9-big-endian": content("a.tens", lambda: tf.version_0_9(INTEGERS.astype(">i4"))),
-    "0.9-garbage": content("a.bin", lambda: tf.version_0_9(REALS, tails=b"\x7f\x55\x56")),
-    "0.9-lengths-of-1": content("a.bin", lambda: tf.version_0_9(INTEGERS[:1, :, :1].astype("f4"))),
+    "0.9-float64": content("a.bin", lambda: tf.make_0_9(REALS)),
+    "0.9-complex128": content("a.bin", lambda: tf.make_0_9(COMPLEX)),
+    "0.9-complex-of-16-bytes": content("a.bin", lambda: tf.make_0_9(COMPLEX, size=16)),
+    "0.9-scalar": content("a.bin", lambda: tf.make_0_9(np.array(2.5))),
+    "0.9-big-endian": content("a.tens", lambda: tf.make_0_9(INTEGERS.astype(">i4"))),
+    "0.9-garbage": content("a.bin", lambda: tf.make_0_9(REALS, tails=b"\x7f\x55\x56")),
+    "0.9-lengths-of-1": content("a.bin", lambda: tf.make_0_9(INTEGERS[:1, :, :1].astype("f4"))),
     "0.9-components": content(
-        "a.tens", lambda: tf.header((3,), numbers=4) + tf.raw(REALS.T.copy(order="F"))
+        "a.tens", lambda: tf.pack_header((3,), numbers=4) + tf.pack_values(REALS.T.copy(order="F"))
     ),
-    "1.0-float32": content("a.tens", lambda: tf.version_1_0(REALS.astype("f4"))),
-    "1.0-uint16": content("a.tens", lambda: tf.version_1_0(np.arange(6, dtype=">u2"))),
+    "1.0-float32": content("a.tens", lambda: tf.make_1_0(REALS.astype("f4"))),
+    "1.0-uint16": content("a.tens", lambda: tf.make_1_0(np.arange(6, dtype=">u2"))),
     "1.0-binary128": content(
         "a.tens",
-        lambda: tf.header((2,), version=tf.V1_0, size=16)
-        + tf.chunk(b"DENSDATA", tf.quad(1.5) + tf.quad(-3.0)),
+        lambda: tf.pack_header((2,), version=tf.V1_0, size=16)
+        + tf.pack_chunk(b"DENSDATA", tf.pack_quad(1.5) + tf.pack_quad(-3.0)),
     ),
     "1.0-symmetry": content(
         "a.tens",
-        lambda: tf.version_1_0(np.eye(3), tf.symmetry("x", "ba"), tf.chunk(b"MYCHUNK1", b"a")),
+        lambda: tf.make_1_0(
+            np.eye(3), tf.pack_symmetry("x", "ba"), tf.pack_chunk(b"MYCHUNK1", b"a")
+        ),
     ),
-    "1.0-pairs": content("a.tens", lambda: tf.index_value((3, 4), [0, 5, 7, 11], REALS[1])),
+    "1.0-pairs": content("a.tens", lambda: tf.make_index_value((3, 4), [0, 5, 7, 11], REALS[1])),
     "1.0-pairs-packed": content(
         "a.tens",
-        lambda: tf.index_value(
-            (3, 3), [3, 6, 7], np.array([1.0, 2, 3]), tf.symmetry("-x", "ba", packed=True)
+        lambda: tf.make_index_value(
+            (3, 3), [3, 6, 7], np.array([1.0, 2, 3]), tf.pack_symmetry("-x", "ba", packed=True)
         ),
     ),
     "1.0-pairs-complex": content(
-        "a.tens", lambda: tf.index_value((5,), [1, 4], np.array([1j, 2.5 - 1j]))
+        "a.tens", lambda: tf.make_index_value((5,), [1, 4], np.array([1j, 2.5 - 1j]))
     ),
-    "1.0-embedded": written("a.tens", labelled, to_tens),
+    "1.0-embedded": make_written("a.tens", make_labelled, to_tens),
 }  # fmt: skip
 
 
-def puts() -> dict[str, mf.Put]:
+def make_puts() -> dict[str, mf.Put]:
     return {
         "w.a": mf.put(REALS.astype("f4")),
         "flags": mf.put([True, False, True]),
@@ -114,7 +116,7 @@ def puts() -> dict[str, mf.Put]:
     }
 
 
-def narrow_puts() -> dict[str, mf.Put]:
+def make_narrow_puts() -> dict[str, mf.Put]:
     def narrow(values: Any, dtype: Any) -> mf.Put:
         array = np.asarray(values, "f4").astype(dtype)
         return mf.Put(array.dtype.name, array.shape, array.tobytes())
@@ -130,30 +132,33 @@ METADATA = {"epoch": 3, "loss": 0.25}
 NESTED = {"epoch": 3, "config": {"rope": {"theta": 1e6}, "tied": True}, "classes": ["a", None]}
 
 MAG: Mapping[str, Make] = {
-    "archive-1": content("a.mag", lambda: mf.archive(puts(), METADATA)),
+    "archive-1": content("a.mag", lambda: mf.make_archive(make_puts(), METADATA)),
     "archive-1-relative": content(
-        "a.mag", lambda: mf.archive(puts(), METADATA, offsets="relative", lengths="padded")
+        "a.mag",
+        lambda: mf.make_archive(make_puts(), METADATA, offsets="relative", lengths="padded"),
     ),
-    "archive-1-padded": content("a.mag", lambda: mf.archive(puts(), lengths="padded")),
+    "archive-1-padded": content("a.mag", lambda: mf.make_archive(make_puts(), lengths="padded")),
     "archive-1-published": content(
-        "a.mag", lambda: mf.archive(puts(), METADATA, records="literal", lengths="bytes")
+        "a.mag", lambda: mf.make_archive(make_puts(), METADATA, records="literal", lengths="bytes")
     ),
-    "archive-100-of-4-dtypes": content("a.mag", lambda: mf.archive(puts(), version=100)),
+    "archive-100-of-4-dtypes": content("a.mag", lambda: mf.make_archive(make_puts(), version=100)),
     "archive-100-of-11-dtypes": content(
-        "a.mag", lambda: mf.archive(puts(), METADATA, version=100, ids=mf.ELEVEN)
+        "a.mag", lambda: mf.make_archive(make_puts(), METADATA, version=100, ids=mf.ELEVEN)
     ),
-    "stream": content("a.mag", lambda: mf.stream(puts())),
-    "snapshot-100": content("a.mag", lambda: mf.snapshot(puts(), order=(2, 0, 1))),
-    "snapshot-200": content("a.mag", lambda: mf.snapshot(puts() | narrow_puts(), version=200)),
-    "snapshot-300": content("a.mag", lambda: mf.document(narrow_puts(), NESTED)),
+    "stream": content("a.mag", lambda: mf.make_stream(make_puts())),
+    "snapshot-100": content("a.mag", lambda: mf.make_snapshot(make_puts(), order=(2, 0, 1))),
+    "snapshot-200": content(
+        "a.mag", lambda: mf.make_snapshot(make_puts() | make_narrow_puts(), version=200)
+    ),
+    "snapshot-300": content("a.mag", lambda: mf.make_document(make_narrow_puts(), NESTED)),
     "snapshot-300-big-endian": content(
         "a.mag",
-        lambda: mf.document(
+        lambda: mf.make_document(
             {"w": mf.Put("float32", (2,), b"\x3f\x80\0\0\x40\0\0\0")},
             big_endian=True,
         ),
     ),
-    "snapshot-300-embedded": written("a.mag", several, to_mag),
+    "snapshot-300-embedded": make_written("a.mag", make_several, to_mag),
 }
 
 UPPER = np.triu(np.arange(1.0, 37).reshape(6, 6), 1)
@@ -173,20 +178,20 @@ CAUSAL_SET = {
 }
 
 
-def r1_updated() -> bytes:
-    first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 4), REALS.tobytes())
-    return pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 4, scalar=2.0))
+def make_r1_updated() -> bytes:
+    first = pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 4), REALS.tobytes())
+    return pf.make_updated(first, pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 4, scalar=2.0))
 
 
 PYCAUSET: Mapping[str, Make] = {
     "v1-causal": content(
         "a.pycauset",
-        lambda: pf.v2("CAUSAL", "BIT", 9, 9, pf.triangle(np.eye(9, k=2) > 0), version=1),
+        lambda: pf.v2("CAUSAL", "BIT", 9, 9, pf.pack_triangle(np.eye(9, k=2) > 0), version=1),
     ),
     "v1-integers": content(
         "a.pycauset",
         lambda: pf.v2(
-            "INTEGER", "INT32", 6, 6, pf.triangle(UPPER.astype("i4"), multiple=4), version=1
+            "INTEGER", "INT32", 6, 6, pf.pack_triangle(UPPER.astype("i4"), multiple=4), version=1
         ),
     ),
     "v2-documented": content(
@@ -197,81 +202,86 @@ PYCAUSET: Mapping[str, Make] = {
         lambda: pf.v2("DENSE", "FLOAT64", 3, 4, REALS.tobytes(), transposed=1, scalar=2.0),
     ),
     "v2-bits": content(
-        "a.pycauset", lambda: pf.v2("DENSE", "BIT", 5, 70, pf.dense_bits(BITS, 8, dirty=True))
+        "a.pycauset", lambda: pf.v2("DENSE", "BIT", 5, 70, pf.pack_bits(BITS, 8, dirty=True))
     ),
     "zip": content(
         "a.pycauset",
-        lambda: pf.zipped(
+        lambda: pf.make_zip(
             {
                 "rows": 6, "cols": 6, "matrix_type": "TRIANGULAR_FLOAT", "data_type": "FLOAT64",
                 "scalar": 2.0, "seed": 5, "is_transposed": True,
             },
-            pf.triangle(UPPER),
+            pf.pack_triangle(UPPER),
         ),
     ),
     "r1-causal-set": content(
         "a.pycauset",
         lambda: pf.r1(
-            pf.metadata("CAUSAL", "BIT", 9, 9, seed=4, **CAUSAL_SET),
-            pf.triangle(np.eye(9, k=2) > 0),
+            pf.make_metadata("CAUSAL", "BIT", 9, 9, seed=4, **CAUSAL_SET),
+            pf.pack_triangle(np.eye(9, k=2) > 0),
         ),
     ),
-    "r1-updated": content("a.pycauset", r1_updated),
+    "r1-updated": content("a.pycauset", make_r1_updated),
     "r1-bits": content(
         "a.pycauset",
-        lambda: pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 5, 70), pf.dense_bits(BITS, 64)),
+        lambda: pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 5, 70), pf.pack_bits(BITS, 64)),
     ),
     "r1-view": content(
         "a.pycauset",
         lambda: pf.r1(
-            pf.metadata(
+            pf.make_metadata(
                 "DENSE_FLOAT", "COMPLEX_FLOAT64", 3, 2, transposed=True, conjugated=True,
                 scalar={"real": 0.5, "imag": 1.0},
             ),
             COMPLEX[:2].tobytes(),
         ),
     ),
-    "r1-identity": content("a.pycauset", lambda: pf.r1(pf.metadata("IDENTITY", "FLOAT64", 3, 5))),
+    "r1-identity": content(
+        "a.pycauset", lambda: pf.r1(pf.make_metadata("IDENTITY", "FLOAT64", 3, 5))
+    ),
     "r1-blocks": lambda directory: block_matrix(directory)[0],
-    "r1-embedded": written(
+    "r1-embedded": make_written(
         "a.pycauset",
-        lambda: labelled().drop_vars(["when"]).rename(x="row", y="col"),
+        lambda: make_labelled().drop_vars(["when"]).rename(x="row", y="col"),
         to_pycauset,
     ),
 }  # fmt: skip
 
 
-def vespa(cells: str, mapped: list[str], indexed: dict[str, int], labels: Any = ()) -> bytes:
+def make_vespa(cells: str, mapped: list[str], indexed: dict[str, int], labels: Any = ()) -> bytes:
     shape = (len(labels) if mapped else 1, *indexed.values())
-    return vf.tensor(cells, mapped, indexed, labels, vf.values_for(cells, shape))
+    return vf.make_tensor(cells, mapped, indexed, labels, vf.make_values(cells, shape))
 
 
 VESPA: Mapping[str, Make] = {
-    "scalar": content("a.tbf", lambda: vespa("double", [], {})),
-    "indexed": content("a.tbf", lambda: vespa("bfloat16", [], {"x": 3, "y": 2})),
-    "mapped": content("a.tbf", lambda: vespa("float", ["x"], {}, [("a",), ("\N{SNOWMAN}",)])),
-    "mixed": content("a.tbf", lambda: vespa("int8", ["x"], {"y": 3}, [("a",), ("b" * 130,)])),
+    "scalar": content("a.tbf", lambda: make_vespa("double", [], {})),
+    "indexed": content("a.tbf", lambda: make_vespa("bfloat16", [], {"x": 3, "y": 2})),
+    "mapped": content("a.tbf", lambda: make_vespa("float", ["x"], {}, [("a",), ("\N{SNOWMAN}",)])),
+    "mixed": content("a.tbf", lambda: make_vespa("int8", ["x"], {"y": 3}, [("a",), ("b" * 130,)])),
     "two-mapped": content(
         "a.tbf",
-        lambda: vespa("double", ["a", "b"], {"x": 2}, [("1", "2"), ("1", "3"), ("", "2")]),
+        lambda: make_vespa("double", ["a", "b"], {"x": 2}, [("1", "2"), ("1", "3"), ("", "2")]),
     ),
     "outer-product": content(
         "a.tbf",
-        lambda: vespa("float", ["a", "b"], {}, [(i, j) for i in "pq" for j in "rst"]),
+        lambda: make_vespa("float", ["a", "b"], {}, [(i, j) for i in "pq" for j in "rst"]),
     ),
     "many-blocks": content(
-        "a.tbf", lambda: vespa("float", ["x"], {}, [(str(i * i),) for i in range(2500)])
+        "a.tbf", lambda: make_vespa("float", ["x"], {}, [(str(i * i),) for i in range(2500)])
     ),
     "dense-without-cell-type": content(
-        "a.tbf", lambda: vf.header(None, None, {"x": 2}) + vf.raw_cells(REALS[0, :2], "double")
+        "a.tbf",
+        lambda: vf.pack_header(None, None, {"x": 2}) + vf.pack_cells(REALS[0, :2], "double"),
     ),
     "sparse-without-cell-type": content(
         "a.tbf",
         lambda: (
-            vf.header(None, ["x"], None, 1) + vf.string("a") + vf.raw_cells(REALS[0, 0], "double")
+            vf.pack_header(None, ["x"], None, 1)
+            + vf.pack_string("a")
+            + vf.pack_cells(REALS[0, 0], "double")
         ),
     ),
-    "written": written(
+    "written": make_written(
         "a.tbf",
         lambda: xr.Dataset({"tensor": (("k", "x"), REALS.astype("f4"))}, {"k": list("abc")}),
         to_vespa,
@@ -279,43 +289,47 @@ VESPA: Mapping[str, Make] = {
 }
 
 
-def as_json(name: str, document: Any) -> Make:
+def make_json(name: str, document: Any) -> Make:
     return content(name, lambda: json.dumps(document).encode())
 
 
 VESPA_JSON: Mapping[str, Make] = {
-    "cells": as_json(
+    "cells": make_json(
         "a.json",
         {
             "type": "tensor(x{},y[2])",
             "cells": [{"address": {"x": "a", "y": "1"}, "value": 2.5}],
         },
     ),
-    "values": as_json("a.json", {"type": "tensor<float>(x[4])", "values": [1, 2.5, "inf", "-nan"]}),
-    "blocks": as_json("a.json", {"type": "tensor(x{},y[2])", "blocks": {"a": [1, 2], "b": [3, 4]}}),
-    "digits": as_json("a.json", {"type": "tensor<int8>(x[6])", "values": "FF00118022FE"}),
+    "values": make_json(
+        "a.json", {"type": "tensor<float>(x[4])", "values": [1, 2.5, "inf", "-nan"]}
+    ),
+    "blocks": make_json(
+        "a.json", {"type": "tensor(x{},y[2])", "blocks": {"a": [1, 2], "b": [3, 4]}}
+    ),
+    "digits": make_json("a.json", {"type": "tensor<int8>(x[6])", "values": "FF00118022FE"}),
 }
 
 
-def saved(values: Any, **options: Any) -> bytes:
+def npy(values: Any, **options: Any) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.asanyarray(values), **options)
     return file.getvalue()
 
 
-def zipped(*members: tuple[str, bytes]) -> bytes:
-    return pf.archive(*(pf.entry(name, raw) for name, raw in members))
+def make_zip(*members: tuple[str, bytes]) -> bytes:
+    return pf.pack_archive(*(pf.pack_entry(name, raw) for name, raw in members))
 
 
 NPY: Mapping[str, Make] = {
-    "row-major": content("a.npy", lambda: saved(REALS)),
-    "column-major": content("a.npy", lambda: saved(np.asfortranarray(INTEGERS.astype(">i4")))),
-    "version-2": content("a.npy", lambda: saved(COMPLEX.astype("c8"), version=(2, 0))),
-    "version-3": content("a.npy", lambda: saved(np.array([True, False]), version=(3, 0))),
-    "datetime": content("a.npy", lambda: saved(np.array(["2001-02-03", "NaT"], "M8[ns]"))),
-    "strings": content("a.npy", lambda: saved(np.array(["a", "\N{SNOWMAN}bc"]))),
-    "scalar": content("a.npy", lambda: saved(np.float16(0.1))),
-    "written": written(
+    "row-major": content("a.npy", lambda: npy(REALS)),
+    "column-major": content("a.npy", lambda: npy(np.asfortranarray(INTEGERS.astype(">i4")))),
+    "version-2": content("a.npy", lambda: npy(COMPLEX.astype("c8"), version=(2, 0))),
+    "version-3": content("a.npy", lambda: npy(np.array([True, False]), version=(3, 0))),
+    "datetime": content("a.npy", lambda: npy(np.array(["2001-02-03", "NaT"], "M8[ns]"))),
+    "strings": content("a.npy", lambda: npy(np.array(["a", "\N{SNOWMAN}bc"]))),
+    "scalar": content("a.npy", lambda: npy(np.float16(0.1))),
+    "written": make_written(
         "a.npy", lambda: xr.Dataset({"tensor": (("dim_0", "dim_1"), REALS)}), to_npy
     ),
 }  # fmt: skip
@@ -323,17 +337,17 @@ NPY: Mapping[str, Make] = {
 NPZ: Mapping[str, Make] = {
     "several": content(
         "a.npz",
-        lambda: zipped(
-            ("a.npy", saved(REALS)),
-            ("b.npy", saved(np.asfortranarray(INTEGERS))),
-            ("c.npy", saved(np.uint8(3))),
+        lambda: make_zip(
+            ("a.npy", npy(REALS)),
+            ("b.npy", npy(np.asfortranarray(INTEGERS))),
+            ("c.npy", npy(np.uint8(3))),
         ),
     )
 }
 
 
-def safetensors_index(directory: Path) -> Path:
-    """Two files and their index."""
+def write_safetensors_index(directory: Path) -> Path:
+    """Write two files and their index."""
     parts = {"one.safetensors": {"w.a": REALS}, "two.safetensors": {"w.b": np.arange(3)}}
     for name, tensors in parts.items():
         (directory / name).write_bytes(save(tensors, {"format": "np"}))
@@ -352,12 +366,12 @@ SAFETENSORS: Mapping[str, Make] = {
         "a.safetensors",
         lambda: save({"b": np.array([1.5, -2], ml_dtypes.bfloat16)}),
     ),
-    "index": safetensors_index,
-    "embedded": written("a.safetensors", several, to_file),
+    "index": write_safetensors_index,
+    "embedded": make_written("a.safetensors", make_several, to_file),
 }
 
 
-def cc4s_tensor(directory: Path) -> Path:
+def write_cc4s_tensor(directory: Path) -> Path:
     types = ["AuxiliaryField", "State", "State"]
     (directory / "State.yaml").write_text(
         cf.format_properties("State", {"Spin": [0, 1]}, {"Spin": "[0.5, -0.5]"})
@@ -367,18 +381,18 @@ def cc4s_tensor(directory: Path) -> Path:
     return cf.save(directory, "CoulombVertex", values, types, unit=0.25, more=more)
 
 
-def cc4s_text(directory: Path) -> Path:
+def write_cc4s_text(directory: Path) -> Path:
     return cf.save(directory, "EigenEnergies", cf.make_values((4,)), ["State"], elements=cf.TEXT)
 
 
-def cc4s_map(directory: Path) -> Path:
+def write_cc4s_map(directory: Path) -> Path:
     (directory / "Amplitudes.elements").write_bytes(cf.pack_binary(cf.make_values((2, 3))))
     path = directory / "Amplitudes.yaml"
     path.write_text(cf.format_sorted_yaml((2, 3)))
     return path
 
 
-def cc4s_set(directory: Path) -> Path:
+def write_cc4s_set(directory: Path) -> Path:
     components = {
         "ph": (cf.make_values((2, 3)), ["Particle", "Hole"]),
         "pp": (cf.make_values((2, 2)), ["Particle", "Particle"]),
@@ -386,19 +400,19 @@ def cc4s_set(directory: Path) -> Path:
     return cf.save_set(directory, "CoulombIntegrals", components)
 
 
-def cc4s_blocks(directory: Path) -> Path:
+def write_cc4s_blocks(directory: Path) -> Path:
     spins = {"State": {"Spin": [0, 0, 1]}}
     conditions = [([("Spin", 0), ("Spin", 1)], [(0, 0), (1, 1)])]
     return cf.save_blocks(directory, cf.make_values((3, 3)), ["State"] * 2, spins, conditions)[0]
 
 
 CC4S: Mapping[str, Make] = {
-    "tensor": cc4s_tensor,
-    "text": cc4s_text,
-    "dimensions-as-a-map": cc4s_map,
-    "set": cc4s_set,
-    "blocks": cc4s_blocks,
-    "written": written(
+    "tensor": write_cc4s_tensor,
+    "text": write_cc4s_text,
+    "dimensions-as-a-map": write_cc4s_map,
+    "set": write_cc4s_set,
+    "blocks": write_cc4s_blocks,
+    "written": make_written(
         "Vertex.yaml",
         lambda: xr.Dataset({"Vertex": (("State", "F"), COMPLEX, {"unit": 0.5})}),
         to_cc4s,

@@ -10,7 +10,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 
 
-def header_of(source: Source, **options: Any) -> Container:
-    """The Container of a file, whose format its content decides."""
+def read_header(source: Source, **options: Any) -> Container:
+    """Parse the header of a file, whose content decides the format."""
     reader = HeaderReader(source)
     return formats.read(reader, formats.choose_format(reader), OpenOptions(**options))

@@ -71,18 +71,18 @@ def vectorized_indexers(draw: st.DrawFn, sizes: dict[str, int]) -> dict[str, Any
 INDEXERS = {"basic": basic_indexers, "outer": outer_indexers, "vectorized": vectorized_indexers}
 
 
-def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def make_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return (np.arange(int(np.prod(shape))) % 251).astype(dtype).reshape(shape)
 
 
-def stored(values: np.ndarray, order: str, offset: int) -> tuple[bytes, Layout]:
+def make_stored(values: np.ndarray, order: str, offset: int) -> tuple[bytes, Layout]:
     content = bytes(offset) + values.tobytes(order)
     lengths = values.shape[::-1] if order == "F" else values.shape
     layout = Dense(lengths, Plain(values.dtype), offset)
     return content, column_major(layout) if order == "F" else layout
 
 
-def source_of(kind: str, content: bytes, path: Path) -> Source:
+def make_source(kind: str, content: bytes, path: Path) -> Source:
     path.write_bytes(content)
     match kind:
         case "bytes":
@@ -93,7 +93,7 @@ def source_of(kind: str, content: bytes, path: Path) -> Source:
             return LocalFile.from_path(path, mapped=kind == "mmap")
 
 
-def pair_of(
+def make_pair(
     source: Source, layout: Layout, values: np.ndarray
 ) -> tuple[xr.DataArray, xr.DataArray]:
     dims = tuple("abcdef"[: values.ndim])

@@ -34,26 +34,26 @@ def put(values: Any, dtype: str | None = None) -> Put:
     return Put(name, array.shape, array.astype(array.dtype.newbyteorder("<")).tobytes())
 
 
-def pad(data: bytes, multiple: int, filler: bytes = b"\0") -> bytes:
+def pad_to(data: bytes, multiple: int, filler: bytes = b"\0") -> bytes:
     return data + filler * (-len(data) % multiple)
 
 
-def with_checksum(header: bytes, offset: int, start: int) -> bytes:
-    """Put the CRC-32C of the bytes from `start` on where it belongs."""
+def add_checksum(header: bytes, offset: int, start: int) -> bytes:
+    """Insert the CRC-32C of the bytes from `start` on."""
     return header[:offset] + pack("<I", google_crc32c.value(header[start:])) + header[offset + 4 :]
 
 
-def length_of(text: str) -> tuple[bytes, bytes]:
+def pack_length(text: str) -> tuple[bytes, bytes]:
     raw = text.encode()
     return pack("<I", len(raw)), raw
 
 
-def metadata_record(key: str, value: float) -> bytes:
+def pack_metadata(key: str, value: float) -> bytes:
     tag, code = (1, "q") if isinstance(value, int) else (2, "d")
-    return pack(f"<I{code}", tag, value) + b"".join(length_of(key))
+    return pack(f"<I{code}", tag, value) + b"".join(pack_length(key))
 
 
-def archive(
+def make_archive(
     tensors: Mapping[str, Put],
     metadata: Mapping[str, float] | None = None,
     *,
@@ -65,7 +65,7 @@ def archive(
 ) -> bytes:
     metadata = metadata or {}
     head = pack("<4sIIIII", b"MAG!", version, 0, len(tensors), len(metadata), 0)
-    head += b"".join(metadata_record(key, value) for key, value in metadata.items())
+    head += b"".join(pack_metadata(key, value) for key, value in metadata.items())
     size = sum(record_bytes(key, item, records) for key, item in tensors.items())
     base = -(-(len(head) + size) // 64) * 64
     position = base if offsets == "absolute" else 0
@@ -74,9 +74,9 @@ def archive(
         length = {"elements": prod(item.shape), "padded": padded, "bytes": len(item.raw)}[lengths]
         head += record(key, item, ids.index(item.dtype), length, position, records)
         position += padded
-    head = with_checksum(head, 8, 12)
-    data = b"".join(pad(tensor.raw, 64, b"\xff") for tensor in tensors.values())
-    return pad(head, 64, b"\xff") + data + bytes(24) if tensors else head + bytes(8)
+    head = add_checksum(head, 8, 12)
+    data = b"".join(pad_to(tensor.raw, 64, b"\xff") for tensor in tensors.values())
+    return pad_to(head, 64, b"\xff") + data + bytes(24) if tensors else head + bytes(8)
 
 
 def record_bytes(key: str, item: Put, records: str) -> int:
@@ -84,7 +84,7 @@ def record_bytes(key: str, item: Put, records: str) -> int:
 
 
 def record(key: str, item: Put, dtype: int, length: int, offset: int, records: str) -> bytes:
-    size, raw = length_of(key)
+    size, raw = pack_length(key)
     rank = len(item.shape)
     if records == "real":
         shape = pack(f"<{rank}q", *item.shape)
@@ -94,7 +94,7 @@ def record(key: str, item: Put, dtype: int, length: int, offset: int, records: s
     return size + raw + pack("<6qBQQI", *slots, dtype, length, offset, aux)
 
 
-def snapshot(
+def make_snapshot(
     tensors: Mapping[str, Put],
     *,
     version: int = 100,
@@ -110,7 +110,7 @@ def snapshot(
     head += b"SRP!" + pack(f"<I{len(ends)}I", len(pool), *ends) + b"".join(pool) + b"MDT!DSC!"
     data, places = b"", []
     for tensor in tensors.values():
-        data = pad(data, alignment)
+        data = pad_to(data, alignment)
         places.append(len(data))
         data += tensor.raw
     puts = list(tensors.values())
@@ -121,10 +121,10 @@ def snapshot(
             "<BBHIQQ", rank, ids.index(tensor.dtype), 0, number, prod(tensor.shape), places[number]
         )
         head += pack(f"<{rank}Q", *tensor.shape)
-    return pad(with_checksum(head, 16, 20) + b"BUF!", alignment) + data
+    return pad_to(add_checksum(head, 16, 20) + b"BUF!", alignment) + data
 
 
-def document(
+def make_document(
     tensors: Mapping[str, Put],
     metadata: Mapping[str, Any] | None = None,
     *,
@@ -133,7 +133,7 @@ def document(
 ) -> bytes:
     data, entries = b"", {}
     for key, item in tensors.items():
-        data = pad(data, 4096) if item.raw else data
+        data = pad_to(data, 4096) if item.raw else data
         entries[key] = {
             "shape": list(item.shape),
             "dtype": "boolean" if item.dtype == "bool" else item.dtype,
@@ -153,21 +153,23 @@ def document(
     if change:
         change(content)
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    return document_of(text, data, big_endian=big_endian)
+    return parse_document(text, data, big_endian=big_endian)
 
 
-def document_of(text: bytes, data: bytes, *, big_endian: bool = False, version: int = 300) -> bytes:
+def parse_document(
+    text: bytes, data: bytes, *, big_endian: bool = False, version: int = 300
+) -> bytes:
     start = -(-(44 + len(text)) // 4096) * 4096
     head = pack("<4sIIQQQQ", b"MAG!", version, big_endian, 44, len(text), start, len(data))
     return (head + text).ljust(start, b"\0") + data
 
 
-def stream(tensors: Mapping[str, Put]) -> bytes:
+def make_stream(tensors: Mapping[str, Put]) -> bytes:
     head = pack("<4sIIIII", b"MAG&", 1, 0, len(tensors), 0, 0) + b"KVDTTHDR"
     for key, item in tensors.items():
         rank = len(item.shape)
         slots = (*item.shape, *[1] * (6 - rank))
-        size, raw = length_of(key)
+        size, raw = pack_length(key)
         head += size + pack(
             "<6qI64s", *slots, FOUR.index(item.dtype) | rank << 8, b"name\0left over"
         )

@@ -17,17 +17,17 @@ def skip_if_unsupported(options: dict[str, Any]) -> None:
         pytest.skip("fs= needs xarray 2026.7")
 
 
-def opened(file: Any, **options: Any) -> xr.Dataset:
-    """The Dataset of a file, whose values are read when they are asked for."""
+def open_lazily(file: Any, **options: Any) -> xr.Dataset:
+    """Open a file as a lazy Dataset."""
     skip_if_unsupported(options)
     return xr.open_dataset(file, engine="tensorfmt", **options)
 
 
 def load(file: Any, **options: Any) -> xr.Dataset:
     """The Dataset of a file with all its values in memory."""
-    return opened(file, **options).load()
+    return open_lazily(file, **options).load()
 
 
-def tensor_of(file: Any, **options: Any) -> xr.DataArray:
-    """The variable `tensor` of a file, whose values are read when they are asked for."""
-    return opened(file, **options).tensor
+def open_tensor(file: Any, **options: Any) -> xr.DataArray:
+    """Open the variable `tensor` of a file lazily."""
+    return open_lazily(file, **options).tensor

@@ -12,23 +12,23 @@ from xr_tensorfmt.formats.pycauset.rows import Rows
 Case = tuple[bytes, Layout, np.ndarray]
 
 
-def random_bits(rows: int, columns: int) -> np.ndarray:
+def make_random_bits(rows: int, columns: int) -> np.ndarray:
     return np.random.default_rng(rows * columns).random((rows, columns)) < 0.5
 
 
-def dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
-    values = random_bits(rows, columns)
+def make_dense_bits(rows: int, columns: int, multiple: int = 8) -> Case:
+    values = make_random_bits(rows, columns)
     layout = Bits(Rows(rows, columns, 1, multiple, 16))
-    return bytes(16) + pf.dense_bits(values, multiple, dirty=True), layout, values
+    return bytes(16) + pf.pack_bits(values, multiple, dirty=True), layout, values
 
 
-def triangle_rows(
+def make_triangle_rows(
     order: int, bits: int, offset: int, *, diagonal: bool = False, unit: int = 8
 ) -> Rows:
     return Rows(order, order, bits, unit, offset, 0 if diagonal else 1)
 
 
-def causal(order: int) -> Case:
-    values = np.triu(random_bits(order, order), 1)
-    layout = Bits(triangle_rows(order, 1, 64))
-    return bytes(64) + pf.triangle(values, dirty=True), layout, values
+def make_causal(order: int) -> Case:
+    values = np.triu(make_random_bits(order, order), 1)
+    layout = Bits(make_triangle_rows(order, 1, 64))
+    return bytes(64) + pf.pack_triangle(values, dirty=True), layout, values

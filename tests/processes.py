@@ -36,8 +36,8 @@ def run_script(script: str, *arguments: object, directory: Path) -> str:
 _LONGEST = 30
 
 
-def succeeds_in_a_child(call: Callable[[], bool]) -> bool:
-    """Whether a forked process calls something that is true, and does not hang."""
+def run_in_child(call: Callable[[], bool]) -> bool:
+    """Return whether a function returns a true value in a forked process in time."""
     child = os.fork()
     if not child:
         try:

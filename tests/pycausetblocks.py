@@ -10,20 +10,24 @@ import numpy as np
 from tests import pycausetfiles as pf
 
 
-def facts(matrix_type: str, data_type: str, rows: int, cols: int, uuid: str) -> dict[str, Any]:
-    """The metadata of a container whose UUID is this."""
-    return pf.metadata(matrix_type, data_type, rows, cols) | {"payload_uuid": uuid}
+def make_metadata(
+    matrix_type: str, data_type: str, rows: int, cols: int, uuid: str
+) -> dict[str, Any]:
+    """Return the metadata of a container with a UUID."""
+    return pf.make_metadata(matrix_type, data_type, rows, cols) | {"payload_uuid": uuid}
 
 
-def manifest(
+def make_manifest(
     rows: list[int], cols: list[int], children: list[list[str]], uuid: str
 ) -> dict[str, Any]:
-    """The metadata of a BLOCK matrix of children that are called by their UUID."""
+    """Return the metadata of a BLOCK matrix of children, by their UUIDs."""
     grid = [
         [{"path": f"{name}.pycauset", "payload_uuid": name} for name in row] for row in children
     ]
     partitions = {"version": 1, "row_partitions": rows, "col_partitions": cols, "children": grid}
-    return facts("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {"block_manifest": partitions}
+    return make_metadata("BLOCK", "MIXED", rows[-1], cols[-1], uuid) | {
+        "block_manifest": partitions
+    }
 
 
 def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
@@ -34,34 +38,38 @@ def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
     inner = children / "c.pycauset.blocks"
     inner.mkdir(parents=True)
     (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 2, 3, "a"), dense.tobytes())
+        pf.r1(make_metadata("DENSE_FLOAT", "FLOAT64", 2, 3, "a"), dense.tobytes())
     )
     (children / "b.pycauset").write_bytes(
-        pf.r1(facts("CAUSAL", "BIT", 3, 3, "b"), pf.triangle(causal))
+        pf.r1(make_metadata("CAUSAL", "BIT", 3, 3, "b"), pf.pack_triangle(causal))
     )
     integers = np.arange(5, dtype="i2").reshape(5, 1)
     for name, part in (("x", integers[:1]), ("y", integers[1:])):
-        content = pf.r1(facts("INTEGER", "INT16", *part.shape, name), part.tobytes())
+        content = pf.r1(make_metadata("INTEGER", "INT16", *part.shape, name), part.tobytes())
         (inner / f"{name}.pycauset").write_bytes(content)
-    (children / "c.pycauset").write_bytes(pf.r1(manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c")))
+    (children / "c.pycauset").write_bytes(
+        pf.r1(make_manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c"))
+    )
     values = np.hstack([np.vstack([dense, causal]), integers])
     # The nested block spans both rows of blocks of the outer one, which is cut by columns alone.
     rows = np.vstack([dense, causal.astype("f8")])
     (children / "a.pycauset").write_bytes(
-        pf.r1(facts("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
+        pf.r1(make_metadata("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())
     )
     path = directory / "m.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
+    path.write_bytes(pf.r1(make_manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")))
     return path, values
 
 
-def two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
-    """A BLOCK matrix of one row of blocks, each given as its types and values."""
+def write_two_blocks(directory: Path, *blocks: tuple[str, str, np.ndarray]) -> Path:
+    """Write a BLOCK matrix of one row of two blocks."""
     children = directory / "two.pycauset.blocks"
     children.mkdir(exist_ok=True)
     for name, (matrix_type, data_type, values) in zip("ab", blocks, strict=True):
-        content = pf.r1(facts(matrix_type, data_type, *values.shape, name), values.tobytes())
+        content = pf.r1(
+            make_metadata(matrix_type, data_type, *values.shape, name), values.tobytes()
+        )
         (children / f"{name}.pycauset").write_bytes(content)
     path = directory / "two.pycauset"
-    path.write_bytes(pf.r1(manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
+    path.write_bytes(pf.r1(make_manifest([0, 1], [0, 1, 2], [["a", "b"]], "m")))
     return path

@@ -36,8 +36,8 @@ metadata_values = st.recursive(
 )
 
 
-def bits_of(row: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
-    """One row of bits, least significant first, padded with zeros, or with ones."""
+def pack_row(row: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
+    """Return a row of bits, least significant first, padded with zeros or ones."""
     size = -(-len(row) // (8 * multiple)) * multiple
     number = sum(1 << k for k, bit in enumerate(row) if bit)
     if dirty:
@@ -45,19 +45,19 @@ def bits_of(row: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
     return number.to_bytes(size, "little")
 
 
-def dense_bits(values: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
-    return b"".join(bits_of(row, multiple, dirty=dirty) for row in np.atleast_2d(values))
+def pack_bits(values: np.ndarray, multiple: int, *, dirty: bool = False) -> bytes:
+    return b"".join(pack_row(row, multiple, dirty=dirty) for row in np.atleast_2d(values))
 
 
-def triangle(
+def pack_triangle(
     values: np.ndarray, *, diagonal: bool = False, multiple: int = 8, dirty: bool = False
 ) -> bytes:
-    """The upper triangle, row by row, each padded."""
+    """Return the upper triangle, row by row, with padding."""
     content = b""
     for number, row in enumerate(values):
         part = row[number + (not diagonal) :]
         if values.dtype == bool:
-            content += bits_of(part, multiple, dirty=dirty)
+            content += pack_row(part, multiple, dirty=dirty)
         else:
             raw = part.astype(values.dtype.newbyteorder("<")).tobytes()
             content += raw + (b"\xff" if dirty else b"\0") * (-len(raw) % multiple)
@@ -87,8 +87,8 @@ def v2(
     return fixed.ljust(HEADER, b"\0") + payload
 
 
-def encoded(value: Any) -> bytes:
-    """The typed encoding of one value."""
+def encode(value: Any) -> bytes:
+    """Return the typed encoding of a value."""
     if isinstance(value, bool):
         return struct.pack("<B?", 1, value)
     if isinstance(value, int):
@@ -100,9 +100,9 @@ def encoded(value: Any) -> bytes:
     if isinstance(value, bytes):
         return struct.pack("<BI", 6, len(value)) + value
     if isinstance(value, list):
-        return struct.pack("<BI", 7, len(value)) + b"".join(map(encoded, value))
+        return struct.pack("<BI", 7, len(value)) + b"".join(map(encode, value))
     entries = (
-        struct.pack("<H", len(key.encode())) + key.encode() + encoded(item)
+        struct.pack("<H", len(key.encode())) + key.encode() + encode(item)
         for key, item in sorted(value.items())
     )
     return struct.pack("<BI", 8, len(value)) + b"".join(entries)
@@ -110,21 +110,23 @@ def encoded(value: Any) -> bytes:
 
 def block(metadata: dict[str, Any] | bytes) -> bytes:
     """A block of metadata."""
-    content = metadata if isinstance(metadata, bytes) else encoded(metadata)
+    content = metadata if isinstance(metadata, bytes) else encode(metadata)
     header = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0)
     return header + content
 
 
-def slot(
+def pack_slot(
     generation: int, payload: int, position: int, length: int, *, offset: int = HEADER
 ) -> bytes:
-    """One slot of the header, with its checksum."""
+    """Return a slot of the header, with its checksum."""
     raw = struct.pack("<7Q", generation, offset, payload, position, length, 0, 0)
     return (raw + struct.pack("<I", crc32(raw))).ljust(128, b"\0")
 
 
-def metadata(matrix_type: str, data_type: str, rows: int, cols: int, **more: Any) -> dict[str, Any]:
-    """The keys that every container has."""
+def make_metadata(
+    matrix_type: str, data_type: str, rows: int, cols: int, **more: Any
+) -> dict[str, Any]:
+    """Return the keys that every container has."""
     view = {
         "is_transposed": more.pop("transposed", False),
         "is_conjugated": more.pop("conjugated", False),
@@ -151,33 +153,33 @@ def r1(fields: dict[str, Any] | bytes, payload: bytes = b"", *, length: int | No
     content = block(fields)
     offset = HEADER + len(payload) + -len(payload) % 16
     length = len(payload) if length is None else length
-    slots = slot(1, length, offset, len(content)) + slot(0, length, offset, len(content))
+    slots = pack_slot(1, length, offset, len(content)) + pack_slot(0, length, offset, len(content))
     head = b"PYCAUSET" + struct.pack("<IBHB", 1, 1, 4096, 0) + slots
     return (head.ljust(HEADER, b"\0") + payload).ljust(offset, b"\0") + content
 
 
-def updated(
+def make_updated(
     container: bytes, fields: dict[str, Any], name: str = "B", generation: int = 2
 ) -> bytes:
-    """A container whose metadata were updated: a new block at its end, and one slot for it."""
+    """Return a container with updated metadata: a new block at its end, and other slots."""
     offset = len(container) + -len(container) % 16
     content = block(fields)
     payload = struct.unpack_from("<Q", container, 16 + 16)[0]
     begin = {"A": 16, "B": 144}[name]
     head = bytearray(container.ljust(offset, b"\0") + content)
-    head[begin : begin + 128] = slot(generation, payload, offset, len(content))
+    head[begin : begin + 128] = pack_slot(generation, payload, offset, len(content))
     return bytes(head)
 
 
-def zipped(fields: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
-    """A zip of entries that are stored."""
+def make_zip(fields: dict[str, Any] | bytes, payload: bytes, *more: tuple[str, bytes]) -> bytes:
+    """Return a zip of uncompressed entries."""
     text = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     parts = (("metadata.json", text), ("data.bin", payload), *more)
-    return archive(*(entry(name, raw) for name, raw in parts))
+    return pack_archive(*(pack_entry(name, raw) for name, raw in parts))
 
 
-def archive(*entries: bytes) -> bytes:
-    """A zip of local entries, with its directory."""
+def pack_archive(*entries: bytes) -> bytes:
+    """Return a zip of local entries, with its directory."""
     content, directory = b"", b""
     for local in entries:
         lengths = struct.unpack_from("<HH", local, 26)
@@ -189,8 +191,8 @@ def archive(*entries: bytes) -> bytes:
     return content + directory + b"PK\5\6" + bytes(4) + struct.pack("<HHIIH", *counts)
 
 
-def entry(name: str, raw: bytes, *, method: int = 0, flags: int = 0) -> bytes:
-    """One local entry of a zip."""
+def pack_entry(name: str, raw: bytes, *, method: int = 0, flags: int = 0) -> bytes:
+    """Return a local entry of a zip."""
     sizes = (crc32(raw), len(raw), len(raw))
     return (
         struct.pack("<4s5H3I2H", b"PK\3\4", 20, flags, method, 0, 0, *sizes, len(name.encode()), 0)

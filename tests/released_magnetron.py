@@ -11,6 +11,6 @@ magnetron = pytest.importorskip("magnetron", reason=REASON)
 snapshot = pytest.importorskip("magnetron.snapshot", reason=REASON)
 
 
-def magnetron_dtype(name: str) -> Any:
-    """The dtype that magnetron calls so."""
+def get_magnetron_dtype(name: str) -> Any:
+    """Return the dtype of magnetron with a name."""
     return next(item for item in magnetron.dtype.all if item.name == name)

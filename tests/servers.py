@@ -48,7 +48,7 @@ class Log:
             if method == "HEAD":
                 self.heads += 1
             elif method == "GET":
-                self.gets.append(parsed(range_header) if range_header else (0, -1))
+                self.gets.append(parse_range(range_header) if range_header else (0, -1))
         try:
             yield
         finally:
@@ -56,7 +56,7 @@ class Log:
                 self.in_flight -= 1
 
 
-def parsed(range_header: str) -> Range:
+def parse_range(range_header: str) -> Range:
     first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", range_header).groups())
     return first, last - first + 1
 
@@ -72,8 +72,8 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def served(server: BaseServer) -> Iterator[None]:
-    """Let a server answer in a thread."""
+def serve(server: BaseServer) -> Iterator[None]:
+    """Run a server in a thread."""
     thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
@@ -120,7 +120,7 @@ class HttpStore:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[HttpStore]:
-        with served(self.server):
+        with serve(self.server):
             yield self
 
 
@@ -166,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.answer(404, b"gone")
             if "Range" not in self.headers:
                 return self.answer(200, content, headers=self.version(content))
-            start, length = parsed(self.headers["Range"])
+            start, length = parse_range(self.headers["Range"])
             stop = min(start + length, len(content))
             if self.store.trouble and self.store.trouble(self, content, start, stop):
                 return None
@@ -268,7 +268,7 @@ class S3Store:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[S3Store]:
-        with served(self.server):
+        with serve(self.server):
             yield self
 
 

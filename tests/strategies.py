@@ -47,8 +47,8 @@ def bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.nda
     return np.frombuffer(rng.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
 
 
-def made_as(draw: Any, values: np.ndarray) -> Any:
-    """The same values, held in one of the ways that values can be held."""
+def make_as(draw: Any, values: np.ndarray) -> Any:
+    """Return the values in one of the forms that values can have."""
     way = draw(st.sampled_from(["C", "F", "reversed", "padded", "big-endian", "dask", "dask.T"]))
     if way == "F":
         return np.array(values, order="F")
@@ -101,9 +101,9 @@ def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.
     name = draw(st.sampled_from(NUMPY_DTYPES + NARROW_DTYPES))
     element = LITTLE_ENDIAN[name]
     if name in NUMPY_DTYPES:
-        return xr.Variable(dims, made_as(draw, bits(rng, shape, name)), draw(attributes))
+        return xr.Variable(dims, make_as(draw, bits(rng, shape, name)), draw(attributes))
     values = element.decode(bits(rng, shape, element.stored))
-    return xr.Variable(dims, made_as(draw, values), draw(attributes), {"dtype": element.encoding})
+    return xr.Variable(dims, make_as(draw, values), draw(attributes), {"dtype": element.encoding})
 
 
 @st.composite

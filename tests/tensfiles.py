@@ -12,7 +12,7 @@ V0_9 = 0x9000
 V1_0 = 0x10000
 
 
-def header(
+def pack_header(
     lengths: Sequence[int],
     *,
     version: int = V0_9,
@@ -24,7 +24,7 @@ def header(
     tails: bytes = b"\0\0\0",
     magic: bytes = b"TENS",
 ) -> bytes:
-    """The 32 fixed bytes and 8 a dimension; `tails` are bytes +5 to +7 of those."""
+    """Return the 32 fixed bytes and 8 bytes per dimension. `tails` are their bytes +5 to +7."""
     names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN"[: len(lengths)] if names is None else names
     raw = names.encode("latin-1") if isinstance(names, str) else names
     fixed = magic + struct.pack("<I", version) + number_type
@@ -34,8 +34,8 @@ def header(
     )
 
 
-def number_fields(dtype: np.dtype) -> dict:
-    """Type, size and count of numbers for a numpy dtype."""
+def get_number_fields(dtype: np.dtype) -> dict:
+    """Return type, size and count of numbers for a numpy dtype."""
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
         return {"number_type": b"IEEE", "size": dtype.itemsize // 2, "numbers": 2}
@@ -46,14 +46,14 @@ def number_fields(dtype: np.dtype) -> dict:
     return {"number_type": number_type.upper() if big else number_type, "size": dtype.itemsize}
 
 
-def values_of(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Numbers that the dtype holds."""
+def make_values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return numbers that the dtype represents exactly."""
     numbers = np.random.default_rng(prod(shape)).normal(0, 100, shape)
     return (numbers + 0.25j * np.sin(numbers) if "c" in dtype else np.abs(numbers)).astype(dtype)
 
 
-def quad(value: float) -> bytes:
-    """A double, exactly, as binary128."""
+def pack_quad(value: float) -> bytes:
+    """Return a double as binary128, exactly."""
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     if not value:
         return bytes(16)
@@ -62,36 +62,40 @@ def quad(value: float) -> bytes:
     return wide.to_bytes(16, "little")
 
 
-def raw(values: np.ndarray) -> bytes:
-    """The values, first index fastest."""
+def pack_values(values: np.ndarray) -> bytes:
+    """Return the values, first index fastest."""
     return values.tobytes(order="F")
 
 
-def version_0_9(values: np.ndarray, **fields: object) -> bytes:
-    """A file as cc4s wrote them: header, then values."""
-    return header(values.shape, **{**number_fields(values.dtype), **fields}) + raw(values)
+def make_0_9(values: np.ndarray, **fields: object) -> bytes:
+    """Return a file as cc4s wrote it: header, then values."""
+    return pack_header(values.shape, **{**get_number_fields(values.dtype), **fields}) + pack_values(
+        values
+    )
 
 
-def chunk(magic: bytes, content: bytes) -> bytes:
-    """A variable chunk, padded with zeros to a multiple of 8."""
+def pack_chunk(magic: bytes, content: bytes) -> bytes:
+    """Return a variable chunk, padded with zeros to a multiple of 8."""
     padded = content + bytes(-len(content) % 8)
     return magic + struct.pack("<Q", 16 + len(padded)) + padded
 
 
-def version_1_0(values: np.ndarray, *before: bytes, **fields: object) -> bytes:
-    """A file as the specification has them: chunks, then DENSDATA."""
-    head = header(values.shape, **{**number_fields(values.dtype), "version": V1_0, **fields})
-    return head + b"".join(before) + chunk(b"DENSDATA", raw(values))
+def make_1_0(values: np.ndarray, *before: bytes, **fields: object) -> bytes:
+    """Return a file of the specification: chunks, then DENSDATA."""
+    head = pack_header(
+        values.shape, **{**get_number_fields(values.dtype), "version": V1_0, **fields}
+    )
+    return head + b"".join(before) + pack_chunk(b"DENSDATA", pack_values(values))
 
 
-def symmetry(code: str, index_map: str, *, packed: bool = False) -> bytes:
-    """A SYMMETRY chunk."""
+def pack_symmetry(code: str, index_map: str, *, packed: bool = False) -> bytes:
+    """Return a SYMMETRY chunk."""
     content = bytes([packed, len(code)]) + code.encode() + index_map.encode("latin-1")
-    return chunk(b"SYMMETRY", content)
+    return pack_chunk(b"SYMMETRY", content)
 
 
-def pairs(indices: Sequence[int], values: np.ndarray) -> bytes:
-    """The count and the pairs of an index-value file."""
+def pack_pairs(indices: Sequence[int], values: np.ndarray) -> bytes:
+    """Return the count and the pairs of an index-value file."""
     packed = b"".join(
         struct.pack("<Q", index) + values[number : number + 1].tobytes()
         for number, index in enumerate(indices)
@@ -99,13 +103,13 @@ def pairs(indices: Sequence[int], values: np.ndarray) -> bytes:
     return struct.pack("<Q", len(indices)) + packed
 
 
-def index_value(
+def make_index_value(
     lengths: Sequence[int],
     indices: Sequence[int],
     values: np.ndarray,
     *before: bytes,
     **fields: object,
 ) -> bytes:
-    """An index-value file of version 1.0."""
-    described = {**number_fields(values.dtype), "version": V1_0, "flags": 1, **fields}
-    return header(lengths, **described) + b"".join(before) + pairs(indices, values)
+    """Return an index-value file of version 1.0."""
+    described = {**get_number_fields(values.dtype), "version": V1_0, "flags": 1, **fields}
+    return pack_header(lengths, **described) + b"".join(before) + pack_pairs(indices, values)

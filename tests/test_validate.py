@@ -38,12 +38,12 @@ from xr_tensorfmt.validation import MAX_FINDINGS
 Places = list[tuple[str, int | None]]
 
 
-def places(file: Any, **options: Any) -> Places:
-    """Severity and place of each finding."""
+def list_places(file: Any, **options: Any) -> Places:
+    """Return the severity and the offset of each finding."""
     return [(finding.severity, finding.offset) for finding in validate(file, **options)]
 
 
-def patched(content: bytes, offset: int, new: bytes) -> bytes:
+def patch(content: bytes, offset: int, new: bytes) -> bytes:
     return content[:offset] + new + content[offset + len(new) :]
 
 
@@ -84,7 +84,7 @@ def test_encodings_of_vespa_tests_are_valid(conformance: Path) -> None:
 
 def test_file_is_named_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    path.write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
+    path.write_bytes(mf.make_document({"w": mf.put(np.ones(1, "f4"))}) + b"!")
     (finding,) = validate(path)
     assert finding == Finding(str(path), 4100, "the end of the data", finding.message)
     assert str(finding).startswith(
@@ -116,7 +116,7 @@ def test_file_that_changes_meanwhile_raises_instead_of_finding(
 
 def test_number_of_findings_is_limited() -> None:
     content = bytearray(
-        mf.document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MAX_FINDINGS + 5)})
+        mf.make_document({f"{n}": mf.put(np.ones(1, "f4")) for n in range(MAX_FINDINGS + 5)})
     )
     start = int.from_bytes(content[28:36], "little")
     for number in range(MAX_FINDINGS + 4):
@@ -184,60 +184,62 @@ def test_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None
 
 
 TENSORS = {"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(5, "f4"))}
-ARCHIVE = mf.archive(TENSORS, {"epoch": 1})
-SNAPSHOT = mf.snapshot(TENSORS, version=200)
-DOCUMENT = mf.document(TENSORS)
+ARCHIVE = mf.make_archive(TENSORS, {"epoch": 1})
+SNAPSHOT = mf.make_snapshot(TENSORS, version=200)
+DOCUMENT = mf.make_document(TENSORS)
 TEXT_STOP = 44 + int.from_bytes(DOCUMENT[20:28], "little")
 
 
-def archive_place(what: str) -> int:
-    """Byte after the records, after a tensor, or of the reserve."""
+def find_archive_offset(what: str) -> int:
+    """Return the offset after the records, after a tensor, or of the reserve."""
     first = ARCHIVE.index(np.ones(3, "f4").tobytes())
     return {"padding": first - 1, "tail": first + 12, "reserve": len(ARCHIVE) - 3}[what]
 
 
 @pytest.mark.parametrize("what", ["padding", "tail", "reserve"])
 def test_gaps_of_archive(what: str) -> None:
-    offset = archive_place(what)
-    assert places(patched(ARCHIVE, offset, b"\x05")) == [("error", offset)]
+    offset = find_archive_offset(what)
+    assert list_places(patch(ARCHIVE, offset, b"\x05")) == [("error", offset)]
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\xff"])
 def test_gaps_of_archive_are_filled_with_ones_or_zeros(filler: bytes) -> None:
-    offset = archive_place("tail")
-    assert validate(patched(ARCHIVE, offset, filler * 52)) == []
+    offset = find_archive_offset("tail")
+    assert validate(patch(ARCHIVE, offset, filler * 52)) == []
 
 
 def test_gaps_of_snapshots() -> None:
     first = SNAPSHOT.index(np.ones(3, "f4").tobytes())
     offset = first + 12
-    assert places(patched(SNAPSHOT, offset, b"\1")) == [("error", offset)]
+    assert list_places(patch(SNAPSHOT, offset, b"\1")) == [("error", offset)]
 
 
 @pytest.mark.parametrize("offset", [TEXT_STOP, 4095, 4096 + 12, 8191])
 def test_gaps_of_documents(offset: int) -> None:
-    assert places(patched(DOCUMENT, offset, b"\1")) == [("error", offset)]
+    assert list_places(patch(DOCUMENT, offset, b"\1")) == [("error", offset)]
 
 
 def test_bytes_after_data_of_document() -> None:
-    assert places(DOCUMENT + b"\0") == [("error", len(DOCUMENT))]
+    assert list_places(DOCUMENT + b"\0") == [("error", len(DOCUMENT))]
 
 
 def test_wrong_checksum_does_not_hide_other_findings() -> None:
-    offset = archive_place("padding")
-    findings = places(patched(patched(ARCHIVE, offset, b"\5"), 8, b"\0\0"))
+    offset = find_archive_offset("padding")
+    findings = list_places(patch(patch(ARCHIVE, offset, b"\5"), 8, b"\0\0"))
     assert findings == [("error", 8), ("error", offset)]
 
 
 def test_booleans_other_than_0_and_1_are_findings() -> None:
-    content = mf.document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
+    content = mf.make_document({"t": mf.Put("bool", (2, 3), b"\0\1\2\1\1\xff")})
     (finding,) = validate(content)
     assert (finding.severity, finding.offset) == ("warning", 4098)
     assert "2 bytes are neither 0 nor 1" in finding.message
 
 
 def test_embedded_metadata_that_do_not_fit_warn() -> None:
-    content = mf.document(TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}})
+    content = mf.make_document(
+        TENSORS, {"xr_tensorfmt": {"version": 1, "tensors": {"a": {"dims": 3}}}}
+    )
     (finding,) = validate(content)
     assert finding.severity == "warning"
     assert "do not fit the file" in finding.message
@@ -251,24 +253,24 @@ SYMMETRIC = VALUES + VALUES.T
 
 
 def test_reserved_fields_of_header() -> None:
-    content = tf.version_1_0(VALUES)
-    assert places(patched(content, 28, b"\1")) == [("error", 28)]
-    assert places(patched(content, 32 + 5, b"\1")) == []
-    assert places(patched(content, 32 + 5, b"\2")) == [("error", 37)]
-    assert places(patched(content, 40 + 7, b"\1")) == [("error", 45)]
+    content = tf.make_1_0(VALUES)
+    assert list_places(patch(content, 28, b"\1")) == [("error", 28)]
+    assert list_places(patch(content, 32 + 5, b"\1")) == []
+    assert list_places(patch(content, 32 + 5, b"\2")) == [("error", 37)]
+    assert list_places(patch(content, 40 + 7, b"\1")) == [("error", 45)]
 
 
 def test_dimension_headers_of_version_0_9_are_not_initialised() -> None:
-    assert validate(tf.version_0_9(VALUES, tails=b"\x7f\x55\x56")) == []
+    assert validate(tf.make_0_9(VALUES, tails=b"\x7f\x55\x56")) == []
 
 
 def test_padding_of_chunks_and_what_follows_last() -> None:
-    content = tf.version_1_0(np.ones(3, "f4"), tf.symmetry("x", "a"))
+    content = tf.make_1_0(np.ones(3, "f4"), tf.pack_symmetry("x", "a"))
     padding = content.index(b"SYMMETRY") + 16 + 2 + 1 + 1
     assert validate(content) == []
-    assert places(patched(content, padding, b"\1")) == [("error", padding)]
-    assert places(patched(content, len(content) - 1, b"\1")) == [("error", len(content) - 1)]
-    assert places(content + bytes(8)) == [("error", len(content))]
+    assert list_places(patch(content, padding, b"\1")) == [("error", padding)]
+    assert list_places(patch(content, len(content) - 1, b"\1")) == [("error", len(content) - 1)]
+    assert list_places(content + bytes(8)) == [("error", len(content))]
 
 
 @pytest.mark.parametrize(
@@ -285,15 +287,15 @@ def test_padding_of_chunks_and_what_follows_last() -> None:
     ],
 )
 def test_stated_symmetries_are_checked(code: str, values: np.ndarray, offset: int | None) -> None:
-    content = tf.version_1_0(values, tf.symmetry(code, "ba"))
+    content = tf.make_1_0(values, tf.pack_symmetry(code, "ba"))
     start = content.index(b"DENSDATA") + 16
     # The first that is looked at is that of index (0, 1), in the order of the file at 3.
     expected = [] if offset is None else [("error", start + 8 * offset)]
-    assert places(content) == expected
+    assert list_places(content) == expected
 
 
 def test_symmetry_of_unequal_lengths_is_a_finding() -> None:
-    content = tf.version_1_0(np.ones((2, 3)), tf.symmetry("x", "ba"))
+    content = tf.make_1_0(np.ones((2, 3)), tf.pack_symmetry("x", "ba"))
     (finding,) = validate(content)
     assert finding.offset is None
     assert "its shape is (2, 3)" in finding.message
@@ -302,8 +304,8 @@ def test_symmetry_of_unequal_lengths_is_a_finding() -> None:
 def test_symmetry_of_three_axes() -> None:
     values = np.random.default_rng(0).random((3, 3, 3))
     cyclic = values + values.transpose(1, 2, 0) + values.transpose(2, 0, 1)
-    assert validate(tf.version_1_0(cyclic, tf.symmetry("x", "bca"))) == []
-    assert validate(tf.version_1_0(cyclic, tf.symmetry("x", "bac"))) != []
+    assert validate(tf.make_1_0(cyclic, tf.pack_symmetry("x", "bca"))) == []
+    assert validate(tf.make_1_0(cyclic, tf.pack_symmetry("x", "bac"))) != []
 
 
 def test_quaternions_keep_their_components() -> None:
@@ -313,19 +315,21 @@ def test_quaternions_keep_their_components() -> None:
     def content(array: np.ndarray) -> bytes:
         # Components vary fastest, then the first index.
         raw = array.transpose(1, 0, 2).tobytes()
-        head = tf.header((3, 3), version=tf.V1_0, numbers=4)
-        return head + tf.symmetry("x", "ba") + tf.chunk(b"DENSDATA", raw)
+        head = tf.pack_header((3, 3), version=tf.V1_0, numbers=4)
+        return head + tf.pack_symmetry("x", "ba") + tf.pack_chunk(b"DENSDATA", raw)
 
     assert validate(content(symmetric)) == []
     assert len(validate(content(values))) == 1
 
 
 def test_symmetries_of_repeated_names_are_undefined() -> None:
-    assert validate(tf.version_1_0(VALUES, tf.symmetry("x", "aa"), names="aa")) == []
+    assert validate(tf.make_1_0(VALUES, tf.pack_symmetry("x", "aa"), names="aa")) == []
 
 
-def ix(indices: list[int], values: list[float], *before: bytes, **fields: Any) -> bytes:
-    return tf.index_value((4, 4), indices, np.array(values), *before, **fields)
+def make_index_value(
+    indices: list[int], values: list[float], *before: bytes, **fields: Any
+) -> bytes:
+    return tf.make_index_value((4, 4), indices, np.array(values), *before, **fields)
 
 
 @pytest.mark.parametrize(
@@ -342,35 +346,35 @@ def ix(indices: list[int], values: list[float], *before: bytes, **fields: Any) -
     ],
 )
 def test_pairs_out_of_range_or_twice(indices: list[int], wrong: list[int]) -> None:
-    content = ix(indices, [1.0] * len(indices))
+    content = make_index_value(indices, [1.0] * len(indices))
     start = len(content) - 16 * len(indices)
     expected = [("error", start + 16 * number) for number in wrong]
-    assert sorted(places(content, all=True)) == expected
-    assert places(content) == expected[:1]
+    assert sorted(list_places(content, all=True)) == expected
+    assert list_places(content) == expected[:1]
 
 
 def test_many_pairs_are_compared_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     indices = np.random.default_rng(0).permutation(900).tolist()
     indices[700] = indices[3]
-    content = tf.index_value((30, 30), indices, np.ones(900))
+    content = tf.make_index_value((30, 30), indices, np.ones(900))
     start = len(content) - 16 * 900
     expected = [("error", start + 16 * 700)]
-    assert places(content) == expected
+    assert list_places(content) == expected
     monkeypatch.setattr(pairs, "MAX_COMPARED_PAIRS", 100)
     monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
-    assert places(content) == expected
+    assert list_places(content) == expected
 
 
 def test_similar_findings_are_limited() -> None:
-    assert len(validate(ix([99] * 16, [1.0] * 16), all=True)) == 16
-    content = tf.index_value((10, 10), [1000] * 90, np.ones(90))
+    assert len(validate(make_index_value([99] * 16, [1.0] * 16), all=True)) == 16
+    content = tf.make_index_value((10, 10), [1000] * 90, np.ones(90))
     assert len(validate(content, all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content)) == 1
 
 
 def test_bytes_after_pairs() -> None:
-    content = ix([3, 5], [1.0, 2.0])
-    assert places(content + b"\0") == [("error", len(content))]
+    content = make_index_value([3, 5], [1.0, 2.0])
+    assert list_places(content + b"\0") == [("error", len(content))]
 
 
 @pytest.mark.parametrize(
@@ -391,14 +395,14 @@ def test_bytes_after_pairs() -> None:
 def test_pairs_that_contradict_their_packing(
     code: str, indices: list[int], values: list[float], wrong: list[int]
 ) -> None:
-    content = ix(indices, values, tf.symmetry(code, "ba", packed=True))
+    content = make_index_value(indices, values, tf.pack_symmetry(code, "ba", packed=True))
     start = len(content) - 16 * len(indices)
-    assert places(content) == [("error", start + 16 * number) for number in wrong]
+    assert list_places(content) == [("error", start + 16 * number) for number in wrong]
 
 
 def test_smallest_integer_has_no_negative() -> None:
-    content = tf.index_value(
-        (4, 4), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)
+    content = tf.make_index_value(
+        (4, 4), [1], np.array([-128], "i1"), tf.pack_symmetry("-x", "ba", packed=True)
     )
     (finding,) = validate(content)
     assert (
@@ -419,7 +423,7 @@ def test_smallest_integer_has_no_negative() -> None:
 def test_pairs_that_contradict_stated_symmetry(
     indices: list[int], values: list[float], wrong: tuple[int, int] | None
 ) -> None:
-    content = ix(indices, values, tf.symmetry("x", "ba"))
+    content = make_index_value(indices, values, tf.pack_symmetry("x", "ba"))
     findings = validate(content)
     assert len(findings) == (wrong is not None)
     for finding in findings:
@@ -428,39 +432,43 @@ def test_pairs_that_contradict_stated_symmetry(
 
 
 def test_symmetries_of_pairs_in_tensor_too_large_to_fill_are_not_checked() -> None:
-    (finding,) = validate(tf.index_value((1 << 15,) * 2, [5], np.ones(1), tf.symmetry("x", "ba")))
+    (finding,) = validate(
+        tf.make_index_value((1 << 15,) * 2, [5], np.ones(1), tf.pack_symmetry("x", "ba"))
+    )
     assert finding.severity == "warning"
     assert "not checked, because the tensor has 1073741824 elements" in finding.message
 
 
 def test_stated_symmetry_of_unequal_lengths() -> None:
-    content = tf.index_value((2, 3), [1], np.ones(1), tf.symmetry("x", "ba"))
-    assert places(content) == [("error", None)]
+    content = tf.make_index_value((2, 3), [1], np.ones(1), tf.pack_symmetry("x", "ba"))
+    assert list_places(content) == [("error", None)]
 
 
 def test_quaternion_pairs_are_compared_componentwise() -> None:
     values = np.arange(8.0).reshape(2, 4)
-    content = tf.header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.symmetry("x", "ba")
-    content += tf.pairs([1, 3], values)
-    assert places(content) == [("error", len(content) - 2 * 40)]
+    content = tf.pack_header((3, 3), version=tf.V1_0, flags=1, numbers=4) + tf.pack_symmetry(
+        "x", "ba"
+    )
+    content += tf.pack_pairs([1, 3], values)
+    assert list_places(content) == [("error", len(content) - 2 * 40)]
     assert validate(content[:-40] + pack("<Q", 3) + values[0].tobytes()) == []
 
 
 def test_many_elements_do_not_prevent_validation() -> None:
-    assert validate(tf.index_value((1 << 15,) * 3, [5, 2], np.ones(2))) == []
+    assert validate(tf.make_index_value((1 << 15,) * 3, [5, 2], np.ones(2))) == []
 
 
 # PyCauset
 
 
-R1 = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
+R1 = pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
 META = 4096 + 80
-NEW = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=1)
+NEW = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=1)
 
 
 def test_good_container_and_its_updates() -> None:
-    once = pf.updated(R1, NEW)
-    twice = pf.updated(once, NEW | {"seed": 2}, "A", 3)
+    once = pf.make_updated(R1, NEW)
+    twice = pf.make_updated(once, NEW | {"seed": 2}, "A", 3)
     for content in (R1, once, twice):
         assert validate(content) == []
 
@@ -478,61 +486,62 @@ def test_good_container_and_its_updates() -> None:
     ],
 )
 def test_slots_and_gaps_of_container(offset: int, new: bytes, expected: Places) -> None:
-    assert places(patched(R1, offset, new)) == expected
+    assert list_places(patch(R1, offset, new)) == expected
 
 
 def test_metadata_of_unused_slot() -> None:
-    content = pf.updated(R1, NEW)
-    assert places(patched(content, META + 40, b"!")) == [("error", META)]
+    content = pf.make_updated(R1, NEW)
+    assert list_places(patch(content, META + 40, b"!")) == [("error", META)]
     newest = content.rindex(b"PCMB")
-    assert places(patched(content, newest + 40, b"!")) == [("error", newest)]
+    assert list_places(patch(content, newest + 40, b"!")) == [("error", newest)]
 
 
 def test_metadata_of_earlier_generations_are_ignored() -> None:
-    content = pf.updated(pf.updated(R1, NEW), NEW | {"seed": 2}, "A", 3)
-    assert validate(patched(content, META + 40, b"!")) == []
+    content = pf.make_updated(pf.make_updated(R1, NEW), NEW | {"seed": 2}, "A", 3)
+    assert validate(patch(content, META + 40, b"!")) == []
 
 
 def test_bytes_after_metadata() -> None:
-    assert places(R1 + b"\0") == [("error", len(R1))]
-    assert places(R1 + bytes(60)) == [("error", len(R1))]
+    assert list_places(R1 + b"\0") == [("error", len(R1))]
+    assert list_places(R1 + bytes(60)) == [("error", len(R1))]
 
 
 def test_metadata_within_payload() -> None:
-    keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3)
+    keys = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3)
     block = pf.block(keys)
     payload = bytearray(pf.block(keys).ljust(len(block) + 100, b"\0"))
-    slots = pf.slot(0, len(payload), 4096, len(block))
+    slots = pf.pack_slot(0, len(payload), 4096, len(block))
     full = pf.r1(
-        pf.metadata("DENSE_FLOAT", "UINT8", 1, 1) | {"matrix_type": "VECTOR", "rows": len(payload)},
+        pf.make_metadata("DENSE_FLOAT", "UINT8", 1, 1)
+        | {"matrix_type": "VECTOR", "rows": len(payload)},
         bytes(payload),
     )
-    assert ("error", 4096) in places(patched(full, 144, slots))
+    assert ("error", 4096) in list_places(patch(full, 144, slots))
 
 
 def test_headers_of_older_versions() -> None:
     content = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes())
     assert validate(content) == []
-    assert places(patched(content, 58, b"\1")) == [("error", 58)]
-    assert places(patched(content, 4000, b"\1")) == [("error", 4000)]
-    assert places(content + b"\0") == [("error", len(content))]
+    assert list_places(patch(content, 58, b"\1")) == [("error", 58)]
+    assert list_places(patch(content, 4000, b"\1")) == [("error", 4000)]
+    assert list_places(content + b"\0") == [("error", len(content))]
     first = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes(), version=1)
-    assert places(patched(first, 48, b"\1")) == [("error", 48)]
+    assert list_places(patch(first, 48, b"\1")) == [("error", 48)]
     assert validate(pf.v2("IDENTITY", "FLOAT64", 3, 3, bytes(8))) == []
 
 
 def test_checksums_of_archives() -> None:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
-    content = pf.zipped(keys, VALUES.tobytes(), ("cache.json", b"{}"))
+    content = pf.make_zip(keys, VALUES.tobytes(), ("cache.json", b"{}"))
     assert validate(content) == []
     data = content.index(b"data.bin") - 30
-    assert places(patched(content, data + 40, b"!")) == [("error", data)]
-    assert places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
+    assert list_places(patch(content, data + 40, b"!")) == [("error", data)]
+    assert list_places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
 
 
 def test_archive_whose_directory_was_truncated() -> None:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
-    content = pf.zipped(keys, VALUES.tobytes())
+    content = pf.make_zip(keys, VALUES.tobytes())
     assert validate(content[:-2] + b"\5\0hello") == []
     (finding,) = validate(content[:-1])
     assert (finding.severity, finding.field) == ("error", "the directory of the zip")
@@ -541,21 +550,24 @@ def test_archive_whose_directory_was_truncated() -> None:
 @pytest.mark.parametrize(
     ("content", "offset"),
     [
-        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), None),
-        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(72) + b"\x80" + bytes(55)), 4168),
-        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 64), bytes(127) + b"\1"), 4223),
-        (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 512), b"\xff" * 128), None),
-        (pf.r1(pf.metadata("VECTOR", "BIT", 7, 1), b"\x80" + bytes(63)), 4096),
+        (pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), None),
+        (
+            pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(72) + b"\x80" + bytes(55)),
+            4168,
+        ),
+        (pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 2, 64), bytes(127) + b"\1"), 4223),
+        (pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 2, 512), b"\xff" * 128), None),
+        (pf.r1(pf.make_metadata("VECTOR", "BIT", 7, 1), b"\x80" + bytes(63)), 4096),
         (pf.v2("CAUSAL", "BIT", 5, 5, b"\x0f" + bytes(15) + b"\4" + bytes(15)), 4112),
         (pf.v2("CAUSAL", "BIT", 5, 5, b"\x0f" + bytes(7) + b"\7" + bytes(23)), None),
         (
-            pf.v2("TRIANGULAR", "INT32", 4, 4, pf.triangle(np.ones((4, 4), "i4"), dirty=True)),
+            pf.v2("TRIANGULAR", "INT32", 4, 4, pf.pack_triangle(np.ones((4, 4), "i4"), dirty=True)),
             4096 + 12,
         ),
     ],
 )
 def test_padding_of_rows(content: bytes, offset: int | None) -> None:
-    assert places(content) == ([] if offset is None else [("warning", offset)])
+    assert list_places(content) == ([] if offset is None else [("warning", offset)])
 
 
 @pytest.mark.parametrize(
@@ -563,8 +575,8 @@ def test_padding_of_rows(content: bytes, offset: int | None) -> None:
     [
         pf.v2("IDENTITY", "FLOAT64", 10**8, 10**8, bytes(8)),
         pf.v2("DENSE", "BIT", 1 << 38, 0, b""),
-        pf.r1(pf.metadata("IDENTITY", "FLOAT64", 10**8, 10**8)),
-        pf.r1(pf.metadata("UNIT_VECTOR", "FLOAT64", 10**15, 1, active_index=3)),
+        pf.r1(pf.make_metadata("IDENTITY", "FLOAT64", 10**8, 10**8)),
+        pf.r1(pf.make_metadata("UNIT_VECTOR", "FLOAT64", 10**15, 1, active_index=3)),
     ],
 )
 def test_implied_elements_are_validated_quickly(content: bytes) -> None:
@@ -575,10 +587,10 @@ def test_implied_elements_are_validated_quickly(content: bytes) -> None:
 
 def test_antisymmetric_matrix_has_diagonal_of_zeros() -> None:
     values = np.ones((3, 3))
-    info = pf.metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
-    assert places(pf.r1(info, pf.triangle(values, diagonal=True))) == [("error", 4096)]
+    info = pf.make_metadata("ANTISYMMETRIC", "FLOAT64", 3, 3)
+    assert list_places(pf.r1(info, pf.pack_triangle(values, diagonal=True))) == [("error", 4096)]
     np.fill_diagonal(values, 0)
-    assert validate(pf.r1(info, pf.triangle(values, diagonal=True))) == []
+    assert validate(pf.r1(info, pf.pack_triangle(values, diagonal=True))) == []
 
 
 HERMITIAN = np.array([[1, 2j], [-2j, 3]])
@@ -603,12 +615,12 @@ def test_stated_properties_are_checked(claim: str) -> None:
 
     def content(values: np.ndarray, value: bool) -> bytes:
         dtype = "COMPLEX_FLOAT64" if values.dtype.kind == "c" else "FLOAT64"
-        info = pf.metadata("DENSE_FLOAT", dtype, *values.shape, properties={claim: value})
+        info = pf.make_metadata("DENSE_FLOAT", dtype, *values.shape, properties={claim: value})
         return pf.r1(info, np.ascontiguousarray(values).tobytes())
 
     assert validate(content(right, True)) == []
     assert validate(content(wrong, False)) == []
-    findings = places(content(wrong, True))
+    findings = list_places(content(wrong, True))
     assert findings == [("error", 4096 + wrong.dtype.itemsize * offset)]
 
 
@@ -616,17 +628,17 @@ def test_properties_are_checked_across_chunks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
-    info = pf.metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
+    info = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})
     assert validate(pf.r1(info, symmetric.tobytes())) == []
     symmetric[30, 2] = 7
-    assert places(pf.r1(info, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
+    assert list_places(pf.r1(info, symmetric.tobytes())) == [("error", 4096 + 8 * (2 * 40 + 30))]
 
 
 def test_files_of_blocks_are_checked(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     assert validate(path) == []
     child = tmp_path / "m.pycauset.blocks" / "a.pycauset"
-    child.write_bytes(patched(child.read_bytes(), 4000, b"\1"))
+    child.write_bytes(patch(child.read_bytes(), 4000, b"\1"))
     (finding,) = validate(path)
     assert finding.path.endswith("a.pycauset")
     assert finding.offset == 4000
@@ -635,9 +647,9 @@ def test_files_of_blocks_are_checked(tmp_path: Path) -> None:
 # Vespa
 
 
-def labelled(*addresses: tuple[bytes | str, ...], cells: int = 2) -> bytes:
+def make_labelled(*addresses: tuple[bytes | str, ...], cells: int = 2) -> bytes:
     names = [f"d{number}" for number in range(len(addresses[0]))]
-    return vf.tensor("float", names, {"x": cells}, addresses, np.ones((len(addresses), cells)))
+    return vf.make_tensor("float", names, {"x": cells}, addresses, np.ones((len(addresses), cells)))
 
 
 def block(content: bytes, number: int, count: int) -> int:
@@ -646,7 +658,7 @@ def block(content: bytes, number: int, count: int) -> int:
 
 
 def test_labels_that_occur_twice() -> None:
-    content = labelled(("a",), ("b",), ("a",), ("c",), ("b",), ("a",))
+    content = make_labelled(("a",), ("b",), ("a",), ("c",), ("b",), ("a",))
     findings = validate(content, format="vespa", all=True)
     assert [finding.offset for finding in findings] == [
         block(content, number, 6) for number in (2, 4, 5)
@@ -658,7 +670,7 @@ def test_labels_that_occur_twice() -> None:
 
 
 def test_reader_and_check_report_repeated_labels_at_same_offset() -> None:
-    content = labelled(("a",), ("b",), ("a",))
+    content = make_labelled(("a",), ("b",), ("a",))
     (finding,) = validate(content, format="vespa")
     with pytest.warns(xr_tensorfmt.TensorFormatWarning) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
@@ -666,14 +678,14 @@ def test_reader_and_check_report_repeated_labels_at_same_offset() -> None:
 
 
 def test_labels_of_several_dimensions_are_compared_together() -> None:
-    content = labelled(("a", "b"), ("b", "a"), ("a", "a"))
+    content = make_labelled(("a", "b"), ("b", "a"), ("a", "a"))
     assert validate(content, format="vespa") == []
-    content = labelled(("a", "b"), ("b", "a"), ("a", "b"))
-    assert places(content, format="vespa") == [("warning", len(content) - 12)]
+    content = make_labelled(("a", "b"), ("b", "a"), ("a", "b"))
+    assert list_places(content, format="vespa") == [("warning", len(content) - 12)]
 
 
 def test_labels_that_are_not_utf_8() -> None:
-    content = labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
+    content = make_labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
     found = validate(content, format="vespa", all=True)
     assert validate(content, format="vespa") == found[:1]
     labels = [block(content, number, 4) + 1 for number in (1, 3)]
@@ -687,14 +699,14 @@ def test_labels_that_are_not_utf_8() -> None:
 
 
 def test_many_labels_that_are_not_utf_8_are_reported_up_to_limit() -> None:
-    content = labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
+    content = make_labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
     assert len(validate(content, format="vespa", all=True)) == MAX_FINDINGS_PER_CHECK
     assert len(validate(content, format="vespa")) == 1
 
 
 def test_bytes_after_tensor() -> None:
-    content = labelled(("a",), ("a",))
-    findings = places(content + b"!", format="vespa")
+    content = make_labelled(("a",), ("a",))
+    findings = list_places(content + b"!", format="vespa")
     assert findings == [("error", len(content)), ("warning", len(content) - 10)]
 
 
@@ -704,11 +716,14 @@ def test_bytes_after_tensor() -> None:
 DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {
     "mag": lambda: (ARCHIVE, "mag"),
     "document": lambda: (DOCUMENT, "mag"),
-    "tens": lambda: (tf.version_1_0(SYMMETRIC, tf.symmetry("x", "ba")), "tens"),
-    "pairs": lambda: (ix([1, 4], [2.0, 2.0], tf.symmetry("x", "ba", packed=True)), "tens"),
+    "tens": lambda: (tf.make_1_0(SYMMETRIC, tf.pack_symmetry("x", "ba")), "tens"),
+    "pairs": lambda: (
+        make_index_value([1, 4], [2.0, 2.0], tf.pack_symmetry("x", "ba", packed=True)),
+        "tens",
+    ),
     "r1": lambda: (R1, "pycauset"),
-    "bits": lambda: (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), "pycauset"),
-    "vespa": lambda: (labelled(("a",), ("b",)), "vespa"),
+    "bits": lambda: (pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 2, 70), bytes(128)), "pycauset"),
+    "vespa": lambda: (make_labelled(("a",), ("b",)), "vespa"),
 }
 
 
@@ -717,7 +732,7 @@ def test_validate_never_raises_for_corrupt_files(name: str) -> None:
     content, family = DAMAGES[name]()
     for offset in range(0, len(content), max(1, len(content) // 150)):
         for byte in (1, 0x80, 0xFF):
-            damaged = patched(content, offset, bytes([byte]))
+            damaged = patch(content, offset, bytes([byte]))
             assert all(isinstance(finding, Finding) for finding in validate(damaged, format=family))
     for length in range(0, len(content), max(1, len(content) // 40)):
         # The reserve at the end of an archive may be of any length.

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 CELL_TYPES = {"double": ">f8", "float": ">f4", "bfloat16": ">u2", "int8": "i1"}
 
 
-def integer(value: int, *, long: bool = False) -> bytes:
-    """One byte below 128, else four with the first bit set; `long` for four all the same."""
+def pack_integer(value: int, *, long: bool = False) -> bytes:
+    """Return a byte below 128, otherwise four bytes with the first bit set."""
     if value < 128 and not long:
         return bytes([value])
     return (value | 1 << 31).to_bytes(4, "big")
 
 
-def string(value: str | bytes, *, long: bool = False) -> bytes:
+def pack_string(value: str | bytes, *, long: bool = False) -> bytes:
     raw = value.encode() if isinstance(value, str) else value
-    return integer(len(raw), long=long) + raw
+    return pack_integer(len(raw), long=long) + raw
 
 
-def header(
+def pack_header(
     cells: str | None = None,
     mapped: Sequence[str] | None = None,
     indexed: Mapping[str, int] | Sequence[tuple[str, int]] | None = None,
@@ -30,28 +30,30 @@ def header(
     *,
     tag: int | None = None,
 ) -> bytes:
-    """Whatever is given, in the order of the format; None for what the tag says is not there."""
+    """Return a header of the given parts, in the order of the format."""
     sized = list(indexed.items()) if isinstance(indexed, Mapping) else indexed
     if tag is None:
         tag = (mapped is not None) | (indexed is not None) << 1 | (cells is not None) << 2
-    content = integer(tag)
+    content = pack_integer(tag)
     if cells is not None:
-        content += integer(list(CELL_TYPES).index(cells))
+        content += pack_integer(list(CELL_TYPES).index(cells))
     if mapped is not None:
-        content += integer(len(mapped)) + b"".join(map(string, mapped))
+        content += pack_integer(len(mapped)) + b"".join(map(pack_string, mapped))
     if sized is not None:
-        content += integer(len(sized)) + b"".join(string(n) + integer(m) for n, m in sized)
-    return content + (b"" if blocks is None else integer(blocks))
+        content += pack_integer(len(sized)) + b"".join(
+            pack_string(n) + pack_integer(m) for n, m in sized
+        )
+    return content + (b"" if blocks is None else pack_integer(blocks))
 
 
-def raw_cells(values: np.ndarray, cells: str) -> bytes:
-    """Big-endian; of bfloat16 the upper halves of float32."""
+def pack_cells(values: np.ndarray, cells: str) -> bytes:
+    """Return big-endian cells; for bfloat16, the upper halves of float32."""
     if cells == "bfloat16":
         return (np.array(values, ">f4", ndmin=1).view(">u4") >> 16).astype(">u2").tobytes()
     return np.asarray(values).astype(CELL_TYPES[cells]).tobytes()
 
 
-def tensor(
+def make_tensor(
     cells: str,
     mapped: Sequence[str],
     indexed: Mapping[str, int],
@@ -60,16 +62,18 @@ def tensor(
     *,
     long: bool = False,
 ) -> bytes:
-    """A tensor in the mixed form with a cell type, which holds any; a row of values a block."""
+    """Return a tensor in the mixed form, with any cell type."""
     blocks = len(addresses) if mapped else None
-    content = header(cells, mapped, indexed, blocks)
+    content = pack_header(cells, mapped, indexed, blocks)
     for address, block in zip(addresses if mapped else [()], values, strict=True):
-        content += b"".join(string(label, long=long) for label in address) + raw_cells(block, cells)
+        content += b"".join(pack_string(label, long=long) for label in address) + pack_cells(
+            block, cells
+        )
     return content
 
 
-def values_for(cells: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Numbers that the cell type holds exactly."""
+def make_values(cells: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Return numbers that the cell type represents exactly."""
     numbers = np.random.default_rng(seed).integers(-128, 128, shape)
     return numbers.astype("i1" if cells == "int8" else "f8" if cells == "double" else "f4")
 
@@ -86,6 +90,6 @@ def tensors(draw):
     address = st.tuples(*(label for _ in mapped))
     addresses = draw(st.lists(address, max_size=6, unique=True)) if mapped else [()]
     shape = (len(addresses), *indexed.values())
-    values = values_for(cells, shape, draw(st.integers(0, 9)))
-    content = tensor(cells, mapped, indexed, addresses, values, long=draw(st.booleans()))
+    values = make_values(cells, shape, draw(st.integers(0, 9)))
+    content = make_tensor(cells, mapped, indexed, addresses, values, long=draw(st.booleans()))
     return content, cells, mapped, indexed, addresses, values

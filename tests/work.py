@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def calls_below(limit: int) -> Iterator[None]:
-    """Fail if as many functions are called, of Python or of C."""
+def limit_calls(limit: int) -> Iterator[None]:
+    """Fail if at least as many functions of Python or C are called."""
     calls = 0
 
     def count(_: object, event: str, __: object) -> None:
@@ -27,8 +27,8 @@ def calls_below(limit: int) -> Iterator[None]:
 
 
 @contextmanager
-def memory_below(limit: int) -> Iterator[None]:
-    """Fail if as many bytes are allocated at any moment."""
+def limit_memory(limit: int) -> Iterator[None]:
+    """Fail if at least as many bytes are allocated at any time."""
     tracemalloc.start()
     try:
         yield

@@ -47,7 +47,9 @@ def run_with_input(content: bytes, *arguments: str) -> Result:
 
 
 def write_damaged_file(name: str = "bad.mag") -> str:
-    content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
+    content = bytearray(
+        mf.make_document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))})
+    )
     content[5000] = 7
     Path(name).write_bytes(content + b"more")
     return name
@@ -252,7 +254,7 @@ def test_terminal_is_no_standard_input() -> None:
 
 
 def test_standard_input_without_magic_number_needs_its_format() -> None:
-    content = vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
+    content = vf.make_tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
     assert "format='vespa'" in run_with_input(content, "info", "-").stderr
     assert "Vespa" in run_with_input(content, "info", "-", "--from", "vespa").stdout
 

@@ -141,7 +141,7 @@ def test_info_shows_storage_and_offsets() -> None:
         "w": mf.Put("bfloat16", (2,), b"\x80\x3f\0\0"),
         "t": mf.put(np.zeros((5000, 4000), "f4")),
     }
-    Path("a.mag").write_bytes(mf.document(tensors, {"long": "x" * 500, "odd": float("nan")}))
+    Path("a.mag").write_bytes(mf.make_document(tensors, {"long": "x" * 500, "odd": float("nan")}))
     output = run_ok("info", "a.mag")
     assert "MAG snapshot 300" in output
     assert re.search(r"w +\(w_dim_0: 2\) +float32 \(bfloat16\) +8 B +at byte 4096, on a", output)
@@ -199,7 +199,7 @@ def test_patterns_of_urls() -> None:
 
 
 def test_info_shows_byte_order() -> None:
-    Path("a.bin").write_bytes(tf.version_0_9(np.zeros((2, 3), ">i4")))
+    Path("a.bin").write_bytes(tf.make_0_9(np.zeros((2, 3), ">i4")))
     assert "int32 (big-endian)" in run_ok("info", "a.bin")
 
 
@@ -207,26 +207,26 @@ def test_info_shows_embedded_metadata_and_warnings() -> None:
     save("a.mag", make_dataset().drop_vars("flag"))
     assert "with metadata by xr_tensorfmt" in run_ok("info", "a.mag")
     tensors = {"w": mf.put(np.ones(2, "float32"))}
-    renamed = mf.document(tensors, change=lambda c: c["tensor_map"]["w"].update(dtype="int32"))
+    renamed = mf.make_document(tensors, change=lambda c: c["tensor_map"]["w"].update(dtype="int32"))
     Path("b.mag").write_bytes(renamed)
     assert "Warnings:\n  " in run_ok("info", "b.mag")
 
 
 def test_info_of_values_that_are_not_stored() -> None:
-    Path("i.pycauset").write_bytes(pf.r1(pf.metadata("IDENTITY", "FLOAT64", 5, 5)))
+    Path("i.pycauset").write_bytes(pf.r1(pf.make_metadata("IDENTITY", "FLOAT64", 5, 5)))
     (file_info,) = json.loads(run_ok("info", "--json", "i.pycauset"))
     assert file_info["variables"]["tensor"]["offset"] is None
     assert "at byte" not in run_ok("info", "i.pycauset")
 
 
 def test_info_of_sparse_tensor_too_large_to_fill() -> None:
-    Path("s.tens").write_bytes(tf.index_value((1 << 15,) * 3, [1], np.ones(1)))
+    Path("s.tens").write_bytes(tf.make_index_value((1 << 15,) * 3, [1], np.ones(1)))
     assert "(a: 32768, b: 32768, c: 32768)" in run_ok("info", "s.tens")
 
 
 def test_json_of_info_is_strict_json() -> None:
     values = {"nan": float("nan"), "map": {"a": [1, None, True]}, "big": 1 << 80}
-    Path("a.mag").write_bytes(mf.document({"w": mf.put(np.ones(1, "f4"))}, values))
+    Path("a.mag").write_bytes(mf.make_document({"w": mf.put(np.ones(1, "f4"))}, values))
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
@@ -247,13 +247,13 @@ def test_info_continues_after_bad_file() -> None:
 
 
 def test_vespa_under_another_name_needs_its_format() -> None:
-    Path("t").write_bytes(vf.tensor("float", [], {"x": 2}, [], np.ones((1, 2))))
+    Path("t").write_bytes(vf.make_tensor("float", [], {"x": 2}, [], np.ones((1, 2))))
     assert "format='vespa'" in run_failing("info", "t")
     assert "Vespa" in run_ok("info", "--from", "vespa", "t")
 
 
 def test_wrong_checksum_can_be_ignored() -> None:
-    content = bytearray(mf.archive({"w": mf.put(np.ones(3, "f4"))}))
+    content = bytearray(mf.make_archive({"w": mf.put(np.ones(3, "f4"))}))
     content[8] ^= 1
     Path("a.mag").write_bytes(content)
     assert "pass verify=False to read it anyway" in run_failing("info", "a.mag")
@@ -277,7 +277,9 @@ def test_urls_are_described_checked_explained_and_converted() -> None:
 
 
 def test_validate_names_findings_and_counts_them() -> None:
-    content = bytearray(mf.document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))}))
+    content = bytearray(
+        mf.make_document({"a": mf.put(np.ones(3, "f4")), "b": mf.put(np.ones(3, "f4"))})
+    )
     content[5000] = 7
     Path("bad.mag").write_bytes(content + b"more")
     result = run("validate", "bad.mag", write_vertex())
@@ -289,13 +291,13 @@ def test_validate_names_findings_and_counts_them() -> None:
 
 
 def test_strict_validate_fails_on_warnings() -> None:
-    Path("w.tbf").write_bytes(vf.tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1))))
+    Path("w.tbf").write_bytes(vf.make_tensor("float", ["x"], {}, [("a",), ("a",)], np.ones((2, 1))))
     assert run_ok("validate", "w.tbf").startswith("w.tbf: ok, but 1 warning\n  warning at byte ")
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
 def test_validate_limits_similar_findings_without_all() -> None:
-    Path("a.tens").write_bytes(tf.index_value((3,), [1, 1, 1], np.ones(3)))
+    Path("a.tens").write_bytes(tf.make_index_value((3,), [1, 1, 1], np.ones(3)))
     first = run("validate", "a.tens")
     assert first.stdout.startswith(
         "a.tens: 1 error\n  error at byte 64: the index of pair 1: 1, as"
@@ -415,7 +417,7 @@ def test_unfinished_netcdf_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_failed_convert_leaves_only_old_file(target: str) -> None:
     save()
     run_ok("convert", "a.mag", target)
-    Path("bad.tens").write_bytes(tf.index_value((3,), [1, 1], np.ones(2, "f4")))
+    Path("bad.tens").write_bytes(tf.make_index_value((3,), [1, 1], np.ones(2, "f4")))
     before = sorted(Path().iterdir())
     message = run_failing("convert", "bad.tens", target, "--overwrite")
     assert "the index of pair 1 at byte 60: 1, as" in message
@@ -462,13 +464,13 @@ def test_one_variable_under_other_names() -> None:
 def test_tens_version_is_kept_unless_requested(
     target: str, options: tuple[str, ...], version: str
 ) -> None:
-    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    Path("a.bin").write_bytes(tf.make_0_9(GAMMA))
     assert run("convert", "a.bin", target, *options).stderr == ""
     assert f"{target}: TENS {version}" in run_ok("info", target)
 
 
 def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
-    Path("a.bin").write_bytes(tf.version_0_9(GAMMA))
+    Path("a.bin").write_bytes(tf.make_0_9(GAMMA))
     result = run("convert", "a.bin", "b.tens", "--name", "gamma")
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: b.tens: the file has version 1.0, which cc4s and")
@@ -508,7 +510,7 @@ def test_options_of_formats_may_be_json() -> None:
 
 
 def test_numbers_are_rounded_on_request() -> None:
-    Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
+    Path("a.bin").write_bytes(tf.make_0_9(GAMMA / 3))
     assert "'tensor' is float64, but MAG supports only" in run_failing("convert", "a.bin", "b.mag")
     run_ok("convert", "a.bin", "b.mag", "--dtype", "float32")
     run_ok("convert", "a.bin", "c.mag", "--dtype", "tensor=float32")
@@ -534,13 +536,16 @@ def write_family_file(kind: str) -> str:
     """Write a file of 3 x 5 numbers that all formats support."""
     values = np.arange(15.0).reshape(3, 5)
     contents: Mapping[str, tuple[str, bytes]] = {
-        "tens": ("in.tens", tf.version_1_0(values)),
-        "mag": ("in.mag", mf.document({"tensor": mf.put(values.astype("f4"))})),
+        "tens": ("in.tens", tf.make_1_0(values)),
+        "mag": ("in.mag", mf.make_document({"tensor": mf.put(values.astype("f4"))})),
         "pycauset": (
             "in.pycauset",
-            pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 5), values.tobytes()),
+            pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 5), values.tobytes()),
         ),
-        "vespa": ("in.tbf", vf.tensor("double", [], {"x": 3, "y": 5}, [], values.reshape(1, -1))),
+        "vespa": (
+            "in.tbf",
+            vf.make_tensor("double", [], {"x": 3, "y": 5}, [], values.reshape(1, -1)),
+        ),
     }
     name, content = contents[kind]
     Path(name).write_bytes(content)
@@ -573,7 +578,7 @@ def test_single_tensor_formats_require_variable_option(to: str) -> None:
 
 def test_control_characters_in_names_are_escaped() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
-    Path("a.mag").write_bytes(mf.document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
+    Path("a.mag").write_bytes(mf.make_document({key: mf.put(np.ones(3, "f4"))}, {key: key}))
     for command in ("info", "explain"):
         output = run_ok(command, "a.mag")
         assert "\\x1b[31mred" in output

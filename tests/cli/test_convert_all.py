@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 
 from tests.commands import run_ok
-from tests.opening import opened
+from tests.opening import open_lazily
 from xr_tensorfmt import formats, to_file
 
 VALUES = np.arange(12.0).reshape(3, 4)
@@ -44,10 +44,10 @@ def put(name: str) -> str:
 def test_values_are_kept(working_directory: Path, from_: str, to: str) -> None:
     target = get_path(to, "out")
     options = [option for part in PARTS for option in ("--drop", part)]
-    name = next(iter(opened(put(from_)).data_vars))
+    name = next(iter(open_lazily(put(from_)).data_vars))
     dtype = DTYPES.get(to, "float64")
     run_ok("convert", get_path(from_, "in"), target, "--dtype", f"{name}={dtype}", *options)
-    (actual,) = opened(target).data_vars.values()
+    (actual,) = open_lazily(target).data_vars.values()
     values = actual.values if actual.shape == VALUES.shape else actual.values.T
     assert values.dtype == dtype
     np.testing.assert_array_equal(values, VALUES)
@@ -57,10 +57,10 @@ def test_bfloat16_goes_from_one_model_format_to_another(working_directory: Path)
     dataset = xr.Dataset({"a.w": (("out", "in"), VALUES.astype("f4"))}, attrs={"format": "pt"})
     to_file(dataset, "a.mag", encoding={"a.w": {"dtype": "bfloat16"}})
     run_ok("convert", "a.mag", "b.safetensors")
-    assert opened("b.safetensors")["a.w"].encoding["dtype"] == "bfloat16"
+    assert open_lazily("b.safetensors")["a.w"].encoding["dtype"] == "bfloat16"
     run_ok("convert", "b.safetensors", "c.mag")
-    assert opened("c.mag")["a.w"].encoding["dtype"] == "bfloat16"
-    xr.testing.assert_identical(opened("c.mag").load(), dataset)
+    assert open_lazily("c.mag")["a.w"].encoding["dtype"] == "bfloat16"
+    xr.testing.assert_identical(open_lazily("c.mag").load(), dataset)
 
 
 def test_info_explain_and_validate_support_new_formats(working_directory: Path) -> None:

@@ -55,7 +55,7 @@ def test_both_netcdf_versions_convert_with_strings(format: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
 def test_labels_become_coordinates_of_zarr() -> None:
-    content = vf.tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
+    content = vf.make_tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
     Path("v.tbf").write_bytes(content)
     run_ok("convert", "v.tbf", "v.zarr")
     assert load_any("v.zarr").u.values.tolist() == ["a", "ö"]
@@ -63,7 +63,7 @@ def test_labels_become_coordinates_of_zarr() -> None:
 
 
 def test_complex_numbers_become_netcdf() -> None:
-    Path("c.bin").write_bytes(tf.version_0_9(GAMMA + 1j))
+    Path("c.bin").write_bytes(tf.make_0_9(GAMMA + 1j))
     run_ok("convert", "c.bin", "c.nc", "--name", "vertex", "--dims", "F,q,r")
     ds = xr.load_dataset("c.nc", engine="h5netcdf")
     np.testing.assert_array_equal(ds.vertex.values, GAMMA + 1j)
@@ -73,7 +73,7 @@ def test_complex_numbers_become_netcdf() -> None:
 
 
 def test_sparse_files_are_converted_dense_or_stored() -> None:
-    Path("s.tens").write_bytes(tf.index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
+    Path("s.tens").write_bytes(tf.make_index_value((3, 4), [0, 5], np.array([1.0, 2.0])))
     run_ok("convert", "s.tens", "full.zarr")
     run_ok("convert", "s.tens", "pairs.zarr", "--sparse", "stored")
     assert load_any("full.zarr").tensor.shape == (3, 4)
@@ -82,7 +82,7 @@ def test_sparse_files_are_converted_dense_or_stored() -> None:
 
 @BOTH
 def test_dtypes_follow_encoding(store: str) -> None:
-    Path("a.bin").write_bytes(tf.version_0_9(GAMMA / 3))
+    Path("a.bin").write_bytes(tf.make_0_9(GAMMA / 3))
     run_ok("convert", "a.bin", store, "--dtype", "float32")
     np.testing.assert_array_equal(load_any(store).tensor.values, (GAMMA / 3).astype("f4"))
     assert load_any(store).tensor.dtype == np.float32
@@ -90,7 +90,7 @@ def test_dtypes_follow_encoding(store: str) -> None:
 
 @pytest.mark.parametrize("values", [np.full(4, -0.0), np.full(4, complex(-0.0, -0.0))])
 def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
-    Path("z.bin").write_bytes(tf.version_0_9(values))
+    Path("z.bin").write_bytes(tf.make_0_9(values))
     run_ok("convert", "z.bin", "z.zarr")
     actual = load_any("z.zarr").tensor.values
     assert np.signbit(actual.real).all()

@@ -341,7 +341,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_embedded_metadata_that_do_not_fit_are_not_used(case: str) -> None:
     puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
-    raw = mf.document(puts, {"epoch": 1, "xr_tensorfmt": BAD[case]})
+    raw = mf.make_document(puts, {"epoch": 1, "xr_tensorfmt": BAD[case]})
     with pytest.warns(TensorFormatWarning, match="do not fit the file and are ignored") as caught:
         dataset = xr.open_dataset(raw, engine="tensorfmt")
     assert len(str(caught[0].message)) < 600
@@ -385,7 +385,7 @@ def test_invalid_embedded_metadata_never_prevent_opening(changes) -> None:
     puts = {"a": mf.put(np.ones((2, 3), "f4")), "x": mf.put(np.ones(2, "f4"))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TensorFormatWarning)
-        content = mf.document(puts, {"xr_tensorfmt": embedded})
+        content = mf.make_document(puts, {"xr_tensorfmt": embedded})
         dataset = xr.open_dataset(content, engine="tensorfmt")
     assert len(dataset.load().variables) >= 1
 
@@ -485,7 +485,7 @@ def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
     assert type(actual["best"][0]) is np.float64
     # Another program has changed one of them, taken one away, and added one.
     changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": embedded}
-    raw = mf.document({"w": mf.put(np.ones(2, "f4"))}, changed)
+    raw = mf.make_document({"w": mf.put(np.ones(2, "f4"))}, changed)
     actual = xr.open_dataset(raw, engine="tensorfmt").attrs
     assert actual == {"epoch": 4, "best": [1.0, {"a": True}], "new": 1}
     assert [type(item) for item in (actual["epoch"], actual["best"][0])] == [int, np.float64]

@@ -18,7 +18,15 @@ from xarray.core.indexing import (
     VectorizedIndexer,
 )
 
-from tests.lazyarrays import INDEXERS, SOURCES, assert_same, numbers, pair_of, source_of, stored
+from tests.lazyarrays import (
+    INDEXERS,
+    SOURCES,
+    assert_same,
+    make_numbers,
+    make_pair,
+    make_source,
+    make_stored,
+)
 from xr_tensorfmt.core import indexing as vectorized
 from xr_tensorfmt.datasets.lazy_array import TensorArray
 from xr_tensorfmt.sources.memory import Memory
@@ -43,7 +51,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @st.composite
 def tensors(draw: st.DrawFn) -> tuple[np.ndarray, str, int]:
     shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
-    values = numbers(shape, draw(st.sampled_from(DTYPES)))
+    values = make_numbers(shape, draw(st.sampled_from(DTYPES)))
     return values, draw(st.sampled_from("CF")), draw(st.sampled_from([0, 3, 40]))
 
 
@@ -62,8 +70,8 @@ def test_all_types_of_indexers_agree_with_numpy(
     values, order, offset = tensor
     if indexers == "vectorized" and values.ndim < 2:
         values = values[np.newaxis]
-    content, layout = stored(values, order, offset)
-    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    content, layout = make_stored(values, order, offset)
+    lazy, eager = make_pair(make_source(kind, content, scratch), layout, values)
     key = data.draw(INDEXERS[indexers](sizes=dict(eager.sizes)))
     assert_same(lazy.isel(key), eager.isel(key))
 
@@ -75,8 +83,8 @@ def test_chained_selections_and_transposes_match_numpy(
     kind: str, scratch: Path, tensor: tuple, data: st.DataObject
 ) -> None:
     values, order, offset = tensor
-    content, layout = stored(values, order, offset)
-    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    content, layout = make_stored(values, order, offset)
+    lazy, eager = make_pair(make_source(kind, content, scratch), layout, values)
     for step in range(data.draw(st.integers(1, 3))):
         axes = data.draw(st.permutations(list(eager.dims)))
         lazy, eager = lazy.transpose(*axes), eager.transpose(*axes)
@@ -105,8 +113,8 @@ def far_entries(draw: st.DrawFn, length: int, step: int):
 @given(tensor=tensors(), data=st.data())
 def test_out_of_bounds_slices_match_numpy(tensor: tuple, data: st.DataObject) -> None:
     values, order, offset = tensor
-    content, layout = stored(values, order, offset)
-    lazy, eager = pair_of(Memory(content), layout, values)
+    content, layout = make_stored(values, order, offset)
+    lazy, eager = make_pair(Memory(content), layout, values)
     for step in range(data.draw(st.integers(1, 3))):
         axes = data.draw(st.permutations(list(eager.dims)))
         lazy, eager = lazy.transpose(*axes), eager.transpose(*axes)
@@ -145,18 +153,18 @@ def _fresh_dims(entry, step: int):
     ],
 )
 def test_difficult_keys(kind: str, order: str, key: dict, scratch: Path) -> None:
-    values = numbers((4, 3, 5), ">f8")
-    content, layout = stored(values, order, 8)
-    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    values = make_numbers((4, 3, 5), ">f8")
+    content, layout = make_stored(values, order, 8)
+    lazy, eager = make_pair(make_source(kind, content, scratch), layout, values)
     assert_same(lazy.isel(key), eager.isel(key))
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
 def test_scalars_and_lengths_of_0_and_1(kind: str, shape: tuple[int, ...], scratch: Path) -> None:
-    values = numbers(shape, "<f8")
-    content, layout = stored(values, "F", 8)
-    lazy, eager = pair_of(source_of(kind, content, scratch), layout, values)
+    values = make_numbers(shape, "<f8")
+    content, layout = make_stored(values, "F", 8)
+    lazy, eager = make_pair(make_source(kind, content, scratch), layout, values)
     assert_same(lazy, eager)
     assert_same(lazy.T, eager.T)
 
@@ -180,12 +188,12 @@ def test_scalars_and_lengths_of_0_and_1(kind: str, shape: tuple[int, ...], scrat
     ],
 )
 def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
-    values = numbers((4, 3, 5), "<i2")
-    content, layout = stored(values, order, 3)
+    values = make_numbers((4, 3, 5), "<i2")
+    content, layout = make_stored(values, order, 3)
     key = {
         dim: xr.DataArray(e[1], dims=e[0]) if isinstance(e, tuple) else e for dim, e in key.items()
     }
-    lazy, eager = pair_of(source_of("mmap", content, scratch), layout, values)
+    lazy, eager = make_pair(make_source("mmap", content, scratch), layout, values)
     assert_same(lazy.isel(key), eager.isel(key))
     assert_same(
         lazy.isel(key).isel(p=slice(None, None, -1)), eager.isel(key).isel(p=slice(None, None, -1))
@@ -200,8 +208,8 @@ def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
 
 
 def test_array_accepts_three_indexer_types() -> None:
-    values = numbers((4, 3, 5), "<f8")
-    content, layout = stored(values, "C", 0)
+    values = make_numbers((4, 3, 5), "<f8")
+    content, layout = make_stored(values, "C", 0)
     array = TensorArray(Memory(content), layout)
     basic = BasicIndexer((slice(None), 1, slice(4, None, -2)))
     outer = OuterIndexer((np.array([3, 1]), slice(None), np.array([0, 4])))
@@ -216,8 +224,8 @@ def test_array_accepts_three_indexer_types() -> None:
 @fixtures_are_not_reset
 @given(data=st.data())
 def test_vectorized_keys_can_have_slices_whose_axes_follow(data: st.DataObject) -> None:
-    values = numbers((4, 3, 5), "<f8")
-    content, layout = stored(values, "C", 0)
+    values = make_numbers((4, 3, 5), "<f8")
+    content, layout = make_stored(values, "C", 0)
     shape = data.draw(st.sampled_from([(2,), (1, 3), (3, 2)]))
     key: list[slice | np.ndarray] = []
     for length in values.shape:
@@ -233,9 +241,9 @@ def test_vectorized_keys_can_have_slices_whose_axes_follow(data: st.DataObject) 
 
 @pytest.mark.parametrize("key", [{"a": 4}, {"a": [0, 4]}, {"a": ("p", [4, 0]), "b": ("p", [0, 0])}])
 def test_out_of_bounds_keys_raise_index_error(key: dict) -> None:
-    values = numbers((4, 3), "<f8")
-    content, layout = stored(values, "C", 0)
-    lazy, _ = pair_of(Memory(content), layout, values)
+    values = make_numbers((4, 3), "<f8")
+    content, layout = make_stored(values, "C", 0)
+    lazy, _ = make_pair(Memory(content), layout, values)
     key = {
         dim: xr.DataArray(e[1], dims=e[0]) if isinstance(e, tuple) else e for dim, e in key.items()
     }

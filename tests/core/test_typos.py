@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 from tests.commands import run_failing
-from tests.magfiles import document, put
-from tests.opening import opened
+from tests.magfiles import make_document, put
+from tests.opening import open_lazily
 from xr_tensorfmt import to_file, to_mag, to_pycauset
 from xr_tensorfmt.errors import did_you_mean
 
@@ -23,22 +23,22 @@ KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "sc
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     tensors = {key: put(np.arange(4, dtype=np.int32)) for key in KEYS}
-    Path("model.mag").write_bytes(document(tensors, {}))
+    Path("model.mag").write_bytes(make_document(tensors, {}))
     return "model.mag"
 
 
 SQUARE = xr.Dataset({"weight": (("row", "col"), np.eye(3, dtype=bool))})
 
 MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "format": (lambda path: opened(path, format="pycausat"), "(did you mean 'pycauset'?) is not"),
-    "engine": (lambda path: opened(path, dim={}), "'dim' (did you mean 'dims'?)"),
+    "format": (lambda path: open_lazily(path, format="pycausat"), "(did you mean 'pycauset'?)"),
+    "engine": (lambda path: open_lazily(path, dim={}), "'dim' (did you mean 'dims'?)"),
     "tree": (
         lambda path: xr.open_datatree(path, engine="tensorfmt", seperator="/"),
         "'seperator' (did you mean 'separator'?) is not a keyword of the engine",
     ),
-    "dims": (lambda path: opened(path, dims={"scal": ["x"]}), "'scal' (did you mean 'scale'?)"),
-    "group": (lambda path: opened(path, group="layer.0"), "'layer.0' (did you mean 'layers.0'?)"),
-    "path": (lambda path: opened(path, group="Layers/0"), "'Layers/0' (did you mean 'layers.0'?)"),
+    "dims": (lambda path: open_lazily(path, dims={"scal": ["x"]}), "'scal' (did you mean 'scale'"),
+    "group": (lambda path: open_lazily(path, group="layer.0"), "'layer.0' (did you mean 'layers.0"),
+    "path": (lambda path: open_lazily(path, group="Layers/0"), "'Layers/0' (did you mean 'layers"),
     "suffix": (lambda path: to_file(SQUARE, "x.pycasuet"), "format (did you mean '.pycauset'?)"),
     "encoding": (
         lambda path: to_mag(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
@@ -91,7 +91,7 @@ def test_no_suggestion_without_similar_name(model: str) -> None:
     assert did_you_mean("tensor", ["row", "col"]) == ""
     assert did_you_mean(3, [1, 2]) == ""
     with pytest.raises(ValueError, match=r"format='zarr' is not one of"):
-        opened(model, format="zarr")
+        open_lazily(model, format="zarr")
 
 
 def test_suggestions_ignore_case_and_are_shortened() -> None:
@@ -101,15 +101,15 @@ def test_suggestions_ignore_case_and_are_shortened() -> None:
 
 @pytest.mark.parametrize("group", ["layers.0", "layers/0", "/layers/0", "layers/0/", "/layers.0"])
 def test_group_is_prefix_or_path(model: str, group: str) -> None:
-    assert list(opened(model, group=group)) == ["norm", "query"]
-    actual = opened(model, group=group, dims={"norm": ["x"]})
+    assert list(open_lazily(model, group=group)) == ["norm", "query"]
+    actual = open_lazily(model, group=group, dims={"norm": ["x"]})
     assert actual.norm.dims == ("x",)
     assert list(xr.open_datatree(model, engine="tensorfmt", group=group)) == ["norm", "query"]
 
 
 def test_slashes_of_names_are_quoted_in_paths(tmp_path: Path) -> None:
     path = tmp_path / "model.mag"
-    path.write_bytes(document({"a/b.c": put(np.arange(2, dtype=np.int32))}, {}))
+    path.write_bytes(make_document({"a/b.c": put(np.arange(2, dtype=np.int32))}, {}))
     for group in ("a%2Fb/", "/a%2Fb", "a/b"):
-        assert list(opened(str(path), group=group)) == ["c"]
-    assert list(opened(str(path), group="a", separator="/")) == ["b.c"]
+        assert list(open_lazily(str(path), group=group)) == ["c"]
+    assert list(open_lazily(str(path), group="a", separator="/")) == ["b.c"]

@@ -31,7 +31,7 @@ VALUES = np.arange(24.0).reshape(2, 3, 4)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "CoulombVertex.bin"
-    file.write_bytes(tf.version_0_9(VALUES))
+    file.write_bytes(tf.make_0_9(VALUES))
     return file
 
 
@@ -81,7 +81,7 @@ def test_data_array_opens_at_once(path: Path) -> None:
 
 def test_many_files_are_one_dataset(tmp_path: Path) -> None:
     for number in range(3):
-        (tmp_path / f"{number}.bin").write_bytes(tf.version_0_9(VALUES + number))
+        (tmp_path / f"{number}.bin").write_bytes(tf.make_0_9(VALUES + number))
     dataset = xr.open_mfdataset(
         str(tmp_path / "*.bin"), engine="tensorfmt", combine="nested", concat_dim="geometry"
     )
@@ -134,10 +134,10 @@ FOREIGN = {
     "a short file": b"TENS",
     "an empty file": b"",
     "netCDF": b"CDF\x01" + bytes(100),
-    "version 2": tf.version_1_0(VALUES, version=0x20000),
-    "another number type": tf.version_0_9(VALUES, number_type=b"ieee"),
-    "three numbers": tf.version_0_9(VALUES, numbers=3),
-    "dimensions past the end": tf.header((2, 3, 4))[:50],
+    "version 2": tf.make_1_0(VALUES, version=0x20000),
+    "another number type": tf.make_0_9(VALUES, number_type=b"ieee"),
+    "three numbers": tf.make_0_9(VALUES, numbers=3),
+    "dimensions past the end": tf.pack_header((2, 3, 4))[:50],
 }
 
 
@@ -182,7 +182,7 @@ def test_dims_and_name_are_chosen_by_user(path: Path) -> None:
 
 
 def test_names_of_stored_pairs_follow_dims() -> None:
-    content = tf.index_value((3, 4), [5], np.ones(1))
+    content = tf.make_index_value((3, 4), [5], np.ones(1))
     stored = xr.open_dataset(content, engine="tensorfmt", sparse="stored", dims=("i", "j"))
     assert (int(stored.i[0]), int(stored.j[0])) == (2, 1)
 
@@ -232,13 +232,13 @@ def test_keywords_of_other_types_raise(path: Path, options: dict, words: str) ->
 
 
 def test_chunk_bytes_accepts_str() -> None:
-    content = memoryview(tf.version_0_9(np.zeros((512, 512))))
+    content = memoryview(tf.make_0_9(np.zeros((512, 512))))
     tensor = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes="1MiB").tensor
     assert tensor.chunks == ((512,), (256, 256))
 
 
 def test_chunk_bytes_without_chunks_has_no_effect() -> None:
-    content = memoryview(tf.version_0_9(np.ones((64, 64))))
+    content = memoryview(tf.make_0_9(np.ones((64, 64))))
     array = xr.open_dataset(content, engine="tensorfmt", chunk_bytes=4096).tensor
     assert array.chunks is None
     assert (array.T[::-1].load() == 1).all()
@@ -279,7 +279,7 @@ def test_script_may_have_name_of_command(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["entry", "component"])
 def test_dimensions_of_engine_are_reserved(word: str) -> None:
-    content = tf.index_value((3, 4), [5], np.ones(1))
+    content = tf.make_index_value((3, 4), [5], np.ones(1))
     with pytest.raises(ValueError, match=f"'{word}' is reserved for a dimension of TENS files"):
         xr.open_dataset(content, engine="tensorfmt", dims=(word, "j"))
 
@@ -336,7 +336,7 @@ def test_closed_dataset_and_pickled_one_still_read(path: Path) -> None:
 
 def test_lazy_dataset_pickles_small(tmp_path: Path) -> None:
     file = tmp_path / "large"
-    file.write_bytes(tf.version_0_9(np.zeros((512, 512))))
+    file.write_bytes(tf.make_0_9(np.zeros((512, 512))))
     assert len(pickle.dumps(xr.open_dataset(file, engine="tensorfmt"))) < 4000
 
 
@@ -347,7 +347,7 @@ def test_variables_load_asynchronously(path: Path) -> None:
 
 def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
     lengths = (1000, 1000, 100)
-    source = HollowSource(tf.header(lengths), 56 + 8 * 10**8)
+    source = HollowSource(tf.pack_header(lengths), 56 + 8 * 10**8)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     dataset = xr.open_dataset("anything", engine="tensorfmt")
     repr(dataset.tensor.isel(a=5).T)
@@ -358,7 +358,7 @@ def test_opening_and_printing_read_only_the_header(monkeypatch) -> None:
 
 
 def test_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> None:
-    content = tf.version_1_0(VALUES, *[tf.chunk(b"COMMENT ", bytes(1 << 20))] * 3)
+    content = tf.make_1_0(VALUES, *[tf.pack_chunk(b"COMMENT ", bytes(1 << 20))] * 3)
     source = RecordingSource(content)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     xr.open_dataset("anything", engine="tensorfmt")
@@ -366,7 +366,7 @@ def test_header_behind_large_chunks_needs_few_small_requests(monkeypatch) -> Non
 
 
 def test_one_dimension_does_not_become_coordinate() -> None:
-    dataset = xr.open_dataset(tf.version_0_9(np.arange(3.0)), engine="tensorfmt")
+    dataset = xr.open_dataset(tf.make_0_9(np.arange(3.0)), engine="tensorfmt")
     assert list(dataset.data_vars) == ["tensor"]
     assert not dataset.coords
 

@@ -26,7 +26,7 @@ MIB = 1 << 20
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """16 MiB, column-major."""
     file = tmp_path_factory.mktemp("dask") / "tensor.bin"
-    file.write_bytes(tf.version_0_9(make_values()))
+    file.write_bytes(tf.make_0_9(make_values()))
     return file
 
 
@@ -95,7 +95,7 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
 
 
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = tf.version_0_9(make_values())
+    content = tf.make_0_9(make_values())
     source = RecordingSource(content)
     monkeypatch.setattr("xr_tensorfmt.sources.open_source", lambda *_: source)
     tensor = xr.open_dataset(
@@ -115,7 +115,7 @@ def test_reductions_agree_with_numpy(path: Path) -> None:
 
 def _replace(file: Path, values: np.ndarray, seconds: int) -> None:
     other = file.with_name("other")
-    other.write_bytes(tf.version_0_9(values))
+    other.write_bytes(tf.make_0_9(values))
     wait_for_a_tick(file)
     os.utime(other, ns=(0, 10**18 + seconds * 10**9))
     other.replace(file)
@@ -123,7 +123,7 @@ def _replace(file: Path, values: np.ndarray, seconds: int) -> None:
 
 def test_two_files_with_one_path_have_different_names_in_dask(tmp_path: Path) -> None:
     file = tmp_path / "t"
-    file.write_bytes(tf.version_0_9(np.zeros((4, 4))))
+    file.write_bytes(tf.make_0_9(np.zeros((4, 4))))
     before = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
     _replace(file, np.ones((4, 4)), 1)
     after = xr.open_dataset(file, engine="tensorfmt", chunks={}).tensor
@@ -137,7 +137,7 @@ def test_two_files_with_one_path_and_time_have_different_names_if_chunked_later(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "t"
-    file.write_bytes(tf.version_0_9(np.zeros((4, 4))))
+    file.write_bytes(tf.make_0_9(np.zeros((4, 4))))
     os.utime(file, ns=(0, 10**18))
     before = xr.open_dataset(file, engine="tensorfmt").chunk()
     _replace(file, np.ones((4, 4)), 0)
@@ -150,7 +150,7 @@ def test_two_files_with_one_path_and_time_have_different_names_if_chunked_later(
 
 @pytest.mark.parametrize("form", [memoryview, io.BytesIO])
 def test_contents_in_memory_have_different_names_in_dask(form) -> None:
-    contents = [tf.version_0_9(np.full((4, 4), float(number))) for number in range(2)]
+    contents = [tf.make_0_9(np.full((4, 4), float(number))) for number in range(2)]
     first, second = (
         xr.open_dataset(form(content), engine="tensorfmt", chunks={}).tensor for content in contents
     )
@@ -163,7 +163,7 @@ def test_pairs_are_filled_chunk_by_chunk() -> None:
     indices = np.sort(rng.choice(10**6, 5000, replace=False))
     dense = np.zeros(10**6)
     dense[indices] = 1 + np.arange(5000)
-    content = tf.index_value((100, 100, 100), indices.tolist(), dense[indices])
+    content = tf.make_index_value((100, 100, 100), indices.tolist(), dense[indices])
     tensor = xr.open_dataset(
         io.BytesIO(content), engine="tensorfmt", chunks={}, chunk_bytes=MIB
     ).tensor
@@ -227,7 +227,7 @@ def test_49_gigabyte_vertex_needs_little_memory(tmp_path: Path) -> None:
     file = tmp_path / "CoulombVertex.bin"
     lengths = (2000, 1237, 1237)
     with file.open("wb") as stream:
-        stream.write(tf.header(lengths, size=16, numbers=2))
+        stream.write(tf.pack_header(lengths, size=16, numbers=2))
         stream.truncate(56 + 2000 * 1237 * 1237 * 16)
     output = run_python("-c", LARGE, file).stdout
     (selected, _), (reduced,) = (line.split() for line in output.splitlines())

@@ -11,7 +11,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import tensfiles as tf
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.servers import MemoryStore
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ VALUES = np.arange(4 * MIB, dtype="f8").reshape(1024, 4096)
 @pytest.fixture
 def store():
     with MemoryStore().running() as memory:
-        memory.put("t", tf.version_0_9(VALUES))
+        memory.put("t", tf.make_0_9(VALUES))
         yield memory
 
 
@@ -42,7 +42,7 @@ COMPUTATIONS = {
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("computation", COMPUTATIONS)
 def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bool) -> None:
-    tensor = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
+    tensor = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB, inline_array=inline).tensor
     computed = COMPUTATIONS[computation](tensor)
     store.log.clear()
     explained = computed.tensorfmt.explain()
@@ -55,35 +55,37 @@ def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bo
 
 
 def test_explain_shows_inefficient_chunks(store) -> None:
-    good = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
+    good = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
     assert (good.requests, good.amplification) == (16, 1.0)
     assert [piece.chunk for piece in good.pieces] == [(0, n) for n in range(4)]
     with pytest.warns(UserWarning, match="separate the stored chunks"):
-        bad = opened(TENSOR, chunks={"a": 64, "b": -1}).tensorfmt.explain()
+        bad = open_lazily(TENSOR, chunks={"a": 64, "b": -1}).tensorfmt.explain()
     assert len(bad.pieces) == 16
     assert bad.needed == good.needed
     assert bad.fetched > 15 * good.fetched
 
 
 def test_explain_selection(store) -> None:
-    explained = opened(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
+    explained = open_lazily(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (piece,) = explained.pieces
     assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
     assert piece.requests == tuple(piece.ranges)
     assert (piece.variable, piece.chunk, piece.shape) == ("tensor", (), (10,))
     assert (explained.needed, explained.fetched) == (80, 80)
-    function = xr_tensorfmt.explain(opened(TENSOR).tensor, b=100, a=slice(0, 10))
+    function = xr_tensorfmt.explain(open_lazily(TENSOR).tensor, b=100, a=slice(0, 10))
     assert repr(function) == repr(explained)
 
 
 def test_explanation_prints_as_table(store) -> None:
-    explained = opened(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(b=slice(0, 1024))
+    explained = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(
+        b=slice(0, 1024)
+    )
     assert repr(explained).splitlines() == [
         "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
         "variable  chunk     values  ranges  requests   needed  fetched          bytes",
         "  tensor   0, 0  1,048,576       1         4  8.0 MiB  8.0 MiB  48 to 8388656",
     ]
-    many = opened(TENSOR, chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
+    many = open_lazily(TENSOR, chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
     assert repr(many).splitlines()[-1] == "... and 21 more"
 
 
@@ -103,7 +105,7 @@ def test_table_names_files_if_there_are_several(tmp_path: Path) -> None:
 
 
 def test_explanation_of_loaded_data_is_empty(store) -> None:
-    dataset = opened(TENSOR)
+    dataset = open_lazily(TENSOR)
     assert dataset.tensorfmt.explain().requests == 1 + 10
     dataset.load()
     assert dataset.tensorfmt.explain().pieces == ()
@@ -112,15 +114,15 @@ def test_explanation_of_loaded_data_is_empty(store) -> None:
 
 
 def test_explanation_without_pairs_is_empty() -> None:
-    content = tf.index_value((4, 3), [], np.zeros(0))
-    explanation = opened(content).tensorfmt.explain()
+    content = tf.make_index_value((4, 3), [], np.zeros(0))
+    explanation = open_lazily(content).tensorfmt.explain()
     assert (explanation.needed, explanation.requests) == (0, 0)
     assert "0 requests fetch 0 B" in repr(explanation)
 
 
 def test_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    path.write_bytes(tf.version_0_9(VALUES))
+    path.write_bytes(tf.make_0_9(VALUES))
     dataset = xr.open_dataset(path, engine="tensorfmt")
     full = dataset.tensorfmt.explain()
     assert full.requests == 1
@@ -133,4 +135,4 @@ def test_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
 
 def test_unknown_dimensions_of_selection_raise(store) -> None:
     with pytest.raises(ValueError, match="nowhere"):
-        opened(TENSOR).tensorfmt.explain(nowhere=3)
+        open_lazily(TENSOR).tensorfmt.explain(nowhere=3)

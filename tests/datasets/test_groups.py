@@ -27,7 +27,7 @@ def make_tensors(keys: list[str]) -> dict[str, mf.Put]:
 
 
 def make_content(keys: list[str]) -> memoryview:
-    return memoryview(mf.document(make_tensors(keys), {"model": "tiny"}))
+    return memoryview(mf.make_document(make_tensors(keys), {"model": "tiny"}))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ class TestTrees:
     def test_similar_groups_can_be_combined(self) -> None:
         first, second = np.ones((2, 3)), np.full((2, 3), 5.0)
         tensors = {"l.0.w": put(np.float32(first)), "l.1.w": put(np.float32(second))}
-        tree = xr.open_datatree(memoryview(mf.document(tensors)), engine="tensorfmt")
+        tree = xr.open_datatree(memoryview(mf.make_document(tensors)), engine="tensorfmt")
         difference = tree["l/1"].ds - tree["l/0"].ds
         assert (difference.w.values == 4).all()
         assert difference.w.shape == (2, 3)
@@ -140,12 +140,12 @@ class TestTrees:
 
     def test_file_without_groups_is_root(self, tmp_path: Path) -> None:
         file = tmp_path / "CoulombVertex.bin"
-        file.write_bytes(tf.version_0_9(np.zeros((2, 3))))
+        file.write_bytes(tf.make_0_9(np.zeros((2, 3))))
         tree = xr.open_datatree(file, engine="tensorfmt")
         assert list(tree.groups) == ["/"]
         assert tree["tensor"].dims == ("a", "b")
         stored = tmp_path / "pairs.tens"
-        stored.write_bytes(tf.index_value((3, 4), [5, 7], np.ones(2)))
+        stored.write_bytes(tf.make_index_value((3, 4), [5, 7], np.ones(2)))
         tree = xr.open_datatree(stored, engine="tensorfmt", sparse="stored")
         assert tree["a"].values.tolist() == [2, 1]
 
@@ -168,7 +168,7 @@ DIMS = {"*.weight": ("out", "in"), "*.bias": ("out",), "layers.1.ln": ("norm",),
 
 class TestPatternsOfDims:
     def content(self) -> memoryview:
-        return memoryview(mf.document(LAYERS))
+        return memoryview(mf.make_document(LAYERS))
 
     def test_patterns_allow_other_lengths_per_group(self) -> None:
         tree = xr.open_datatree(self.content(), engine="tensorfmt", dims=DIMS)
@@ -279,7 +279,7 @@ class TestGroupsAsADict:
         """By xarray's own names for them, dask would take the one for the other."""
         path = tmp_path / "model.mag"
         first, second = np.arange(3), np.arange(10, 13)
-        path.write_bytes(mf.document({"g1.x": put(first), "g2.x": put(second)}))
+        path.write_bytes(mf.make_document({"g1.x": put(first), "g2.x": put(second)}))
         dims = {"g1.x": ("n",), "g2.x": ("n",)}
         groups = xr.open_groups(path, engine="tensorfmt", chunks={}, dims=dims)
         total = groups["/g1"].x + groups["/g2"].x

@@ -9,12 +9,20 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from tests.golden import ROOT, Golden, as_json, described, golden_files, opened, storable
+from tests.golden import (
+    ROOT,
+    Golden,
+    describe,
+    list_golden_files,
+    make_storable,
+    open_golden,
+    to_json,
+)
 from tests.goldenfiles import GENERATED
 from xr_tensorfmt import validate
 from xr_tensorfmt.formats import BUILT_IN
 
-FILES = list(golden_files())
+FILES = list(list_golden_files())
 
 
 @pytest.fixture(params=FILES, ids=lambda golden: golden.name)
@@ -23,15 +31,15 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 
 def test_golden_file_opens_unchanged(golden: Golden) -> None:
-    dataset, messages = opened(golden.path)
+    dataset, messages = open_golden(golden.path)
     expected = golden.expected
     assert messages == expected.get("warnings", [])
     # As text, in which NaN is equal to NaN.
-    actual = json.dumps(as_json(described(dataset)), sort_keys=True)
+    actual = json.dumps(to_json(describe(dataset)), sort_keys=True)
     retained = {"attrs": expected["attrs"], "variables": expected["variables"]}
     assert actual == json.dumps(retained, sort_keys=True)
     for name, values in golden.values.items():
-        np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
+        np.testing.assert_array_equal(make_storable(dataset[name].values), values, strict=True)
         assert get_bits(dataset[name].values) == get_bits(values)
 
 
@@ -43,9 +51,9 @@ def get_bits(values: np.ndarray) -> bytes:
 
 
 def test_golden_file_opens_unchanged_in_chunks(golden: Golden) -> None:
-    dataset, _ = opened(golden.path, chunks={})
+    dataset, _ = open_golden(golden.path, chunks={})
     for name, values in golden.values.items():
-        np.testing.assert_array_equal(storable(dataset[name].values), values, strict=True)
+        np.testing.assert_array_equal(make_storable(dataset[name].values), values, strict=True)
 
 
 def test_golden_file_has_no_findings(golden: Golden) -> None:
@@ -63,6 +71,6 @@ def test_golden_file_is_reproducible(name: str) -> None:
     # What other libraries write may become another header; numpy and safetensors make no promise.
     with TemporaryDirectory() as scratch:
         path = GENERATED[name](Path(scratch))
-        created, _ = opened(path)
-    expected, _ = opened(Golden(ROOT / name).path)
+        created, _ = open_golden(path)
+    expected, _ = open_golden(Golden(ROOT / name).path)
     assert created.identical(expected)

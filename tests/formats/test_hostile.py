@@ -21,9 +21,9 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
-from tests.opening import opened, tensor_of
-from tests.pycausetblocks import facts, manifest
-from tests.work import calls_below, memory_below
+from tests.opening import open_lazily, open_tensor
+from tests.pycausetblocks import make_manifest, make_metadata
+from tests.work import limit_calls, limit_memory
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS
 from xr_tensorfmt.core.extents import Bytes, Extents
@@ -37,7 +37,7 @@ def make_implied(
     rows: int, columns: int, matrix_type: str = "IDENTITY", *, without: str = "", **more: object
 ) -> memoryview:
     """Return a matrix of PyCauset without stored elements."""
-    keys = pf.metadata(matrix_type, "FLOAT64", rows, columns, **more)
+    keys = pf.make_metadata(matrix_type, "FLOAT64", rows, columns, **more)
     keys.pop(without, None)
     return memoryview(pf.r1(keys))
 
@@ -55,29 +55,29 @@ class TestImpliedElements:
 
     def test_implied_elements_raise_without_request(self, name: str) -> None:
         with pytest.raises(TensorFormatError, match=r"at most 1099511627776 .*sparse='dense'"):
-            opened(HUGE[name], chunks={})
+            open_lazily(HUGE[name], chunks={})
 
     def test_implied_elements_are_computed_in_part(self, name: str) -> None:
-        with memory_below(64 * MIB):
-            tensor = tensor_of(HUGE[name], sparse="dense")
+        with limit_memory(64 * MIB):
+            tensor = open_tensor(HUGE[name], sparse="dense")
             part = tensor[(slice(3),) * tensor.ndim].values
             tensor[(0,) * tensor.ndim].load()
         assert part.flat[0] == 1
         assert part.sum() in (1, 3)
 
     def test_implied_elements_have_larger_chunks(self, name: str) -> None:
-        with memory_below(64 * MIB):
-            full = tensor_of(HUGE[name], sparse="dense", chunks=-1)
+        with limit_memory(64 * MIB):
+            full = open_tensor(HUGE[name], sparse="dense", chunks=-1)
             assert full.data.npartitions == 1
             chunks = full.encoding["preferred_chunks"]
         count = prod(-(-size // chunks[dim]) for dim, size in full.sizes.items())
         assert MAX_CHUNKS // 4 <= count <= MAX_CHUNKS
-        tensor = tensor_of(HUGE[name], sparse="dense")
+        tensor = open_tensor(HUGE[name], sparse="dense")
         part = tensor[(slice(3),) * tensor.ndim].chunk()
         assert part.chunks == tuple((length,) for length in part.shape)
 
     def test_implied_elements_are_validated_without_computing(self, name: str) -> None:
-        with memory_below(64 * MIB), calls_below(100_000):
+        with limit_memory(64 * MIB), limit_calls(100_000):
             assert validate(HUGE[name]) == []
 
 
@@ -87,8 +87,8 @@ class TestWithoutElements:
 
     @pytest.mark.parametrize("chunks", [None, {}])
     def test_empty_tensors_open(self, shape: tuple[int, int], chunks: object) -> None:
-        with memory_below(64 * MIB):
-            tensor = tensor_of(make_implied(*shape), chunks=chunks)
+        with limit_memory(64 * MIB):
+            tensor = open_tensor(make_implied(*shape), chunks=chunks)
             assert tensor.values.shape == shape
             assert tensor[:3, :3].values.size == 0
             assert tensor.isel(row=slice(None, None, -2)).values.size == 0
@@ -96,12 +96,12 @@ class TestWithoutElements:
 
     def test_empty_matrices_before_r1_open(self, shape: tuple[int, int]) -> None:
         content = memoryview(pf.v2("IDENTITY", "FLOAT64", *shape, b""))
-        assert tensor_of(content).values.shape == shape
+        assert open_tensor(content).values.shape == shape
 
     def test_blocks_without_uuid_raise(self, shape: tuple[int, int]) -> None:
         content = make_implied(*shape, without="payload_uuid")
         with pytest.raises(TensorFormatError, match="'payload_uuid' at byte 4096: missing"):
-            opened(content)
+            open_lazily(content)
         assert len(validate(content)) == 1
 
 
@@ -111,14 +111,14 @@ def test_cached_results_without_uuid_raise() -> None:
         1, 1, without="payload_uuid", cached={"trace": {"value": 1.0, "signature": signature}}
     )
     with pytest.raises(TensorFormatError, match="'payload_uuid' at byte 4096: missing"):
-        opened(content)
+        open_lazily(content)
     assert len(validate(content)) == 1
 
 
 def test_claims_of_implied_elements_are_not_checked_one_by_one() -> None:
     claims = {"is_symmetric": True, "is_identity": True}
     content = make_implied(1 << 20, 1 << 20, properties=claims)
-    with memory_below(64 * MIB):
+    with limit_memory(64 * MIB):
         (finding,) = validate(content)
     assert finding.severity == "warning"
     assert "not checked because the matrix has 1099511627776 elements" in finding.message
@@ -130,13 +130,15 @@ def test_only_stored_elements_of_blocks_are_checked(tmp_path: Path) -> None:
     length = 1 << 27
     blocks = tmp_path / "a.pycauset.blocks"
     blocks.mkdir()
-    (blocks / "b.pycauset").write_bytes(pf.r1(facts("IDENTITY", "FLOAT64", length, length, "b")))
+    (blocks / "b.pycauset").write_bytes(
+        pf.r1(make_metadata("IDENTITY", "FLOAT64", length, length, "b"))
+    )
     path = tmp_path / "a.pycauset"
-    path.write_bytes(pf.r1(manifest([0, length], [0, length], [["b"]], "m")))
-    with calls_below(100_000):
+    path.write_bytes(pf.r1(make_manifest([0, length], [0, length], [["b"]], "m")))
+    with limit_calls(100_000):
         assert validate(path) == []
     with pytest.raises(TensorFormatError, match="the shape of a BLOCK"):
-        opened(path)
+        open_lazily(path)
 
 
 def nest(levels: int, *, is_dict: bool = False) -> Any:
@@ -147,7 +149,7 @@ def nest(levels: int, *, is_dict: bool = False) -> Any:
 
 
 def make_mag(metadata: Any) -> bytes:
-    return mf.document({"w": mf.put(np.ones(2, "f4"))}, metadata)
+    return mf.make_document({"w": mf.put(np.ones(2, "f4"))}, metadata)
 
 
 def make_safetensors(header: str) -> bytes:
@@ -165,14 +167,14 @@ REFUSED_NESTING = {
     "mag of objects": (make_mag({"a": nest(900, is_dict=True)}), "the document at byte 44"),
     "safetensors": (make_safetensors(f'{{"a":{DEEP}}}'), "the header at byte 8: lists or objects"),
     "pycauset": (bytes(make_implied(1, 1, deep=nest(33))), "more than 32 nested maps and arrays"),
-    "pycauset zip": (pf.zipped(f'{{"rows": {DEEP}}}'.encode(), b""), "metadata.json at byte 43"),
+    "pycauset zip": (pf.make_zip(f'{{"rows": {DEEP}}}'.encode(), b""), "metadata.json at byte 43"),
     "vespa-json": (f'{{"type":"tensor(x[1])","values":{DEEP}}}'.encode(), "lists or objects that"),
 }
 UNUSED_NESTING = {
     "mag": make_mag({"xr_tensorfmt": format_embedded(nest(900))}),
     "mag of objects": make_mag({"xr_tensorfmt": format_embedded(nest(900, is_dict=True))}),
-    "tens": tf.version_1_0(
-        np.ones(2), tf.chunk(b"XRTENSOR", format_embedded(nest(900)).encode()), names="a"
+    "tens": tf.make_1_0(
+        np.ones(2), tf.pack_chunk(b"XRTENSOR", format_embedded(nest(900)).encode()), names="a"
     ),
     "safetensors": make_safetensors(
         json.dumps({"__metadata__": {"xr_tensorfmt": format_embedded(nest(900))}})
@@ -188,13 +190,13 @@ class TestNesting:
     def test_deep_nesting_raises(self, name: str) -> None:
         content, message = REFUSED_NESTING[name]
         with pytest.raises(TensorFormatError, match=message):
-            opened(content, format=name.split(maxsplit=1)[0])
+            open_lazily(content, format=name.split(maxsplit=1)[0])
         assert validate(content, format=name.split(maxsplit=1)[0])
 
     @pytest.mark.parametrize("name", UNUSED_NESTING)
     def test_deep_nesting_in_embedded_metadata_is_ignored(self, name: str) -> None:
         with pytest.warns(TensorFormatWarning, match="are ignored .*nested deeper than 40 levels"):
-            actual = opened(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
+            actual = open_lazily(UNUSED_NESTING[name], format=name.split(maxsplit=1)[0])
         assert "deep" not in actual.attrs
 
     @pytest.mark.parametrize(
@@ -205,13 +207,13 @@ class TestNesting:
         deep = json.dumps(nest(levels))
         (tmp_path / "a.yaml").write_text(cf.format_yaml((1,), more=f"metaData:\n  deep: {deep}\n"))
         with pytest.raises(TensorFormatError, match=message):
-            opened(tmp_path / "a.yaml")
+            open_lazily(tmp_path / "a.yaml")
 
     def test_deep_nesting_in_index_raises(self, tmp_path: Path) -> None:
         path = tmp_path / "model.safetensors.index.json"
         path.write_text(f'{{"metadata": {{"a": {DEEP}}}, "weight_map": {{}}}}')
         with pytest.raises(TensorFormatError, match="the index at byte 0: lists or objects"):
-            opened(path)
+            open_lazily(path)
 
     @pytest.mark.parametrize("is_dict", [False, True])
     @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "yaml"])
@@ -227,21 +229,21 @@ class TestNesting:
             return xr.Dataset({"w": values}, attrs={} if suffix == "yaml" else deep)
 
         to_file(dataset(MAX_LEVELS - 1), path)
-        actual = opened(path, chunks={})
+        actual = open_lazily(path, chunks={})
         assert actual.w.attrs["deep"] == dataset(MAX_LEVELS - 1).w.attrs["deep"]
         pickle.loads(pickle.dumps(actual))
-        assert tokenize(actual) == tokenize(opened(path, chunks={}))
+        assert tokenize(actual) == tokenize(open_lazily(path, chunks={}))
         with pytest.raises((TypeError, ValueError), match="nested deeper than 32 levels"):
             to_file(dataset(MAX_LEVELS), path)
 
     def test_deepest_nesting_pickles_and_tokenizes(self) -> None:
-        actual = opened(memoryview(make_mag({"a": nest(38, is_dict=True)})), chunks={})
+        actual = open_lazily(memoryview(make_mag({"a": nest(38, is_dict=True)})), chunks={})
         pickle.loads(pickle.dumps(actual))
         tokenize(actual)
 
 
 REFUSED_VALUES = {
-    "mag": mf.document_of(b'{"a":[' + b"[]," * (10 * MIB) + b"0]}", b""),
+    "mag": mf.parse_document(b'{"a":[' + b"[]," * (10 * MIB) + b"0]}", b""),
     "safetensors": make_safetensors('{"a":[' + "[]," * (10 * MIB) + "0]}"),
     "vespa-json": b'{"type":"tensor(x{})","cells":[' + b"[]," * (10 * MIB) + b"0]}",
 }
@@ -251,23 +253,23 @@ REFUSED_VALUES = {
 def test_metadata_of_too_many_values_raise(name: str) -> None:
     content = memoryview(REFUSED_VALUES[name])
     with (
-        memory_below(300 * MIB),
+        limit_memory(300 * MIB),
         pytest.raises(TensorFormatError, match=r"\d+ values, more than 4194304"),
     ):
-        opened(content, format=name)
+        open_lazily(content, format=name)
 
 
 def test_metadata_of_too_many_values_raise_in_binary(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(make_implied(1, 1, many=[[]] * 1000))
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.typed_map.MAX_METADATA_VALUES", 1020)
-    assert opened(content).sizes == {"row": 1, "col": 1}
+    assert open_lazily(content).sizes == {"row": 1, "col": 1}
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.typed_map.MAX_METADATA_VALUES", 1000)
     with pytest.raises(TensorFormatError, match="more than 1000 values, expected at most 1000"):
-        opened(content)
+        open_lazily(content)
 
 
 def test_separators_within_strings_are_no_values() -> None:
-    assert opened(memoryview(make_mag({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")
+    assert open_lazily(memoryview(make_mag({"a": "[,:" * (2 * MIB)}))).attrs["a"].startswith("[,:")
 
 
 def write_hollow(path: Path, head: bytes, size: int) -> Path:
@@ -294,7 +296,9 @@ def test_repeated_pairs_are_found_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool, count: int
 ) -> None:
     pairs = 1 << 36
-    head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
+    head = tf.make_index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(
+        8, "little"
+    )
     path = write_hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
     sizes = record_reads(monkeypatch)
     findings = validate(path, all=every)
@@ -307,17 +311,19 @@ def test_repeated_pairs_raise_on_first_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs = 1 << 36
-    head = tf.index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(8, "little")
+    head = tf.make_index_value((1 << 20, 1 << 19), [], np.ones(0))[:-8] + pairs.to_bytes(
+        8, "little"
+    )
     path = write_hollow(tmp_path / "a.tens", head, len(head) + 16 * pairs)
     sizes = record_reads(monkeypatch)
     with pytest.raises(TensorFormatError, match=r"the index of pair 1 at byte .* as in another"):
-        tensor_of(path)[5, 5].load()
+        open_tensor(path)[5, 5].load()
     assert sum(sizes) < 64 * MIB
 
 
 def write_labels(path: Path, count: int, first: bytes = b"\0\0") -> Path:
     """A tensor of Vespa whose blocks have a label and a cell of a byte, all empty and 0."""
-    head = vf.header("int8", ["x"], None, count)
+    head = vf.pack_header("int8", ["x"], None, count)
     return write_hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
 
 
@@ -332,9 +338,9 @@ class TestManyLabels:
         count = 500_000
         path = write_labels(tmp_path / "a.tbf", count)
         message = "500000 labels, more than the 400000 of an index"
-        with memory_below(32 * count):
+        with limit_memory(32 * count):
             with pytest.warns(TensorFormatWarning, match=message):
-                actual = opened(path, chunks={})
+                actual = open_lazily(path, chunks={})
             assert actual.tensor.dims == ("block",)
             assert not actual.indexes
             assert actual.x[10**5 : 10**5 + 3].values.tolist() == ["", "", ""]
@@ -343,15 +349,15 @@ class TestManyLabels:
     def test_too_many_labels_raise_before_allocation(self, tmp_path: Path) -> None:
         path = write_labels(tmp_path / "a.tbf", 1 << 27)
         with (
-            memory_below(16 * MIB),
+            limit_memory(16 * MIB),
             pytest.raises(TensorFormatError, match="134217728, expected at most 67108864"),
         ):
-            opened(path)
+            open_lazily(path)
         assert len(validate(path)) == 1
 
     def test_many_labels_prevent_outer_product(self, tmp_path: Path) -> None:
         with pytest.raises(TensorFormatError, match="at most 8388608 for sparse='dense'"):
-            opened(write_labels(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
+            open_lazily(write_labels(tmp_path / "a.tbf", 9 * 10**6), sparse="dense", fill_value=0)
 
 
 def make_npy(header: str, data: bytes = b"") -> bytes:
@@ -377,7 +383,7 @@ def make_npy(header: str, data: bytes = b"") -> bytes:
 )
 def test_headers_of_arrays(header: str, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
-        opened(memoryview(make_npy(header)), chunks={})
+        open_lazily(memoryview(make_npy(header)), chunks={})
 
 
 def test_directory_of_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
@@ -393,7 +399,7 @@ def test_directory_of_zip_that_is_too_long_is_not_read(tmp_path: Path) -> None:
         file.seek(offset)
         file.write(end)
     with pytest.raises(TensorFormatError, match="549755813888 bytes, expected at most 8388608"):
-        opened(path)
+        open_lazily(path)
 
 
 @pytest.mark.parametrize("name", [".", "..", "x" * 300, "\ud800", "a\0b", "../a", "", 1, None])
@@ -403,7 +409,7 @@ def test_index_names_sibling_files(tmp_path: Path, name: object) -> None:
     with pytest.raises(
         TensorFormatError, match="expected names of files in the directory of the index"
     ):
-        opened(path)
+        open_lazily(path)
     assert len(validate(path)) == 1
 
 
@@ -411,7 +417,7 @@ def test_json_that_lists_few_cells_of_large_block_raises() -> None:
     cells = [{"address": {"x": "a", "y": "5"}, "value": 1}]
     content = {"type": f"tensor(x{{}},y[{(1 << 24) + 1}])", "cells": cells}
     with (
-        memory_below(16 * MIB),
+        limit_memory(16 * MIB),
         pytest.raises(TensorFormatError, match="more than 16777216 cells, but lists"),
     ):
-        opened(json.dumps(content).encode(), format="vespa-json")
+        open_lazily(json.dumps(content).encode(), format="vespa-json")

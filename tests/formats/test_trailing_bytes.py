@@ -21,7 +21,7 @@ VALUES = np.arange(6.0).reshape(2, 3)
 
 def make_zipped_matrix() -> bytes:
     keys = {"rows": 2, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
-    return pf.zipped(keys, VALUES.tobytes())
+    return pf.make_zip(keys, VALUES.tobytes())
 
 
 def make_commented_npz() -> bytes:
@@ -32,9 +32,9 @@ def make_commented_npz() -> bytes:
 
 CONTENTS: dict[str, Callable[[], bytes]] = {
     **FILES,
-    "tens-1.0-raw": lambda: tf.version_1_0(VALUES.astype("i2")),
-    "mag-archive-empty": lambda: mf.archive({}, {"a": 1}),
-    "mag-snapshot-100": lambda: mf.snapshot({"w": mf.put(VALUES.astype("f4"))}, version=100),
+    "tens-1.0-raw": lambda: tf.make_1_0(VALUES.astype("i2")),
+    "mag-archive-empty": lambda: mf.make_archive({}, {"a": 1}),
+    "mag-snapshot-100": lambda: mf.make_snapshot({"w": mf.put(VALUES.astype("f4"))}, version=100),
     "pycauset-1": lambda: pf.v2("DENSE", "FLOAT64", 2, 3, VALUES.tobytes(), version=1),
     "pycauset-zip": make_zipped_matrix,
     "npz-commented": make_commented_npz,

@@ -17,8 +17,8 @@ import pytest
 import xarray as xr
 from safetensors.numpy import save
 
-from tests.opening import opened
-from tests.vespafiles import tensor as vespa_tensor
+from tests.opening import open_lazily
+from tests.vespafiles import make_tensor as vespa_tensor
 from xr_tensorfmt import TensorFormatError, to_file, validate
 
 
@@ -81,7 +81,7 @@ def test_message_names_format_and_hint(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         TensorFormatError, match=rf"{name}: the magic number at byte 0: .*{message}"
     ):
-        opened(path)
+        open_lazily(path)
     (finding,) = validate(path)
     assert finding.offset == 0
 
@@ -95,21 +95,21 @@ def test_unknown_files_are_not_claimed(tmp_path: Path) -> None:
 
 def test_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match=r"is a directory; pass the path"):
-        opened(tmp_path)
+        open_lazily(tmp_path)
 
 
 def test_pattern_as_path_raises_with_hint(tmp_path: Path) -> None:
     (tmp_path / "a.mag").touch()
     with pytest.raises(FileNotFoundError, match=r"xarray.open_mfdataset for a pattern.*\*\.mag"):
-        opened(tmp_path / "*.mag")
+        open_lazily(tmp_path / "*.mag")
     with pytest.raises(FileNotFoundError, match="No such file or directory"):
-        opened(tmp_path / "b.mag")
+        open_lazily(tmp_path / "b.mag")
     to_file(xr.DataArray(np.ones(3, "f4"), dims="x"), tmp_path / "[1].mag")
-    assert opened(tmp_path / "[1].mag").sizes == {"x": 3}
+    assert open_lazily(tmp_path / "[1].mag").sizes == {"x": 3}
 
 
 def test_compressed_file_of_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:
     # Two bytes of a header's length are those of gzip; the third is not.
     header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.ljust(0x8B1F)
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\7")
-    assert opened(tmp_path / "a.safetensors").a.values.tolist() == [7]
+    assert open_lazily(tmp_path / "a.safetensors").a.values.tolist() == [7]

@@ -21,9 +21,9 @@ from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz.cases import FINDS, check_case, limit_memory, originals, write_files
+from tests.fuzz.cases import FINDS, check_case, find_originals, limit_memory, write_files
 from tests.fuzz.choices import Seeded, pick
-from tests.fuzz.mutation import Original, mutated
+from tests.fuzz.mutation import Original, mutate
 
 HANGS_AFTER = 120
 """Seconds by the clock after which a process is ended that has not finished its case.
@@ -71,15 +71,15 @@ class Campaign:
 
         There are many of some formats; those of generators have each generation once.
         """
-        chosen = [original for original in originals() if self.family in ("", original.family)]
+        chosen = [original for original in find_originals() if self.family in ("", original.family)]
         by_family = groupby(chosen, key=attrgetter("family"))
-        return [_by_origin(list(group)) for _, group in by_family]
+        return [_group_by_origin(list(group)) for _, group in by_family]
 
     def case(self, number: int) -> tuple[Original, dict[str, bytes]]:
         """The original and the files of a case."""
         choices = Seeded(self.seed, number)
         original = pick(choices, pick(choices, pick(choices, self.originals)))
-        return original, mutated(original, choices)
+        return original, mutate(original, choices)
 
     def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
         """Run all cases and keep finds; `finds`, `done` and `taken` have the outcome."""
@@ -128,7 +128,7 @@ class Campaign:
         return directory
 
 
-def _by_origin(files: list[Original]) -> list[list[Original]]:
+def _group_by_origin(files: list[Original]) -> list[list[Original]]:
     generated = [file for file in files if file.is_generated]
     others = [file for file in files if not file.is_generated]
     return [item for item in (generated, others) if item]
@@ -147,7 +147,7 @@ class _Worker:
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe(duplex=False)
         arguments = (self.campaign, number, self._until, theirs)
-        self._process = context.Process(target=_work, args=arguments, daemon=True)
+        self._process = context.Process(target=_run_cases, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         self._heard = time.monotonic()
@@ -191,10 +191,10 @@ class _Worker:
         self.connection.close()
 
 
-def _work(campaign: Campaign, first: int, until: float, parent: Connection) -> None:
-    """Tell the parent of each case, and what went wrong with it."""
+def _run_cases(campaign: Campaign, first: int, until: float, parent: Connection) -> None:
+    """Report each case and its result to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with TemporaryDirectory(prefix="fuzz-", dir=_directory()) as scratch:
+    with TemporaryDirectory(prefix="fuzz-", dir=_choose_directory()) as scratch:
         for number in count(first, campaign.workers):
             parent.send((number, None))
             if number >= campaign.cases or time.monotonic() > until:
@@ -207,8 +207,8 @@ def _work(campaign: Campaign, first: int, until: float, parent: Connection) -> N
     parent.close()
 
 
-def _directory() -> str | None:
-    """Directory for many small files: in memory if possible."""
+def _choose_directory() -> str | None:
+    """Return a directory for many small files, in memory if possible."""
     shared_memory = "/dev/shm"
     return shared_memory if Path(shared_memory).is_dir() else None
 

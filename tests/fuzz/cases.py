@@ -18,7 +18,7 @@ import xarray as xr
 from dask.base import tokenize
 
 from tests.fuzz.mutation import Original
-from tests.golden import OWN, ROOT, golden_files
+from tests.golden import OWN, ROOT, list_golden_files
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
 
@@ -41,10 +41,10 @@ class TooLongError(BaseException):
     """A case takes too much processor time. It is no Exception, which code may catch."""
 
 
-def originals() -> list[Original]:
-    """The golden files that are mutated."""
+def find_originals() -> list[Original]:
+    """Find the golden files that are mutated."""
     result = []
-    for golden in golden_files():
+    for golden in list_golden_files():
         expected = golden.expected
         files = {
             path.relative_to(golden.directory).as_posix(): path.read_bytes()
@@ -76,19 +76,19 @@ def check_case(path: Path) -> str | None:
             "ignore", "Reading `.npy`", UserWarning
         )  # of numpy, as from np.load
         try:
-            with limits():
+            with limit_case():
                 use(path)
         except TooLongError as error:
-            return described(error)
+            return describe(error)
         except Exception as error:  # noqa: BLE001  # that is what is searched for
-            return described(error)
+            return describe(error)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     return None
 
 
-def described(error: BaseException) -> str:
-    """An error in a line, with the last place within the package."""
+def describe(error: BaseException) -> str:
+    """Format an error as a line, with the last frame within the package."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "xr_tensorfmt/" in frame.filename] or frames[-1:]
     frame = own[-1]
@@ -99,18 +99,18 @@ def described(error: BaseException) -> str:
 def use(path: Path) -> None:
     """Guess, validate, open, display, pickle and read parts, as far as the file is not refused."""
     TensorFormatBackend().guess_can_open(path)
-    for finding in _tried(lambda: validate(path)) or ():
+    for finding in _try(lambda: validate(path)) or ():
         assert finding.severity in ("error", "warning")
         assert finding.message
-    dataset = _tried(lambda: _opened(path))
+    dataset = _try(lambda: _open(path))
     if dataset is None:
         return
     repr(dataset)
     pickle.loads(pickle.dumps(dataset))
     for variable in dataset.variables.values():
-        _tried(lambda: _read_parts(variable))  # noqa: B023  # it is called at once
+        _try(lambda: _read_parts(variable))  # noqa: B023  # it is called at once
     _use_in_the_other_way(path, dataset)
-    chunked = _tried(lambda: _opened(path, chunks={}))
+    chunked = _try(lambda: _open(path, chunks={}))
     if chunked is not None:
         copy = pickle.loads(pickle.dumps(chunked))
         # Of the others, which label a dimension, dask reads all values.
@@ -121,17 +121,17 @@ def _use_in_the_other_way(path: Path, dataset: xr.Dataset) -> None:
     """Read what is stored of a tensor that opens in full, and the other way round."""
     way = "dense" if "block" in dataset.dims else "stored"
     try:
-        other = _tried(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
+        other = _try(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
     except ValueError as error:  # it stores all elements, is too large, or needs a fill value
         if "sparse=" not in str(error) and "fill_value" not in str(error):
             raise
         return
     for variable in other.variables.values() if other is not None else ():
-        _tried(lambda: _read_parts(variable))  # noqa: B023
+        _try(lambda: _read_parts(variable))  # noqa: B023
 
 
-def _tried(call: Callable[[], Any]) -> Any:
-    """The result of a call, or None where the file is refused."""
+def _try(call: Callable[[], Any]) -> Any:
+    """Return the result of a call, or None if the file is refused."""
     try:
         return call()
     except TensorFormatError as error:
@@ -143,8 +143,8 @@ def _tried(call: Callable[[], Any]) -> Any:
         return None
 
 
-def _opened(path: Path, **options: Any) -> xr.Dataset:
-    """Open it; where its size asks the user for a decision, open what is stored."""
+def _open(path: Path, **options: Any) -> xr.Dataset:
+    """Open a file. If its size requires a decision, open the stored elements."""
     try:
         return xr.open_dataset(path, engine="tensorfmt", **options)
     except TensorFormatError:
@@ -171,8 +171,8 @@ def _read_parts(variable: xr.Variable) -> None:
 
 
 @contextmanager
-def limits() -> Iterator[None]:
-    """End a case that takes too long; memory is limited once for a process."""
+def limit_case() -> Iterator[None]:
+    """End a case that takes too long. Limit the memory once per process."""
 
     def too_long(_: int, __: FrameType | None) -> None:
         raise TooLongError

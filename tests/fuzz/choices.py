@@ -49,6 +49,6 @@ def pick(choices: Choices, items: Sequence[Item]) -> Item:
     return items[choices.below(len(items))]
 
 
-def often(choices: Choices, times: int, of: int) -> bool:
+def choose_often(choices: Choices, times: int, of: int) -> bool:
     """Return True with a probability of `times` in `of`."""
     return choices.below(of) < times

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from tests.fuzz.choices import Choices, often, pick
+from tests.fuzz.choices import Choices, choose_often, pick
 from tests.fuzz.structure import (
     Field,
     Structure,
     Walk,
-    parsed,
-    patched,
-    structure_of,
-    unparsed,
-    zip_of,
+    find_structure,
+    make_zip,
+    parse,
+    patch,
+    unparse,
 )
 
 MAX_BYTES = 1 << 17
@@ -45,30 +45,28 @@ class Original:
         return [*self.files, *[self.main] * (2 * len(self.files) - 1)]
 
 
-def mutated(original: Original, choices: Choices) -> dict[str, bytes]:
-    """The files of a case."""
+def mutate(original: Original, choices: Choices) -> dict[str, bytes]:
+    """Mutate the files of a case."""
     files = dict(original.files)
-    for _ in range(1 + often(choices, 1, 8)):
+    for _ in range(1 + choose_often(choices, 1, 8)):
         path = pick(choices, original.changeable)
-        files[path] = mutated_file(original.family, path, files[path], choices)[:MAX_BYTES]
+        files[path] = mutate_file(original.family, path, files[path], choices)[:MAX_BYTES]
     return files
 
 
-def mutated_file(family: str, name: str, content: bytes, choices: Choices) -> bytes:
-    structure = structure_of(family, name, content)
-    if structure.members is not None and often(choices, 2, 3):
-        return _with_mutated_member(family, structure, content, choices)
+def mutate_file(family: str, name: str, content: bytes, choices: Choices) -> bytes:
+    structure = find_structure(family, name, content)
+    if structure.members is not None and choose_often(choices, 2, 3):
+        return _mutate_member(family, structure, content, choices)
     steps = 1
-    while steps < 6 and often(choices, 2, 5):
+    while steps < 6 and choose_often(choices, 2, 5):
         steps += 1
     for _ in range(steps):
-        content = _step(structure, content, choices)
-    return structure.repair(content) if often(choices, 15, 16) else content
+        content = _mutate_step(structure, content, choices)
+    return structure.repair(content) if choose_often(choices, 15, 16) else content
 
 
-def _with_mutated_member(
-    family: str, structure: Structure, content: bytes, choices: Choices
-) -> bytes:
+def _mutate_member(family: str, structure: Structure, content: bytes, choices: Choices) -> bytes:
     assert structure.members is not None
     members = structure.members(content)
     if not members:
@@ -76,72 +74,72 @@ def _with_mutated_member(
     number = choices.below(len(members))
     name, raw = members[number]
     if name.endswith((".npy", ".json")):
-        raw = mutated_file(family, name, raw, choices)
+        raw = mutate_file(family, name, raw, choices)
     else:
-        raw = _bytes_step(raw, Walk(raw), choices)
+        raw = _mutate_bytes(raw, Walk(raw), choices)
     members[number] = (name, raw)
-    if often(choices, 1, 8):
+    if choose_often(choices, 1, 8):
         members.append(pick(choices, members))
-    return zip_of(members)
+    return make_zip(members)
 
 
-def _step(structure: Structure, content: bytes, choices: Choices) -> bytes:
-    walk = _walked(structure, content)
-    if structure.document is not None and often(choices, 1, 2):
+def _mutate_step(structure: Structure, content: bytes, choices: Choices) -> bytes:
+    walk = _walk(structure, content)
+    if structure.document is not None and choose_often(choices, 1, 2):
         with suppress(Exception):  # a header that is damaged already
             document = structure.document(content)
             if document:
-                return structure.replaced(content, _mutated_document(structure, document, choices))
-    if len(walk.marks) > 1 and often(choices, 1, 6):
-        return _records_step(content, walk, choices)
-    if walk.fields and often(choices, 4, 5):
-        return _fields_step(content, walk, choices)
-    return _bytes_step(content, walk, choices)
+                return structure.replaced(content, _mutate_document(structure, document, choices))
+    if len(walk.marks) > 1 and choose_often(choices, 1, 6):
+        return _mutate_records(content, walk, choices)
+    if walk.fields and choose_often(choices, 4, 5):
+        return _mutate_fields(content, walk, choices)
+    return _mutate_bytes(content, walk, choices)
 
 
 @lru_cache(maxsize=512)
-def _walked(structure: Structure, content: bytes) -> Walk:
+def _walk(structure: Structure, content: bytes) -> Walk:
     return structure.walked(content)
 
 
-def _fields_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
+def _mutate_fields(content: bytes, walk: Walk, choices: Choices) -> bytes:
     one = pick(choices, walk.fields)
     way = choices.below(8)
     if way == 0:  # two fields change places
         other = pick(choices, walk.fields)
         first, second = one.value(content), other.value(content)
-        return _with(_with(content, one, second), other, first)
+        return _replace_bytes(_replace_bytes(content, one, second), other, first)
     if way == 1:  # a factor goes from one field to another, as of lengths whose product stays
         other, factor = pick(choices, walk.fields), 1 << choices.below(40)
-        grown = _with(content, one, one.value(content) * factor)
-        return _with(grown, other, other.value(content) // factor)
+        grown = _replace_bytes(content, one, one.value(content) * factor)
+        return _replace_bytes(grown, other, other.value(content) // factor)
     if way == 2:  # a run of fields gets the same value
         start = walk.fields.index(one)
-        value = _interesting(content, one, walk, choices)
+        value = _choose_number(content, one, walk, choices)
         for field in walk.fields[start : start + 1 + choices.below(4)]:
-            content = _with(content, field, value)
+            content = _replace_bytes(content, field, value)
         return content
-    return _with(content, one, _interesting(content, one, walk, choices))
+    return _replace_bytes(content, one, _choose_number(content, one, walk, choices))
 
 
-def _records_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
-    """Repeat a record or leave it out, and perhaps count it."""
+def _mutate_records(content: bytes, walk: Walk, choices: Choices) -> bytes:
+    """Repeat or omit a record, and sometimes adjust the count."""
     number = choices.below(len(walk.marks) - 1)
     start, stop = walk.marks[number : number + 2]
     copies = pick(choices, [0, 2, 3, 33, 65])
     counts = [field for field in walk.fields if field.start < start and field.size < 8]
-    if counts and start < stop and often(choices, 3, 4):
+    if counts and start < stop and choose_often(choices, 3, 4):
         likely = [count for count in counts if count.value(content) == len(walk.marks) - 1]
-        count = pick(choices, likely if likely and often(choices, 3, 4) else counts)
-        content = _with(content, count, count.value(content) + copies - 1)
+        count = pick(choices, likely if likely and choose_often(choices, 3, 4) else counts)
+        content = _replace_bytes(content, count, count.value(content) + copies - 1)
     return content[:start] + content[start:stop] * copies + content[max(start, stop) :]
 
 
-def _with(content: bytes, field: Field, value: int) -> bytes:
-    return patched(content, field.start, field.packed(value))
+def _replace_bytes(content: bytes, field: Field, value: int) -> bytes:
+    return patch(content, field.start, field.packed(value))
 
 
-def _interesting(content: bytes, field: Field, walk: Walk, choices: Choices) -> int:
+def _choose_number(content: bytes, field: Field, walk: Walk, choices: Choices) -> int:
     value, bits = field.value(content), 8 * field.size
     way = choices.below(8)
     if way == 0:
@@ -161,15 +159,17 @@ def _interesting(content: bytes, field: Field, walk: Walk, choices: Choices) -> 
     return choices.below(1 << min(bits, 62))
 
 
-def _bytes_step(content: bytes, walk: Walk, choices: Choices) -> bytes:
-    """Change bytes of which no more is known: flip, leave out, repeat, cut, append, overwrite."""
+def _mutate_bytes(content: bytes, walk: Walk, choices: Choices) -> bytes:
+    """Flip, omit, repeat or cut bytes of unknown meaning."""
     places = [*walk.marks, *(field.start for field in walk.fields[:8]), 0, len(content)]
-    start = pick(choices, places) if often(choices, 1, 2) else choices.below(len(content) + 1)
-    length = choices.below(9) if often(choices, 1, 2) else choices.below(len(content) + 1)
+    start = (
+        pick(choices, places) if choose_often(choices, 1, 2) else choices.below(len(content) + 1)
+    )
+    length = choices.below(9) if choose_often(choices, 1, 2) else choices.below(len(content) + 1)
     stop = min(len(content), start + length)
     way = choices.below(7)
     if way == 0 and start < len(content):
-        return patched(content, start, bytes([content[start] ^ (1 << choices.below(8))]))
+        return patch(content, start, bytes([content[start] ^ (1 << choices.below(8))]))
     if way == 1:
         return content[:start] + content[stop:]
     if way == 2:
@@ -199,19 +199,19 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _mutated_document(structure: Structure, document: bytes, choices: Choices) -> bytes:
-    if structure.tree != "text" and often(choices, 7, 8):
+def _mutate_document(structure: Structure, document: bytes, choices: Choices) -> bytes:
+    if structure.tree != "text" and choose_often(choices, 7, 8):
         try:
-            tree = _tree(structure, document)
+            tree = _make_tree(structure, document)
         except ValueError:
-            return _mutated_text(document, choices)
-        if _depth(tree) <= MAX_NESTED:
-            return unparsed(structure, mutated_tree(deepcopy(tree), choices))
-    return _mutated_text(document, choices)
+            return _mutate_text(document, choices)
+        if _measure_depth(tree) <= MAX_NESTED:
+            return unparse(structure, mutate_tree(deepcopy(tree), choices))
+    return _mutate_text(document, choices)
 
 
-def _depth(tree: Any) -> int:
-    """How many lists and dicts are within each other."""
+def _measure_depth(tree: Any) -> int:
+    """Return the nesting of lists and dicts."""
     depth, level = -1, [[tree]]
     while level:
         depth += 1
@@ -221,24 +221,24 @@ def _depth(tree: Any) -> int:
 
 
 @lru_cache(maxsize=512)
-def _tree(structure: Structure, document: bytes) -> Any:
-    return parsed(structure, document)
+def _make_tree(structure: Structure, document: bytes) -> Any:
+    return parse(structure, document)
 
 
-def mutated_tree(tree: Any, choices: Choices) -> Any:
-    """A tree of which a node is replaced, left out, repeated, renamed, moved or wrapped."""
+def mutate_tree(tree: Any, choices: Choices) -> Any:
+    """Replace, omit, repeat, rename or move a node of a tree."""
     root = [tree]
     nodes: list[tuple[Any, Any]] = []
     _collect(root, nodes, 0)
     within = [(container, key) for container, key in nodes if _is_json(container[key])]
-    container, key = pick(choices, within if within and often(choices, 1, 2) else nodes)
+    container, key = pick(choices, within if within and choose_often(choices, 1, 2) else nodes)
     value = container[key]
-    if _is_json(value) and often(choices, 7, 8):
-        inner = _mutated_document(_JSON_WITHIN, value.encode("utf-8", "surrogatepass"), choices)
+    if _is_json(value) and choose_often(choices, 7, 8):
+        inner = _mutate_document(_JSON_WITHIN, value.encode("utf-8", "surrogatepass"), choices)
         container[key] = inner.decode("utf-8", "replace")
         return root[0]
     if not _is_removed_or_repeated(container, key, root, choices):
-        container[key] = deepcopy(_changed(value, nodes, choices))
+        container[key] = deepcopy(_change(value, nodes, choices))
     return root[0]
 
 
@@ -250,18 +250,18 @@ def _is_removed_or_repeated(container: Any, key: Any, root: Any, choices: Choice
     elif way == 1 and isinstance(container, list) and container is not root:
         container.insert(key, deepcopy(value))
     elif way == 2 and isinstance(container, dict):
-        container[_new_name(key, container, choices)] = container.pop(key)
+        container[_choose_name(key, container, choices)] = container.pop(key)
     elif way == 3 and isinstance(container, dict):
-        container[_new_name(key, container, choices)] = deepcopy(value)
+        container[_choose_name(key, container, choices)] = deepcopy(value)
     else:
         return False
     return True
 
 
-def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
+def _change(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
     """Another value of the same type, one from elsewhere, one of any type, or a nested one."""
     # Names of dims, keys and dtypes are mixed up more often than others.
-    way = 1 if isinstance(value, str) and often(choices, 1, 2) else choices.below(8)
+    way = 1 if isinstance(value, str) and choose_often(choices, 1, 2) else choices.below(8)
     if way < 2:
         elsewhere = [container[key] for container, key in nodes]
         alike = [item for item in elsewhere if type(item) is type(value)]
@@ -270,9 +270,9 @@ def _changed(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
         return pick(choices, VALUES)
     if way == 3:
         for _ in range(pick(choices, [1, 2, 30, 60, MAX_NESTED])):
-            value = [value] if often(choices, 1, 2) else {"a": value}
+            value = [value] if choose_often(choices, 1, 2) else {"a": value}
         return value
-    return _other_value(value, choices)
+    return _choose_value(value, choices)
 
 
 def _is_json(value: Any) -> bool:
@@ -291,12 +291,12 @@ def _collect(value: Any, nodes: list[tuple[Any, Any]], depth: int) -> None:
             _collect(value[key], nodes, depth + 1)
 
 
-def _new_name(key: str, container: dict[str, Any], choices: Choices) -> str:
+def _choose_name(key: str, container: dict[str, Any], choices: Choices) -> str:
     return pick(choices, [*STRINGS, *container, key + "_", key[:-1], key * 2])
 
 
-def _other_value(value: Any, choices: Choices) -> Any:
-    """A value of the same type, or one of another."""
+def _choose_value(value: Any, choices: Choices) -> Any:
+    """Return a value of the same type, or of another."""
     if isinstance(value, bool) or value is None:
         return pick(choices, VALUES)
     if isinstance(value, int):
@@ -326,8 +326,8 @@ TOKENS = (
 )
 
 
-def _mutated_text(text: bytes, choices: Choices) -> bytes:
-    """Text of which a number, a word or a line is another, or a token is put in somewhere."""
+def _mutate_text(text: bytes, choices: Choices) -> bytes:
+    """Change a number, a word or a line of a text, or insert a token."""
     way = choices.below(8)
     if way < 4:
         matches = list((_NUMBER if way < 2 else _WORD).finditer(text))
@@ -342,7 +342,7 @@ def _mutated_text(text: bytes, choices: Choices) -> bytes:
     if way == 4:
         lines = text.splitlines(keepends=True) or [b""]
         number, other = choices.below(len(lines)), choices.below(len(lines))
-        return b"".join(_with_other_line(lines, number, other, choices))
+        return b"".join(_change_line(lines, number, other, choices))
     start = choices.below(len(text) + 1)
     if way == 5:
         return text[:start] + text[start + 1 + choices.below(8) :]
@@ -356,7 +356,7 @@ def _mutated_text(text: bytes, choices: Choices) -> bytes:
     return text[:start] + pick(choices, TOKENS) + text[start:]
 
 
-def _with_other_line(lines: list[bytes], number: int, other: int, choices: Choices) -> list[bytes]:
+def _change_line(lines: list[bytes], number: int, other: int, choices: Choices) -> list[bytes]:
     ways: list[Callable[[], list[bytes]]] = [
         lambda: lines[:number] + lines[number + 1 :],
         lambda: [*lines[:number], lines[other], *lines[number:]],

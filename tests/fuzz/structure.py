@@ -104,7 +104,7 @@ class Structure:
         return walk
 
 
-def patched(content: bytes, start: int, new: bytes) -> bytes:
+def patch(content: bytes, start: int, new: bytes) -> bytes:
     return content[:start] + new + content[start + len(new) :]
 
 
@@ -132,13 +132,13 @@ def walk_tens(walk: Walk) -> None:
             walk.skip(8)
 
 
-def tens_document(content: bytes) -> bytes:
-    start, stop = _tens_embedded(content)
+def read_tens_document(content: bytes) -> bytes:
+    start, stop = _find_tens_embedded(content)
     return content[start:stop].rstrip(b"\0")
 
 
-def with_tens_document(content: bytes, document: bytes) -> bytes:
-    start, stop = _tens_embedded(content)
+def replace_tens_document(content: bytes, document: bytes) -> bytes:
+    start, stop = _find_tens_embedded(content)
     if not stop:
         return content
     padded = document + bytes(-len(document) % 8)
@@ -146,7 +146,7 @@ def with_tens_document(content: bytes, document: bytes) -> bytes:
     return content[: start - 8] + size + padded + content[stop:]
 
 
-def _tens_embedded(content: bytes) -> tuple[int, int]:
+def _find_tens_embedded(content: bytes) -> tuple[int, int]:
     magic = content.find(b"XRTENSOR")
     if magic < 0 or magic + 16 > len(content):
         return 0, 0
@@ -232,8 +232,8 @@ def _walk_snapshot(walk: Walk) -> None:
     walk.marks.append(walk.at)
 
 
-def repaired_mag(content: bytes) -> bytes:
-    """Archives and snapshots have a CRC-32C of what lies between it and the data."""
+def repair_mag(content: bytes) -> bytes:
+    """Update the CRC-32C of an archive or a snapshot."""
     if content[:4] != b"MAG!" or len(content) < 32:
         return content
     version, is_snapshot = content[4:8], content[32:36] == b"SRP!"
@@ -243,19 +243,17 @@ def repaired_mag(content: bytes) -> bytes:
     with suppress(CutOffError):
         walk_mag(walk)
     offset, start = (16, 20) if is_snapshot else (8, 12)
-    return patched(
-        content, offset, struct.pack("<I", google_crc32c.value(content[start : walk.at]))
-    )
+    return patch(content, offset, struct.pack("<I", google_crc32c.value(content[start : walk.at])))
 
 
-def mag_document(content: bytes) -> bytes:
+def read_mag_document(content: bytes) -> bytes:
     if content[4:8] != struct.pack("<I", 300):
         return b""
     start, length = struct.unpack_from("<QQ", content, 12)
     return content[start : start + length]
 
 
-def with_mag_document(content: bytes, document: bytes) -> bytes:
+def replace_mag_document(content: bytes, document: bytes) -> bytes:
     _, length, data = struct.unpack_from("<QQQ", content, 12)
     if not length:
         return content
@@ -309,47 +307,47 @@ def _walk_typed(walk: Walk, depth: int = 0) -> None:
             _walk_typed(walk, depth + 1)
 
 
-def repaired_pycauset(content: bytes) -> bytes:
-    """Slots have a CRC-32, and so have blocks of metadata; those of a zip are of its members."""
+def repair_pycauset(content: bytes) -> bytes:
+    """Update the CRC-32 of slots, metadata blocks and zip members."""
     if content[:2] == b"PK":
-        return repaired_zip(content)
+        return repair_zip(content)
     if len(content) < 4096 or content[12:15] != b"\1\0\x10":
         return content
     for start in (16, 144):
         slot = content[start : start + 56]
-        content = patched(content, start + 56, struct.pack("<I", zlib.crc32(slot)))
+        content = patch(content, start + 56, struct.pack("<I", zlib.crc32(slot)))
         (offset,) = struct.unpack_from("<Q", slot, 24)
         if offset + 32 <= len(content):
             (length,) = struct.unpack_from("<Q", content, offset + 16)
             checksum = zlib.crc32(content[offset + 32 : offset + 32 + min(length, len(content))])
-            content = patched(content, offset + 24, struct.pack("<I", checksum))
+            content = patch(content, offset + 24, struct.pack("<I", checksum))
     return content
 
 
-def pycauset_document(content: bytes) -> bytes:
+def read_pycauset_document(content: bytes) -> bytes:
     if content[:2] == b"PK" or content[12:15] != b"\1\0\x10":
         return b""
-    offset, length = struct.unpack_from("<QQ", content, _current_slot(content) + 24)
+    offset, length = struct.unpack_from("<QQ", content, _find_current_slot(content) + 24)
     return content[offset + 32 : offset + length]
 
 
-def with_pycauset_document(content: bytes, document: bytes) -> bytes:
-    if not pycauset_document(content):
+def replace_pycauset_document(content: bytes, document: bytes) -> bytes:
+    if not read_pycauset_document(content):
         return content
-    slot = _current_slot(content)
+    slot = _find_current_slot(content)
     offset = struct.unpack_from("<Q", content, slot + 24)[0]
     block = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(document), zlib.crc32(document), 0)
     content = content[:offset] + block + document
-    return repaired_pycauset(patched(content, slot + 32, struct.pack("<Q", 32 + len(document))))
+    return repair_pycauset(patch(content, slot + 32, struct.pack("<Q", 32 + len(document))))
 
 
-def _current_slot(content: bytes) -> int:
+def _find_current_slot(content: bytes) -> int:
     generations = [struct.unpack_from("<Q", content, start)[0] for start in (16, 144)]
     return 16 if generations[0] >= generations[1] else 144
 
 
-def decoded(encoded: bytes) -> Any:
-    """The tree of typed metadata of PyCauset."""
+def decode(encoded: bytes) -> Any:
+    """Decode the typed metadata of PyCauset."""
     walk = Walk(encoded)
 
     def value() -> Any:
@@ -374,16 +372,18 @@ def decoded(encoded: bytes) -> Any:
     return value()
 
 
-def encoded(tree: Any) -> bytes:
+def encode(tree: Any) -> bytes:
     """Return the typed metadata of a tree. Convert values without a type."""
-    return pf.encoded(_encodable(tree))
+    return pf.encode(_make_encodable(tree))
 
 
-def _encodable(value: Any) -> Any:
+def _make_encodable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_encodable(str(key)[:999]): _encodable(item) for key, item in value.items()}
+        return {
+            _make_encodable(str(key)[:999]): _make_encodable(item) for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
+        return [_make_encodable(item) for item in value]
     if isinstance(value, int) and not isinstance(value, bool):
         return max(-(2**63), min(value, 2**64 - 1))
     if isinstance(value, str):
@@ -405,8 +405,8 @@ def walk_zip(walk: Walk) -> None:
         walk.numbers(2, 2, 2, 2, 4, 4, 2)
 
 
-def zip_members(content: bytes) -> list[tuple[str, bytes]]:
-    """The members of a zip whose members are stored, as far as they are whole."""
+def read_zip_members(content: bytes) -> list[tuple[str, bytes]]:
+    """Return the uncompressed members of a zip, as far as they are complete."""
     members, offset = [], 0
     while content[offset : offset + 4] == b"PK\3\4" and offset + 30 <= len(content):
         size, _, name, extra = struct.unpack_from("<IIHH", content, offset + 18)
@@ -417,29 +417,29 @@ def zip_members(content: bytes) -> list[tuple[str, bytes]]:
     return members
 
 
-def zip_of(members: list[tuple[str, bytes]]) -> bytes:
-    return pf.archive(*(pf.entry(name, raw) for name, raw in members))
+def make_zip(members: list[tuple[str, bytes]]) -> bytes:
+    return pf.pack_archive(*(pf.pack_entry(name, raw) for name, raw in members))
 
 
-def repaired_zip(content: bytes) -> bytes:
-    """The CRC-32 of each member, before it and in the directory."""
+def repair_zip(content: bytes) -> bytes:
+    """Update the CRC-32 of each member, in its header and in the directory."""
     offset, sums = 0, []
     while content[offset : offset + 4] == b"PK\3\4" and offset + 30 <= len(content):
         size, _, name, extra = struct.unpack_from("<IIHH", content, offset + 18)
         start = offset + 30 + name + extra
         checksum = struct.pack("<I", zlib.crc32(content[start : start + min(size, len(content))]))
         sums.append(checksum)
-        content = patched(content, offset + 14, checksum)
+        content = patch(content, offset + 14, checksum)
         offset = start + size
     for checksum in sums:
         if content[offset : offset + 4] != b"PK\1\2" or offset + 46 > len(content):
             break
-        content = patched(content, offset + 16, checksum)
+        content = patch(content, offset + 16, checksum)
         offset += 46 + sum(struct.unpack_from("<HHH", content, offset + 28))
     return content
 
 
-def _npy_head(content: bytes) -> tuple[int, int]:
+def _find_npy_header(content: bytes) -> tuple[int, int]:
     size = 2 if content[6:7] == b"\1" else 4
     length = int.from_bytes(content[8 : 8 + size], "little")
     return 8 + size, 8 + size + length
@@ -452,13 +452,13 @@ def walk_npy(walk: Walk) -> None:
     walk.marks.append(walk.at)
 
 
-def npy_document(content: bytes) -> bytes:
-    start, stop = _npy_head(content)
+def read_npy_document(content: bytes) -> bytes:
+    start, stop = _find_npy_header(content)
     return content[start:stop]
 
 
-def with_npy_document(content: bytes, document: bytes) -> bytes:
-    start, stop = _npy_head(content)
+def replace_npy_document(content: bytes, document: bytes) -> bytes:
+    start, stop = _find_npy_header(content)
     size = start - 8
     padded = document.rstrip() + b" " * (-(len(document.rstrip()) + 1 + start) % 64) + b"\n"
     length = (len(padded) % (1 << 8 * size)).to_bytes(size, "little")
@@ -470,11 +470,11 @@ def walk_safetensors(walk: Walk) -> None:
     walk.marks.append(walk.at)
 
 
-def safetensors_document(content: bytes) -> bytes:
+def read_safetensors_document(content: bytes) -> bytes:
     return content[8 : 8 + int.from_bytes(content[:8], "little")]
 
 
-def with_safetensors_document(content: bytes, document: bytes) -> bytes:
+def replace_safetensors_document(content: bytes, document: bytes) -> bytes:
     data = content[8 + int.from_bytes(content[:8], "little") :]
     return struct.pack("<Q", len(document)) + document + data
 
@@ -483,35 +483,37 @@ def walk_nothing(walk: Walk) -> None:
     """A file that has no header, or one that is all text."""
 
 
-def whole(content: bytes) -> bytes:
+def make_whole(content: bytes) -> bytes:
     return content
 
 
-TEXT = Structure(walk_nothing, document=whole)
+TEXT = Structure(walk_nothing, document=make_whole)
 
-JSON = Structure(walk_nothing, document=whole, tree="json")
+JSON = Structure(walk_nothing, document=make_whole, tree="json")
 
 ELEMENTS = Structure(walk_nothing)
 
 STRUCTURES: Mapping[str, Structure] = {
-    "tens": Structure(walk_tens, document=tens_document, replaced=with_tens_document, tree="json"),
-    "mag": Structure(walk_mag, repaired_mag, mag_document, with_mag_document, tree="json"),
+    "tens": Structure(
+        walk_tens, document=read_tens_document, replaced=replace_tens_document, tree="json"
+    ),
+    "mag": Structure(walk_mag, repair_mag, read_mag_document, replace_mag_document, tree="json"),
     "pycauset": Structure(
         walk_pycauset,
-        repaired_pycauset,
-        pycauset_document,
-        with_pycauset_document,
+        repair_pycauset,
+        read_pycauset_document,
+        replace_pycauset_document,
         tree="typed",
     ),
-    "zip": Structure(walk_zip, repaired_zip, members=zip_members),
+    "zip": Structure(walk_zip, repair_zip, members=read_zip_members),
     "vespa": Structure(walk_vespa),
     "vespa-json": JSON,
-    "npy": Structure(walk_npy, document=npy_document, replaced=with_npy_document),
-    "npz": Structure(walk_zip, repaired_zip, members=zip_members),
+    "npy": Structure(walk_npy, document=read_npy_document, replaced=replace_npy_document),
+    "npz": Structure(walk_zip, repair_zip, members=read_zip_members),
     "safetensors": Structure(
         walk_safetensors,
-        document=safetensors_document,
-        replaced=with_safetensors_document,
+        document=read_safetensors_document,
+        replaced=replace_safetensors_document,
         tree="json",
     ),
     "cc4s": TEXT,
@@ -519,8 +521,8 @@ STRUCTURES: Mapping[str, Structure] = {
 """By format."""
 
 
-def structure_of(family: str, name: str, content: bytes) -> Structure:
-    """The structure of one file of a format, or of a member of an archive."""
+def find_structure(family: str, name: str, content: bytes) -> Structure:
+    """Return the structure of a file, or of a member of an archive."""
     if content[:2] == b"PK":
         return STRUCTURES["zip"]
     if name.endswith(".elements"):
@@ -532,15 +534,15 @@ def structure_of(family: str, name: str, content: bytes) -> Structure:
     return STRUCTURES[family]
 
 
-def parsed(structure: Structure, document: bytes) -> Any:
-    """The tree of a document; ValueError where it has none."""
+def parse(structure: Structure, document: bytes) -> Any:
+    """Parse a document. Raise ValueError if it has no tree."""
     try:
-        return decoded(document) if structure.tree == "typed" else json.loads(document)
+        return decode(document) if structure.tree == "typed" else json.loads(document)
     except (CutOffError, RecursionError, struct.error) as error:
         raise ValueError("damaged") from error
 
 
-def unparsed(structure: Structure, tree: Any) -> bytes:
+def unparse(structure: Structure, tree: Any) -> bytes:
     if structure.tree == "typed":
-        return encoded(tree)
+        return encode(tree)
     return json.dumps(tree).encode()

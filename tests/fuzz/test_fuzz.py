@@ -13,17 +13,17 @@ import pytest
 pytest.importorskip("resource", reason="memory is limited by a module that this system lacks")
 
 from tests.fuzz.campaign import Campaign
-from tests.fuzz.cases import FINDS, check_case, originals
+from tests.fuzz.cases import FINDS, check_case, find_originals
 from tests.fuzz.faults import BREAKS, FAULTS
 from tests.fuzz.mutation import Original
-from tests.fuzz.structure import Field, patched, structure_of
-from tests.golden import ROOT, opened
+from tests.fuzz.structure import Field, find_structure, patch
+from tests.golden import ROOT, open_golden
 
-ORIGINALS = {original.name: original for original in originals()}
+ORIGINALS = {original.name: original for original in find_originals()}
 
 
-def found_by(*arguments: object, finds: Path) -> list[str]:
-    """The problems of a campaign of its own process, whose memory is limited."""
+def run_campaign(*arguments: object, finds: Path) -> list[str]:
+    """Run a campaign in its own process with limited memory, and return the problems."""
     command = [sys.executable, "-m", "tests.fuzz", "--workers", "1", "--finds", finds, *arguments]
     run = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=600, check=False,
@@ -34,7 +34,7 @@ def found_by(*arguments: object, finds: Path) -> list[str]:
     return problems
 
 
-def main_files() -> Iterator[tuple[Original, bytes]]:
+def list_main_files() -> Iterator[tuple[Original, bytes]]:
     for original in ORIGINALS.values():
         yield original, original.files[original.main]
 
@@ -70,8 +70,8 @@ def test_most_cases_differ_from_file_and_from_each_other() -> None:
 
 
 def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
-    for original, content in main_files():
-        structure = structure_of(original.family, original.main, content)
+    for original, content in list_main_files():
+        structure = find_structure(original.family, original.main, content)
         assert structure.repair(content) == content, original.name
 
 
@@ -87,9 +87,9 @@ def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
 def test_repair_fixes_corrupt_checksum(name: str, start: int, size: int) -> None:
     original = ORIGINALS[name]
     content = original.files[original.main]
-    structure = structure_of(original.family, original.main, content)
+    structure = find_structure(original.family, original.main, content)
     field = Field(start, size)
-    changed = patched(content, start, field.packed(field.value(content) ^ 1))
+    changed = patch(content, start, field.packed(field.value(content) ^ 1))
     repaired = structure.repair(changed)
     assert len(repaired) == len(content)
     assert repaired != changed
@@ -97,8 +97,8 @@ def test_repair_fixes_corrupt_checksum(name: str, start: int, size: int) -> None
 
 
 def test_numbers_of_header_are_found() -> None:
-    for original, content in main_files():
-        structure = structure_of(original.family, original.main, content)
+    for original, content in list_main_files():
+        structure = find_structure(original.family, original.main, content)
         walk = structure.walked(content)
         is_text = structure.document is not None and structure.document(content) == content
         assert walk.fields or is_text, original.name
@@ -106,8 +106,8 @@ def test_numbers_of_header_are_found() -> None:
 
 
 def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> None:
-    for original, content in main_files():
-        structure = structure_of(original.family, original.main, content)
+    for original, content in list_main_files():
+        structure = find_structure(original.family, original.main, content)
         if structure.document is None or not structure.document(content):
             continue
         directory = ROOT / original.name
@@ -115,7 +115,9 @@ def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> 
         replaced = structure.replaced(content, structure.document(content))
         path.write_bytes(replaced)
         if len(original.files) == 1:
-            assert opened(path)[0].identical(opened(directory / original.main)[0]), original.name
+            assert open_golden(path)[0].identical(open_golden(directory / original.main)[0]), (
+                original.name
+            )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_file_with_its_own_document_put_back_is_same_tensors(tmp_path: Path) -> 
 )
 def test_limit_violations_and_other_errors_are_finds(fault, problem, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 300, "--most-finds", 1)
-    (find,) = found_by(*options, "--fault", fault.name, finds=tmp_path)
+    (find,) = run_campaign(*options, "--fault", fault.name, finds=tmp_path)
     assert problem in find
 
 
@@ -147,4 +149,4 @@ def test_campaign_goes_on_after_process_has_died(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [*FAULTS, BREAKS[3]], ids=lambda item: item.name)
 def test_faults_are_found(fault, tmp_path: Path) -> None:
     options = ("--format", fault.family, "--cases", 100_000, "--most-finds", 1)
-    assert len(found_by(*options, "--fault", fault.name, finds=tmp_path)) == 1
+    assert len(run_campaign(*options, "--fault", fault.name, finds=tmp_path)) == 1

@@ -43,7 +43,7 @@ USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}
 
 
-def imports(name: str) -> Iterator[str]:
+def find_imports(name: str) -> Iterator[str]:
     """Yield the modules that a module imports, except imports for type checkers."""
     tree = ast.parse(MODULES[name].read_text())
     nodes = list(ast.walk(tree))
@@ -60,21 +60,21 @@ def imports(name: str) -> Iterator[str]:
                 yield module if module in MODULES else str(node.module)
 
 
-def folder(name: str) -> str:
+def get_folder(name: str) -> str:
     """Return the folder or the module below the package."""
     return [*name.split("."), ""][1]
 
 
-def level(name: str) -> int:
+def get_level(name: str) -> int:
     """Return the level of a module."""
-    part = folder(name)
+    part = get_folder(name)
     if part == "formats" and len(name.split(".")) > 2 and MODULES[name].parent.name != "formats":
         part = "formats.*"
     return next(number for number, parts in enumerate(LEVELS) if part in parts)
 
 
 def test_imports_have_no_cycles() -> None:
-    graph = {name: {other for other in imports(name) if other in MODULES} for name in MODULES}
+    graph = {name: {other for other in find_imports(name) if other in MODULES} for name in MODULES}
     # Public functions are imported by the package itself when they are first used.
     graph["xr_tensorfmt"] = set()
     try:
@@ -87,26 +87,26 @@ def test_imports_point_down() -> None:
     wrong = [
         f"{name} -> {other}"
         for name in MODULES
-        for other in imports(name)
-        if other in MODULES and other != "xr_tensorfmt" and level(other) > level(name)
+        for other in find_imports(name)
+        if other in MODULES and other != "xr_tensorfmt" and get_level(other) > get_level(name)
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_core_and_sources_import_neither_xarray_nor_dask() -> None:
     for name in MODULES:
-        if folder(name) in ("core", "sources", "contract", "errors"):
-            assert not {other.split(".")[0] for other in imports(name)} & ARRAYS, name
+        if get_folder(name) in ("core", "sources", "contract", "errors"):
+            assert not {other.split(".")[0] for other in find_imports(name)} & ARRAYS, name
 
 
 def test_readers_and_checks_import_neither_xarray_nor_dask() -> None:
-    readers = [name for name in MODULES if folder(name) == "formats"]
+    readers = [name for name in MODULES if get_folder(name) == "formats"]
     wrong = [
         f"{name} -> {other}"
         for name in readers
         if not name.split(".")[-1].startswith(USES_XARRAY)
-        for other in imports(name)
-        if other.split(".")[0] in ARRAYS or folder(other) in ("datasets", "writing")
+        for other in find_imports(name)
+        if other.split(".")[0] in ARRAYS or get_folder(other) in ("datasets", "writing")
     ]
     assert not wrong
 
@@ -114,7 +114,7 @@ def test_readers_and_checks_import_neither_xarray_nor_dask() -> None:
 def test_formats_import_only_contract_and_shared_modules() -> None:
     wrong = []
     for name in MODULES:
-        if level(name) != level("xr_tensorfmt.formats.mag.read"):
+        if get_level(name) != get_level("xr_tensorfmt.formats.mag.read"):
             continue
         own = ".".join(name.split(".")[:3])
         allowed = (own, "xr_tensorfmt.formats._shared", "xr_tensorfmt.contract")
@@ -122,7 +122,7 @@ def test_formats_import_only_contract_and_shared_modules() -> None:
             allowed = ("xr_tensorfmt",)
         wrong += [
             f"{name} -> {other}"
-            for other in imports(name)
+            for other in find_imports(name)
             if other.startswith("xr_tensorfmt") and not other.startswith(allowed)
         ]
     assert not wrong, "\n".join(wrong)
@@ -139,7 +139,7 @@ def test_names_of_formats_are_only_in_their_folders() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for name, path in MODULES.items()
-        if name not in allowed and not (folder(name) == "formats" and len(name.split(".")) > 2)
+        if name not in allowed and not (get_folder(name) == "formats" and len(name.split(".")) > 2)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         # Functions and files in examples are not names of formats.
         if words & set(re.findall(r"(?<![.\w])[a-z0-9]+", re.sub(r"\bto_[a-z]+", "", line.lower())))
@@ -168,7 +168,13 @@ def test_engine_imports_no_heavy_package() -> None:
     new = set(run_python("-c", code).stdout.split())
     assert not {name.split(".")[0] for name in new} & {"dask", "fsspec", "zarr", "distributed"}
     own = {name for name in new if name.startswith("xr_tensorfmt.")}
-    assert {folder(name) for name in own} <= {"accessor", "backend", "core", "datasets", "errors"}
+    assert {get_folder(name) for name in own} <= {
+        "accessor",
+        "backend",
+        "core",
+        "datasets",
+        "errors",
+    }
     assert len(own) <= 8, own
 
 
@@ -176,7 +182,7 @@ def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "file.tens"
-    path.write_bytes(tf.version_0_9(np.zeros((3, 4))))
+    path.write_bytes(tf.make_0_9(np.zeros((3, 4))))
     code = (
         "import sys, xarray; xarray.backends.list_engines(); before = set(sys.modules); "
         f"xarray.open_dataset({str(path)!r}, engine='tensorfmt'); "
@@ -187,7 +193,11 @@ def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
     assert "dask.array" not in new
     readers = {name for name in new if name.endswith(".read")}
     assert readers == {"xr_tensorfmt.formats.tens.read"}
-    assert not {folder(name) for name in new if name in MODULES} & {"writing", "cli", "validation"}
+    assert not {get_folder(name) for name in new if name in MODULES} & {
+        "writing",
+        "cli",
+        "validation",
+    }
 
 
 def test_files_in_root_are_small() -> None:

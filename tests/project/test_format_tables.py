@@ -30,8 +30,8 @@ PARTS = ("name", "dims", "coords", "attrs")
 DTYPES = ("uint8", "float32", "float64")
 
 
-def samples() -> dict[str, tuple[str, xr.Dataset | xr.DataArray, Mapping[str, Any]]]:
-    """A typical file of every format: name, content and write keywords."""
+def make_samples() -> dict[str, tuple[str, xr.Dataset | xr.DataArray, Mapping[str, Any]]]:
+    """Return a typical file of every format: name, content and write keywords."""
     vertex = np.arange(96.0).reshape(6, 4, 4) * (1 + 2j)
     weights = {"w": (("out", "in"), np.ones((4, 3), "f4")), "b": ("out", np.zeros(4, "f4"))}
     plain = {
@@ -89,8 +89,8 @@ def samples() -> dict[str, tuple[str, xr.Dataset | xr.DataArray, Mapping[str, An
     }
 
 
-def written(data: Any, path: Path, keywords: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    """The dtype that had to be asked for, and what had to be dropped; ValueError if none helps."""
+def try_write(data: Any, path: Path, keywords: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    """Return the requested dtype and the dropped parts. Raise ValueError if refused."""
     error: ValueError | None = None
     for dtype in (None, *DTYPES):
         encoding = None if dtype is None else {"dtype": dtype}
@@ -106,12 +106,12 @@ def written(data: Any, path: Path, keywords: Mapping[str, Any]) -> tuple[str | N
     raise error
 
 
-def conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
+def describe_conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
     """Return the result of converting a file."""
     try:
-        dtype, dropped = written(ds, path, keywords)
+        dtype, dropped = try_write(ds, path, keywords)
     except ValueError as error:
-        return refusal(str(error))
+        return summarize_refusal(str(error))
     back = xr.open_dataset(path, engine="tensorfmt")
     if list(ds) not in (list(back), ["tensor"]) and "name" not in dropped:
         dropped.insert(0, "name")
@@ -119,19 +119,19 @@ def conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any]) -> str:
     if not dropped:
         assert_kept(ds, back)
     if dtype is not None:
-        words.append(f"as {dtype}" if same_values(back, ds) else f"rounded to {dtype}")
+        words.append(f"as {dtype}" if have_same_values(back, ds) else f"rounded to {dtype}")
     return ", ".join(words)
 
 
-def refusal(message: str) -> str:
-    """What a message says in a word."""
+def summarize_refusal(message: str) -> str:
+    """Return the reason of a message in a word."""
     if "one variable" in message:
         return "one variable at a time"
     return "no: three dimensions" if "dimensions, expected" in message else "no: complex"
 
 
-def same_values(first: xr.Dataset, second: xr.Dataset) -> bool:
-    """Whether all values are equal, whatever the order of the dimensions in the files."""
+def have_same_values(first: xr.Dataset, second: xr.Dataset) -> bool:
+    """Return whether all values are equal, in any order of the dimensions."""
     for one, other in zip(first.values(), second.values(), strict=True):
         ordered = one.transpose(*other.dims) if set(one.dims) == set(other.dims) else one
         if not np.array_equal(ordered.values, other.values):
@@ -155,23 +155,23 @@ def assert_kept(before: xr.Dataset, after: xr.Dataset) -> None:
         assert {name for name in stated if not name.startswith("is_")} <= set(other.attrs)
 
 
-def conversions(directory: Path) -> Iterator[str]:
-    """The lines of the matrix of conversions."""
+def format_conversions(directory: Path) -> Iterator[str]:
+    """Yield the lines of the table of conversions."""
     yield f"| from ↓ to → | {' | '.join(TARGETS)} |"
     yield f"| --- {'| --- ' * len(TARGETS)}|"
-    for source, (name, data, keywords) in samples().items():
+    for source, (name, data, keywords) in make_samples().items():
         xr_tensorfmt.to_file(data, directory / name, **keywords)
         ds = xr.open_dataset(directory / name, engine="tensorfmt")
         cells = []
         for target, (suffix, options) in TARGETS.items():
             path = directory / f"{source} to {target}"
             path.mkdir()
-            cells.append(conversion(ds, path / f"{Path(name).stem}{suffix}", options))
+            cells.append(describe_conversion(ds, path / f"{Path(name).stem}{suffix}", options))
         yield f"| **{source}** | {' | '.join(cells)} |"
 
 
-def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
-    """Datasets with one thing each for which a format may have no place."""
+def make_pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
+    """Return Datasets with a part each that a format may not support."""
     dtype = "f8" if target in ("cc4s", "TENS 0.9") else "f4"
     dims = ("dim_0", "dim_1") if target == "NumPy" else ("a", "b")
     plain = xr.DataArray(np.full((2, 2), 0.5, dtype), dims=dims, name="tensor")
@@ -193,25 +193,25 @@ def pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
     }
 
 
-def places(directory: Path) -> Iterator[str]:
-    """Lines of the table of parts that formats support."""
+def format_places(directory: Path) -> Iterator[str]:
+    """Yield the lines of the table of supported parts."""
     yield f"| | {' | '.join(TARGETS)} |"
     yield f"| --- {'| --- ' * len(TARGETS)}|"
     columns = [
         [
-            place(piece, directory / f"{number}{suffix}", options)
-            for number, piece in enumerate(pieces(target).values())
+            describe_place(piece, directory / f"{number}{suffix}", options)
+            for number, piece in enumerate(make_pieces(target).values())
         ]
         for target, (suffix, options) in TARGETS.items()
     ]
-    for what, cells in zip(pieces("MAG"), zip(*columns, strict=True), strict=True):
+    for what, cells in zip(make_pieces("MAG"), zip(*columns, strict=True), strict=True):
         yield f"| {what} | {' | '.join(cells)} |"
 
 
-def place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
-    """Whether a format supports a part of a Dataset."""
+def describe_place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
+    """Return whether a format supports a part of a Dataset."""
     try:
-        dtype, dropped = written(data, path, options)
+        dtype, dropped = try_write(data, path, options)
     except ValueError:
         return "no"
     if dtype is not None:
@@ -221,12 +221,12 @@ def place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
     return "by `drop=`" if dropped else "left out" if lost else "yes"
 
 
-def formats_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
-    """The lines of the table of formats: what each can do, tried on a file of it."""
+def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
+    """Yield the lines of the table of formats, by trying a file of each."""
     yield "| format | suffixes | recognised by | read lazily | from URLs | written | checked |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for file_format in BUILT_IN:
-        page, path = PAGES[file_format.name], sample_of(file_format.name, directory)
+        page, path = PAGES[file_format.name], write_sample(file_format.name, directory)
         expected = xr.load_dataset(path, engine="tensorfmt")
         for part in path.parent.iterdir():
             memory.pipe_file(f"/bucket/{part.name}", part.read_bytes())
@@ -269,8 +269,8 @@ PAGES = {
 }
 
 
-def sample_of(name: str, directory: Path) -> Path:
-    """A small file of a format, alone in a directory."""
+def write_sample(name: str, directory: Path) -> Path:
+    """Write a small file of a format, alone in a directory."""
     (directory / name).mkdir()
     data = xr.DataArray(np.ones((2, 3)), dims=("a", "b"), name="tensor")
     suffix = next(file_format.suffixes[0] for file_format in BUILT_IN if file_format.name == name)
@@ -284,22 +284,24 @@ def sample_of(name: str, directory: Path) -> Path:
     return path
 
 
-def table_of(page: str, heading: str) -> list[str]:
-    """The first table of a page below a heading."""
+def find_table(page: str, heading: str) -> list[str]:
+    """Return the first table of a page below a heading."""
     text = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
     lines = itertools.dropwhile(lambda line: not line.startswith("|"), text.splitlines())
     return list(itertools.takewhile(lambda line: line.startswith("|"), lines))
 
 
 def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSystem) -> None:
-    assert table_of("formats/index.md", "All formats") == [*formats_table(memory, tmp_path)]
+    assert find_table("formats/index.md", "All formats") == [*format_table(memory, tmp_path)]
 
 
 def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
-    assert table_of("howto/conversions.md", "From each format to each other") == [
-        *conversions(tmp_path)
+    assert find_table("howto/conversions.md", "From each format to each other") == [
+        *format_conversions(tmp_path)
     ]
 
 
 def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
-    assert table_of("howto/conversions.md", "What the formats can store") == [*places(tmp_path)]
+    assert find_table("howto/conversions.md", "What the formats can store") == [
+        *format_places(tmp_path)
+    ]

@@ -26,7 +26,7 @@ USES = {
 """Modules without a stable interface, by the one module that imports from each."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+def find_modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
@@ -41,7 +41,7 @@ def is_private(module: str) -> bool:
 def test_modules_without_stable_interface_are_imported_in_one_place_each() -> None:
     actual = {
         (name, node.module)
-        for name, tree in modules()
+        for name, tree in find_modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module and is_private(node.module)
     }
@@ -50,7 +50,7 @@ def test_modules_without_stable_interface_are_imported_in_one_place_each() -> No
 
 @pytest.mark.parametrize("name", USES)
 def test_names_that_are_imported_from_them_exist(name: str) -> None:
-    tree = dict(modules())[name]
+    tree = dict(find_modules())[name]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in USES[name]:
             module = importlib.import_module(node.module)
@@ -60,7 +60,7 @@ def test_names_that_are_imported_from_them_exist(name: str) -> None:
 def test_private_attributes_are_used_where_they_are_listed_here() -> None:
     actual = {
         (name, node.attr)
-        for name, tree in modules()
+        for name, tree in find_modules()
         if not name.startswith("formats/")  # which use other packages for numbers alone
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)

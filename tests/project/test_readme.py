@@ -20,7 +20,7 @@ PAGES = [
 ]
 
 
-def examples(page: Path) -> str:
+def find_examples(page: Path) -> str:
     blocks = re.findall(r"```(?:python|pycon)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     return "\n".join(block for block in blocks if ">>>" in block)
 
@@ -45,15 +45,15 @@ def write_files_of_a_reader() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if examples(page)], ids=lambda page: page.name
+    "page", [page for page in PAGES if find_examples(page)], ids=lambda page: page.name
 )
 def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkeypatch) -> None:
-    if "virtualizarr" in examples(page):
+    if "virtualizarr" in find_examples(page):
         pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
     monkeypatch.chdir(tmp_path)
     if page in PAGES_WITH_FILES:
         write_files_of_a_reader()
-    test = doctest.DocTestParser().get_doctest(examples(page), {}, page.name, str(page), 0)
+    test = doctest.DocTestParser().get_doctest(find_examples(page), {}, page.name, str(page), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report: list[str] = []
     runner.run(test, out=report.append)
@@ -61,7 +61,7 @@ def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkey
 
 
 def test_readme_has_example() -> None:
-    assert ">>>" in examples(PAGES[0])
+    assert ">>>" in find_examples(PAGES[0])
 
 
 ELSEWHERE = {

@@ -37,8 +37,8 @@ QUESTIONS = {
 }
 
 
-def links(page: Path) -> Iterator[Path]:
-    """The pages to which one leads, by links and cards."""
+def find_links(page: Path) -> Iterator[Path]:
+    """Yield the pages that a page links to, in its text and on cards."""
     text = page.read_text(encoding="utf-8")
     matches = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
     matches += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
@@ -48,8 +48,8 @@ def links(page: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_question_is_answered_within_two_clicks_from_home(question: str) -> None:
     name, words = QUESTIONS[question]
-    once = set(links(DOCS / "index.md"))
-    twice = {page for item in once for page in links(item)}
+    once = set(find_links(DOCS / "index.md"))
+    twice = {page for item in once for page in find_links(item)}
     assert DOCS / name in once | twice
     assert words in (DOCS / name).read_text(encoding="utf-8")
 

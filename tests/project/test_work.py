@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.work import calls_below, memory_below
+from tests.work import limit_calls, limit_memory
 
 
 def test_calls_are_counted() -> None:
-    with calls_below(10):
+    with limit_calls(10):
         abs(1)
-    with pytest.raises(AssertionError), calls_below(10):
+    with pytest.raises(AssertionError), limit_calls(10):
         _ = [abs(number) for number in range(20)]
 
 
 def test_memory_is_measured_at_its_peak() -> None:
-    with memory_below(1 << 20):
+    with limit_memory(1 << 20):
         np.ones(1000)
-    with pytest.raises(AssertionError), memory_below(1 << 20):
+    with pytest.raises(AssertionError), limit_memory(1 << 20):
         np.ones(1 << 20, dtype="u1")

@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.cached import CachingFileSystem
 
 from tests import tensfiles as tf
-from tests.opening import tensor_of
+from tests.opening import open_tensor
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError
 
@@ -40,27 +40,27 @@ def store(request: pytest.FixtureRequest) -> Iterator[HttpStore | S3Store]:
     CachingFileSystem.clear_instance_cache()
 
 
-def values(number: float = 0.0, side: int = 300) -> np.ndarray:
+def make_values(number: float = 0.0, side: int = 300) -> np.ndarray:
     return np.arange(float(side**2)).reshape(side, side) + number
 
 
-def options_for(store: HttpStore | S3Store, cache: str, folder: Path) -> dict[str, Any]:
+def make_options(store: HttpStore | S3Store, cache: str, folder: Path) -> dict[str, Any]:
     protocol = "s3" if isinstance(store, S3Store) else "http"
     return {protocol: store.options, cache: {"cache_storage": str(folder)}}
 
 
-def through(
+def open_elsewhere(
     cache: str, store: HttpStore | S3Store, content: bytes, folder: Path, **settings: Any
 ) -> Any:
-    """A function that opens an object as another process would."""
+    """Return a function that opens an object as another process would."""
     url = store.put("cached.bin", content)
 
     def opened(**options: Any) -> Any:
         for item in (CachingFileSystem, *CachingFileSystem.__subclasses__()):
             item.clear_instance_cache()
-        given = options_for(store, cache, folder)
+        given = make_options(store, cache, folder)
         given[cache] |= settings
-        return tensor_of(f"{cache}::{url}", storage_options=given, **options)
+        return open_tensor(f"{cache}::{url}", storage_options=given, **options)
 
     return opened
 
@@ -70,20 +70,20 @@ def through(
 def test_values_are_right_and_second_opening_fetches_none(
     store: Any, cache: str, tmp_path: Path, chunks: Any
 ) -> None:
-    opened = through(cache, store, tf.version_0_9(values()), tmp_path)
+    opened = open_elsewhere(cache, store, tf.make_0_9(make_values()), tmp_path)
     tensor = opened(chunks=chunks, **({} if chunks is None else {"chunk_bytes": 100_000}))
-    np.testing.assert_array_equal(tensor, values())
+    np.testing.assert_array_equal(tensor, make_values())
     np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(tensor))[5:9, ::-7], values()[5:9, ::-7]
+        pickle.loads(pickle.dumps(tensor))[5:9, ::-7], make_values()[5:9, ::-7]
     )
     store.log.clear()
-    np.testing.assert_array_equal(opened(chunks=chunks), values())
+    np.testing.assert_array_equal(opened(chunks=chunks), make_values())
     assert store.log.gets == []
 
 
 def test_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> None:
-    requested = values(side=2000)
-    tensor = through("blockcache", http, tf.version_0_9(requested), tmp_path)()
+    requested = make_values(side=2000)
+    tensor = open_elsewhere("blockcache", http, tf.make_0_9(requested), tmp_path)()
     assert 0 < http.log.fetched <= 5 * MIB
     np.testing.assert_array_equal(tensor[:, 1990:], requested[:, 1990:])
     assert http.log.fetched <= 15 * MIB < tensor.nbytes
@@ -92,26 +92,28 @@ def test_cache_of_blocks_fetches_only_some(http: HttpStore, tmp_path: Path) -> N
 
 @whole_caches
 def test_copy_is_read_after_object_was_replaced(store: Any, cache: str, tmp_path: Path) -> None:
-    opened = through(cache, store, tf.version_0_9(values()), tmp_path)
+    opened = open_elsewhere(cache, store, tf.make_0_9(make_values()), tmp_path)
     before = opened()
-    store.put("cached.bin", tf.version_0_9(values(1.0, 310)))
+    store.put("cached.bin", tf.make_0_9(make_values(1.0, 310)))
     store.log.clear()
     for tensor in (before, opened()):
-        np.testing.assert_array_equal(tensor, values())
+        np.testing.assert_array_equal(tensor, make_values())
     assert store.log.gets == []
 
 
 def test_copy_that_fsspec_checks_is_fetched_again(s3: S3Store, tmp_path: Path) -> None:
-    opened = through("filecache", s3, tf.version_0_9(values()), tmp_path, check_files=True)
-    np.testing.assert_array_equal(opened(chunks={}), values())
-    s3.put("cached.bin", tf.version_0_9(values(1.0, 310)))
-    np.testing.assert_array_equal(opened(chunks={}), values(1.0, 310))
+    opened = open_elsewhere("filecache", s3, tf.make_0_9(make_values()), tmp_path, check_files=True)
+    np.testing.assert_array_equal(opened(chunks={}), make_values())
+    s3.put("cached.bin", tf.make_0_9(make_values(1.0, 310)))
+    np.testing.assert_array_equal(opened(chunks={}), make_values(1.0, 310))
 
 
 def test_copy_of_another_size_raises(http: HttpStore, tmp_path: Path) -> None:
-    content = pickle.dumps(through("filecache", http, tf.version_0_9(values()), tmp_path)())
+    content = pickle.dumps(
+        open_elsewhere("filecache", http, tf.make_0_9(make_values()), tmp_path)()
+    )
     shutil.rmtree(tmp_path)  # as a worker with a disk of its own
-    http.put("cached.bin", tf.version_0_9(values(1.0, 310)))
+    http.put("cached.bin", tf.make_0_9(make_values(1.0, 310)))
     with pytest.raises(SourceChangedError, match="768848 bytes, expected 720048"):
         pickle.loads(content).load()
 
@@ -124,7 +126,7 @@ def test_copy_of_another_size_raises(http: HttpStore, tmp_path: Path) -> None:
 def test_status_is_same_error_with_cache(
     http: HttpStore, cache: str, tmp_path: Path, status: int, kind: type[OSError]
 ) -> None:
-    opened = through(cache, http, tf.version_0_9(values()), tmp_path)
+    opened = open_elsewhere(cache, http, tf.make_0_9(make_values()), tmp_path)
     http.status = status
     with pytest.raises(kind, match=f"the server answered {status}|no such object") as caught:
         opened()
@@ -140,15 +142,15 @@ def test_status_is_same_error_with_cache(
 
 def test_compressed_object_is_read_through_cache(tmp_path: Path, memory: Any) -> None:
     with fsspec.open("memory://bucket/t.bin.gz", "wb", compression="gzip") as file:
-        file.write(tf.version_0_9(values()))
+        file.write(tf.make_0_9(make_values()))
     options = {"simplecache": {"cache_storage": str(tmp_path), "compression": "gzip"}}
-    tensor = tensor_of("simplecache::memory://bucket/t.bin.gz", storage_options=options)
-    np.testing.assert_array_equal(tensor, values())
+    tensor = open_tensor("simplecache::memory://bucket/t.bin.gz", storage_options=options)
+    np.testing.assert_array_equal(tensor, make_values())
 
 
 def test_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_path) -> None:
-    url = "simplecache::" + http.put("once", tf.version_0_9(np.zeros(4 * MIB)))
+    url = "simplecache::" + http.put("once", tf.make_0_9(np.zeros(4 * MIB)))
     options = {"simplecache": {"cache_storage": str(tmp_path)}}
-    tensor_of(url, storage_options=options).load()
+    open_tensor(url, storage_options=options).load()
     # Some versions of fsspec ask in the same way whether it is there.
     assert http.log.gets in ([(0, -1)], [(0, -1)] * 2)

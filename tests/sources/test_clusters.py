@@ -61,8 +61,8 @@ if __name__ == "__main__":
 NO_TROUBLE = [[0, 0], [0, 0]]
 
 
-def zeros(path: Path, header: bytes, size: int = LARGE, tail: bytes = b"") -> Path:
-    """A file that is all zeros between header and tail, and takes no room on the disk."""
+def write_zeros(path: Path, header: bytes, size: int = LARGE, tail: bytes = b"") -> Path:
+    """Write a sparse file of zeros between header and tail."""
     with path.open("wb") as file:
         file.write(header)
         file.seek(len(header) + size)
@@ -72,23 +72,23 @@ def zeros(path: Path, header: bytes, size: int = LARGE, tail: bytes = b"") -> Pa
 
 
 HEADERS = {
-    "tens": tf.header((1024, ROWS)),
+    "tens": tf.pack_header((1024, ROWS)),
     "pycauset": pf.v2("DENSE", "FLOAT64", ROWS, 1024, b""),
-    "vespa": vf.header("double", [], {"x": ROWS, "y": 1024}),
-    "mag": mf.snapshot({"w": mf.Put("float32", (2 * ROWS, 1024), b"")}, version=100),
+    "vespa": vf.pack_header("double", [], {"x": ROWS, "y": 1024}),
+    "mag": mf.make_snapshot({"w": mf.Put("float32", (2 * ROWS, 1024), b"")}, version=100),
 }
 
 
 @pytest.mark.parametrize("family", HEADERS)
 def test_file_of_four_times_memory_is_reduced_without_pause(tmp_path: Path, family: str) -> None:
     name = "large.tbf" if family == "vespa" else "large.bin"
-    path = zeros(tmp_path / name, HEADERS[family])
+    path = write_zeros(tmp_path / name, HEADERS[family])
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "reduce", directory=tmp_path))
     assert answer == [0.0, True, NO_TROUBLE]
 
 
 def test_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
-    path = zeros(tmp_path / "part.bin", tf.header((1024, ROWS // 2)), LARGE // 2)
+    path = write_zeros(tmp_path / "part.bin", tf.pack_header((1024, ROWS // 2)), LARGE // 2)
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "hoard", directory=tmp_path))
     assert answer[2] != NO_TROUBLE
 
@@ -96,7 +96,7 @@ def test_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
 def test_same_over_http(tmp_path: Path, http: HttpStore) -> None:
     piece = np.zeros(PIECE, dtype=np.uint8).tobytes()
     size = 8 * PIECE  # twice the memory of a worker
-    url = http.put("large", tf.header((1024, size // 8192)) + piece * (size // PIECE))
+    url = http.put("large", tf.pack_header((1024, size // 8192)) + piece * (size // PIECE))
     answer = json.loads(run_script(CLUSTER, url, str(LIMIT), "reduce", directory=tmp_path))
     assert answer == [0.0, True, NO_TROUBLE]
     assert http.log.fetched == size + 65536
@@ -128,13 +128,13 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a worker by a signal")
 def test_killed_worker_changes_nothing(tmp_path: Path, http: HttpStore) -> None:
     values = (make_values() * 1000).astype("i4").astype("f8")
-    url = http.put("killed", tf.version_0_9(values))
+    url = http.put("killed", tf.make_0_9(values))
     marker = tmp_path / "marker"
     assert float(run_script(KILLED, url, str(marker), directory=tmp_path)) == values.sum()
     assert marker.exists()
 
 
-def total_of(dataset: xr.Dataset) -> float:
+def compute_total(dataset: xr.Dataset) -> float:
     return float(sum(float(variable.sum()) for variable in dataset.data_vars.values()))
 
 
@@ -142,7 +142,7 @@ def total_of(dataset: xr.Dataset) -> float:
 def test_spawned_process_reads_for_itself(http: HttpStore, family: str) -> None:
     dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(total_of, (dataset,)) == total_of(dataset)
+        assert pool.apply(compute_total, (dataset,)) == compute_total(dataset)
 
 
 WRITER = """

@@ -29,11 +29,11 @@ from tests.fault_server import (
     Fault,
     FaultServer,
     Way,
-    by_coroutines,
-    over_http,
-    over_s3,
+    use_coroutines,
+    use_http,
+    use_s3,
 )
-from tests.opening import skip_if_unsupported, tensor_of
+from tests.opening import open_tensor, skip_if_unsupported
 from tests.paths import ROOT
 from tests.processes import run_script
 from xr_tensorfmt import (
@@ -50,7 +50,7 @@ from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 VALUES = np.arange(60_000.0).reshape(300, 200)
-CONTENT = tf.version_0_9(VALUES)
+CONTENT = tf.make_0_9(VALUES)
 NAME = "bucket/t.bin"
 
 ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -71,9 +71,9 @@ def another() -> Iterator[FaultServer]:
         yield store
 
 
-def opened(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
+def open_from(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
     url, how = way(server, NAME)
-    return tensor_of(url, **{"timeout": 30, **how, **options})
+    return open_tensor(url, **{"timeout": 30, **how, **options})
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_failed_request_is_retried(server: FaultServer, way: Way) -> None:
     server.methods = {"GET"}
     for fault in (faults.latency, *REPEATED):
         server.faults.append(fault)
-        tensor = opened(server, way)
+        tensor = open_from(server, way)
         assert not server.faults
         server.faults.append(fault)
         np.testing.assert_array_equal(tensor[:3, 7], VALUES[:3, 7])
@@ -103,14 +103,14 @@ def test_failed_request_is_retried(server: FaultServer, way: Way) -> None:
     server.methods = {"HEAD"}
     for fault in (faults.latency, faults.status(503), faults.reset):
         server.faults.append(fault)
-        opened(server, way)
+        open_from(server, way)
         assert not server.faults
 
 
 @pytest.mark.usefixtures("no_time_for_what_is_hidden")
 @ways
 def test_stalled_request_is_retried(server: FaultServer, way: Way) -> None:
-    tensor = opened(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
+    tensor = open_from(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
     # One after the other, as one request might meet all of them.
     for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
         server.faults.append(fault)
@@ -123,7 +123,7 @@ def test_stalled_request_is_retried(server: FaultServer, way: Way) -> None:
 def test_repeated_failures_raise_one_error(
     server: FaultServer, way: Way, chunks: dict | None
 ) -> None:
-    tensor = opened(server, way, chunks=chunks)
+    tensor = open_from(server, way, chunks=chunks)
     server.forget()
     server.always = faults.status(503)
     with pytest.raises(StoreUnavailableError, match="gave up after 5 attempts in") as caught:
@@ -145,7 +145,7 @@ def test_repeated_failures_raise_one_error(
 )
 def test_request_without_progress_times_out(server: FaultServer, way: Way, fault: Fault) -> None:
     # A limit this short could also end the requests of the opening.
-    (lazy, _) = unwrap(opened(server, way).variable)
+    (lazy, _) = unwrap(open_from(server, way).variable)
     source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
     server.forget()
     server.always = fault
@@ -164,7 +164,7 @@ def test_store_that_never_answers_at_opening_is_timeout(
 ) -> None:
     server.always, server.methods = faults.silent, {method}
     with pytest.raises(StoreTimeoutError, match="not complete in time") as caught:
-        opened(server, way, timeout=0.5)
+        open_from(server, way, timeout=0.5)
     assert caught.value.span == ((0, HEAD_BYTES) if method == "GET" else None)
 
 
@@ -197,7 +197,7 @@ OF_OBSTORE = {
 def test_permanent_failures_are_not_retried(
     server: FaultServer, way: Way, chunks: dict | None, fault: Fault
 ) -> None:
-    tensor = opened(server, way, chunks=chunks)
+    tensor = open_from(server, way, chunks=chunks)
     server.forget()
     server.always = fault
     error, words = {**FINAL, **(OF_OBSTORE if way in OBSTORE else {})}[fault]
@@ -222,10 +222,10 @@ def test_fault_at_opening_is_clear_error(server: FaultServer, way: Way, fault: F
     server.always, server.methods = fault, {"GET"}
     error, words = AT_OPENING[fault]
     with pytest.raises(error, match=words) as caught:
-        opened(server, way)
+        open_from(server, way)
     assert caught.value.filename.endswith(NAME)
     server.always = None
-    np.testing.assert_array_equal(opened(server, way), VALUES)
+    np.testing.assert_array_equal(open_from(server, way), VALUES)
 
 
 @pytest.mark.parametrize("way", HIDDEN, ids=lambda way: way.__name__)
@@ -235,7 +235,7 @@ def test_fault_at_opening_is_clear_error(server: FaultServer, way: Way, fault: F
 def test_another_number_of_bytes_raises_over_any_file_system(
     server: FaultServer, way: Way, fault: Fault
 ) -> None:
-    tensor = opened(server, way)
+    tensor = open_from(server, way)
     server.forget()
     server.always = fault
     with pytest.raises(OSError, match=r"the server sent .* bytes from byte 16848, expected 24"):
@@ -247,17 +247,17 @@ def test_another_number_of_bytes_raises_over_any_file_system(
 def test_without_conditions_version_is_compared_after_read(
     server: FaultServer, chunks: dict | None
 ) -> None:
-    tensor = opened(server, by_coroutines, chunks=chunks)
+    tensor = open_from(server, use_coroutines, chunks=chunks)
     np.testing.assert_array_equal(tensor[3:5], VALUES[3:5])
-    server.put(NAME, tf.version_0_9(VALUES + 1))
+    server.put(NAME, tf.make_0_9(VALUES + 1))
     with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
         tensor[:3, 7].compute()
-    np.testing.assert_array_equal(opened(server, by_coroutines), VALUES + 1)
+    np.testing.assert_array_equal(open_from(server, use_coroutines), VALUES + 1)
 
 
-@pytest.mark.parametrize("way", [over_http, over_s3], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [use_http, use_s3], ids=lambda way: way.__name__)
 def test_pause_longer_than_limit_is_not_waited_for(server: FaultServer, way: Way) -> None:
-    tensor = opened(server, way)
+    tensor = open_from(server, way)
     server.forget()
     server.always = faults.status(503, Retry_After="3600")
     with pytest.raises(
@@ -270,7 +270,7 @@ def test_pause_longer_than_limit_is_not_waited_for(server: FaultServer, way: Way
 def test_limit_is_among_options_for_functions_without_keyword(
     server: FaultServer, tmp_path: Path
 ) -> None:
-    for way in (over_http, over_s3):
+    for way in (use_http, use_s3):
         url, how = way(server, NAME)
         options = {**how.get("storage_options", {}), "timeout": 0.2}
         server.always = None
@@ -283,21 +283,21 @@ def test_limit_is_among_options_for_functions_without_keyword(
 @pytest.mark.parametrize("value", ["1", True, b"1"])
 def test_limit_that_is_no_number_raises(value: object) -> None:
     with pytest.raises(TypeError, match="must be a number of seconds, or None"):
-        tensor_of("memory://x", timeout=value)
+        open_tensor("memory://x", timeout=value)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
 def test_limit_that_is_not_positive_raises(value: float) -> None:
     for options in ({"timeout": value}, {"storage_options": {"timeout": value}}):
         with pytest.raises(ValueError, match="must be positive; pass None for no limit"):
-            tensor_of("memory://x", **options)
+            open_tensor("memory://x", **options)
 
 
 def test_s3_requests_are_retried_by_one_layer(server: FaultServer) -> None:
-    url, how = over_s3(server, NAME)
+    url, how = use_s3(server, NAME)
     options = how["storage_options"]
     fs = fsspec.filesystem("s3", **options, config_kwargs={"retries": {"max_attempts": 1}})
-    tensor = tensor_of(NAME, fs=fs)
+    tensor = open_tensor(NAME, fs=fs)
     server.forget()
     server.always = faults.status(503)
     with pytest.raises(StoreUnavailableError) as caught:
@@ -313,7 +313,7 @@ def test_s3_requests_are_retried_by_one_layer(server: FaultServer) -> None:
 def test_dead_store_does_not_block_another(
     server: FaultServer, another: FaultServer, way: Way
 ) -> None:
-    dead, alive = opened(server, way), opened(another, way)
+    dead, alive = open_from(server, way), open_from(another, way)
     server.forget()
     server.always = faults.silent
     with ThreadPoolExecutor(2 * MAX_REQUESTS) as threads:
@@ -330,7 +330,7 @@ def test_dead_store_does_not_block_another(
 def test_variables_of_dead_store_do_not_block_those_of_another(
     server: FaultServer, another: FaultServer
 ) -> None:
-    dead, alive = opened(server, over_http), opened(another, over_http)
+    dead, alive = open_from(server, use_http), open_from(another, use_http)
     many = xr.Dataset({f"v{n}": ("x", dead[:, n].variable._data) for n in range(20)})
 
     async def load() -> None:
@@ -389,7 +389,7 @@ if sys.argv[3] == "pool":
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 @pytest.mark.parametrize(
     ("reader", "way"),
-    [*((reader, over_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
+    [*((reader, use_http) for reader in READERS), *(("threads", way) for way in WAYS[1:])],
 )
 def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_path: Path) -> None:
     skip_if_unsupported(way(server, NAME)[1])
@@ -432,7 +432,7 @@ def test_interrupt_ends_command(server: FaultServer, command: str, tmp_path: Pat
     server.faults += [lambda _: True] * (2 if command == "convert" else 0)
     server.always = faults.silent
     count = 3 if command == "convert" else 1
-    url, _ = over_http(server, NAME)
+    url, _ = use_http(server, NAME)
     errors = end_by_interrupt(server, count, script, command, url, *more)
     assert "Aborted!" in errors
     assert "Traceback" not in errors
@@ -466,7 +466,7 @@ if __name__ == "__main__":
 def test_worker_repeats_and_raises_same_error(
     server: FaultServer, another: FaultServer, tmp_path: Path
 ) -> None:
-    places = [over_http(server, NAME), over_s3(another, NAME)]
+    places = [use_http(server, NAME), use_s3(another, NAME)]
     for item in (server, another):
         # The opening takes two; then one is repeated, and the next computation fails.
         item.faults += [lambda _: True] * 2 + [faults.status(503), lambda _: True]

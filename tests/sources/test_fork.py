@@ -16,8 +16,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
-from tests.opening import opened
-from tests.processes import succeeds_in_a_child
+from tests.opening import open_lazily
+from tests.processes import run_in_child
 from tests.servers import HttpStore
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.sources import find_source
@@ -31,15 +31,15 @@ pytestmark = [
 _LONGEST = 30
 
 
-def npy_of(values: np.ndarray) -> bytes:
+def make_npy(values: np.ndarray) -> bytes:
     file = BytesIO()
     np.save(file, values)
     return file.getvalue()
 
 
 @contextmanager
-def in_a_thread(call: Callable[[Callable[[], None]], object]) -> Iterator[None]:
-    """Meanwhile a thread is in the middle of a call, where that calls what it is given."""
+def hold_in_thread(call: Callable[[Callable[[], None]], object]) -> Iterator[None]:
+    """Keep a thread in the middle of a call."""
     reached, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:
@@ -63,8 +63,8 @@ def test_fork_while_thread_computes_cached_value() -> None:
         pause()
         return 1
 
-    with in_a_thread(lambda pause: cached.get(lambda: compute(pause))):
-        assert succeeds_in_a_child(lambda: cached.get(lambda: 2) == 2)
+    with hold_in_thread(lambda pause: cached.get(lambda: compute(pause))):
+        assert run_in_child(lambda: cached.get(lambda: 2) == 2)
     assert cached.value == 1
 
 
@@ -72,8 +72,8 @@ def test_fork_while_thread_makes_index_of_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.tens"
-    path.write_bytes(tf.index_value((2,), [1, 0], np.array([1.0, 2.0])))
-    tensor = opened(path).tensor
+    path.write_bytes(tf.make_index_value((2,), [1, 0], np.array([1.0, 2.0])))
+    tensor = open_lazily(path).tensor
     parent = os.getpid()
 
     def pausing(pause: Callable[[], None]) -> None:
@@ -89,8 +89,8 @@ def test_fork_while_thread_makes_index_of_pairs(
         monkeypatch.setattr(Pairs, "_scan", paused)
         assert tensor.values.tolist() == [2.0, 1.0]
 
-    with in_a_thread(pausing):
-        assert succeeds_in_a_child(lambda: tensor.values.tolist() == [2.0, 1.0])
+    with hold_in_thread(pausing):
+        assert run_in_child(lambda: tensor.values.tolist() == [2.0, 1.0])
 
 
 def test_fork_while_thread_reads_file_object() -> None:
@@ -105,18 +105,18 @@ def test_fork_while_thread_reads_file_object() -> None:
         with source.open() as fill:
             return fill(0, buffer.data) == 8
 
-    with in_a_thread(reading):
-        assert succeeds_in_a_child(read)
+    with hold_in_thread(reading):
+        assert run_in_child(read)
 
 
 def test_fork_while_thread_fills_cache_of_files(
     memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory.pipe_file("/a.npy", npy_of(np.arange(3.0)))
+    memory.pipe_file("/a.npy", make_npy(np.arange(3.0)))
     get_file, parent = MemoryFileSystem.get_file, os.getpid()
 
     def values() -> list[float]:
-        return opened("simplecache::memory://a.npy").tensor.values.tolist()
+        return open_lazily("simplecache::memory://a.npy").tensor.values.tolist()
 
     def pausing(pause: Callable[[], None]) -> None:
         def paused(*arguments: object, **options: object) -> object:
@@ -127,18 +127,18 @@ def test_fork_while_thread_fills_cache_of_files(
         monkeypatch.setattr(MemoryFileSystem, "get_file", paused)
         assert values() == [0, 1, 2]
 
-    with in_a_thread(pausing):
-        assert succeeds_in_a_child(lambda: values() == [0, 1, 2])
+    with hold_in_thread(pausing):
+        assert run_in_child(lambda: values() == [0, 1, 2])
 
 
 def test_fork_after_file_system_of_urls_was_made(http: HttpStore) -> None:
-    url = http.put("a.npy", npy_of(np.arange(3.0)))
-    http.put("b.npy", npy_of(np.arange(4.0)))
+    url = http.put("a.npy", make_npy(np.arange(3.0)))
+    http.put("b.npy", make_npy(np.arange(4.0)))
     fs = fsspec.filesystem("http")
-    assert opened(url, fs=fs).tensor.values.tolist() == [0, 1, 2]
+    assert open_lazily(url, fs=fs).tensor.values.tolist() == [0, 1, 2]
     source, _ = find_source(url, fs=fs)
-    assert succeeds_in_a_child(lambda: opened(url, fs=fs).tensor.values.tolist() == [0, 1, 2])
-    assert succeeds_in_a_child(lambda: source.sibling("b.npy")[0].size == 128 + 32)
+    assert run_in_child(lambda: open_lazily(url, fs=fs).tensor.values.tolist() == [0, 1, 2])
+    assert run_in_child(lambda: source.sibling("b.npy")[0].size == 128 + 32)
 
 
 def test_fork_while_thread_starts_loop_of_fsspec() -> None:
@@ -148,5 +148,5 @@ def test_fork_while_thread_starts_loop_of_fsspec() -> None:
         with fsspec.asyn.get_lock():
             pause()
 
-    with in_a_thread(start):
-        assert succeeds_in_a_child(lambda: fsspec.asyn.get_loop().is_running() is not None)
+    with hold_in_thread(start):
+        assert run_in_child(lambda: fsspec.asyn.get_loop().is_running() is not None)

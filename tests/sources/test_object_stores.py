@@ -17,8 +17,8 @@ from s3fs import S3FileSystem
 
 from tests import tensfiles as tf
 from tests.fault_server import FaultServer, reset, status
-from tests.opening import tensor_of
-from tests.processes import succeeds_in_a_child
+from tests.opening import open_tensor
+from tests.processes import run_in_child
 from tests.servers import HttpStore
 from tests.servers import S3Store as Moto
 from xr_tensorfmt import SourceChangedError, explain, to_file
@@ -26,12 +26,12 @@ from xr_tensorfmt.sources.locations import locate_for_reading
 from xr_tensorfmt.sources.obstore_store import adapt_obstore
 
 VALUES = np.arange(6000.0).reshape(30, 200)
-CONTENT = tf.version_0_9(VALUES)
+CONTENT = tf.make_0_9(VALUES)
 NAME = "bucket/t.bin"
 PLAIN: dict[str, Any] = {"client_options": {"allow_http": True}}
 
 
-def on_moto(s3: Moto, **options: Any) -> S3Store:
+def make_store(s3: Moto, **options: Any) -> S3Store:
     keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
     return S3Store("bucket", endpoint=s3.options["endpoint_url"], **keys, **PLAIN, **options)
 
@@ -45,8 +45,8 @@ def test_every_obstore_store_is_read(
     (tmp_path / "t.bin").write_bytes(CONTENT)
     http.put("t.bin", CONTENT)
     s3.put("t.bin", CONTENT)
-    for store in (memory, LocalStore(tmp_path), HTTPStore(http.url, **PLAIN), on_moto(s3)):
-        tensor = tensor_of("t.bin", fs=store, chunks=chunks)
+    for store in (memory, LocalStore(tmp_path), HTTPStore(http.url, **PLAIN), make_store(s3)):
+        tensor = open_tensor("t.bin", fs=store, chunks=chunks)
         np.testing.assert_array_equal(tensor[3:9, 7], VALUES[3:9, 7])
         np.testing.assert_array_equal(tensor, VALUES)
 
@@ -72,12 +72,12 @@ def test_another_object_in_same_directory_is_found() -> None:
 
 def test_range_is_one_request_with_condition(s3: Moto) -> None:
     s3.put("t.bin", CONTENT)
-    tensor = tensor_of("t.bin", fs=on_moto(s3))
+    tensor = open_tensor("t.bin", fs=make_store(s3))
     s3.log.clear()
     assert explain(tensor[:, 3:5]).requests == 1
     tensor[:, 3:5].load()
     assert s3.log.gets == [(48 + 3 * 240, 480)]
-    s3.put("t.bin", tf.version_0_9(VALUES + 1))
+    s3.put("t.bin", tf.make_0_9(VALUES + 1))
     with pytest.raises(SourceChangedError, match="replaced since it was opened"):
         tensor[:, 7].load()
 
@@ -85,7 +85,7 @@ def test_range_is_one_request_with_condition(s3: Moto) -> None:
 def test_object_that_is_replaced_in_memory_or_on_disk_is_detected(tmp_path: Path) -> None:
     for store in (MemoryStore(), LocalStore(tmp_path)):
         store.put("t.bin", CONTENT)
-        tensor = tensor_of("t.bin", fs=store)
+        tensor = open_tensor("t.bin", fs=store)
         store.put("t.bin", CONTENT)
         with pytest.raises(SourceChangedError, match="replaced since it was opened"):
             tensor.load()
@@ -94,16 +94,16 @@ def test_object_that_is_replaced_in_memory_or_on_disk_is_detected(tmp_path: Path
 def test_errors_are_built_in_and_have_no_secrets(s3: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("t.bin", CONTENT)
     with pytest.raises(FileNotFoundError) as missing:
-        tensor_of("gone.bin", fs=on_moto(s3))
+        open_tensor("gone.bin", fs=make_store(s3))
     assert missing.value.filename == "s3://bucket/gone.bin"
     assert "Debug" not in str(missing.value)
     monkeypatch.setattr(s3, "refused", lambda environ: environ["REQUEST_METHOD"] == "GET")
     with pytest.raises(PermissionError, match="403 Forbidden") as refused:
-        tensor_of("t.bin", fs=on_moto(s3))
+        open_tensor("t.bin", fs=make_store(s3))
     assert "secret" not in str(refused.value)
     refusing = HTTPStore("http://127.0.0.1:1", **PLAIN, retry_config={"max_retries": 0})
     with pytest.raises(OSError, match="GenericError"):
-        tensor_of("t.bin", fs=refusing)
+        open_tensor("t.bin", fs=refusing)
 
 
 def test_store_with_own_retries_is_not_retried() -> None:
@@ -112,7 +112,7 @@ def test_store_with_own_retries_is_not_retried() -> None:
     for fault in (status(503), reset):
         with FaultServer().running() as server:
             server.put(NAME, CONTENT)
-            tensor = tensor_of(NAME, fs=HTTPStore(server.url, **PLAIN, retry_config=retry))
+            tensor = open_tensor(NAME, fs=HTTPStore(server.url, **PLAIN, retry_config=retry))
             server.forget()
             server.always = fault
             with pytest.raises(OSError, match="GenericError"):
@@ -120,15 +120,15 @@ def test_store_with_own_retries_is_not_retried() -> None:
             assert len(server.requests) == 3
 
 
-def total_of(tensor: xr.DataArray) -> float:
+def compute_total(tensor: xr.DataArray) -> float:
     return float(tensor.sum())
 
 
 def test_spawned_process_reads_for_itself(http: HttpStore) -> None:
     http.put("t.bin", CONTENT)
-    tensor = tensor_of("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
+    tensor = open_tensor("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(total_of, (tensor,)) == VALUES.sum()
+        assert pool.apply(compute_total, (tensor,)) == VALUES.sum()
 
 
 def test_process_has_equal_stores_once() -> None:
@@ -140,7 +140,7 @@ def test_names_of_dask_know_store(http: HttpStore, tmp_path: Path) -> None:
     http.put("a/t.bin", CONTENT)
     http.put("b/t.bin", CONTENT)
     names = {
-        tensor_of("t.bin", fs=HTTPStore(f"{http.url}/{folder}", **PLAIN), chunks={}).data.name
+        open_tensor("t.bin", fs=HTTPStore(f"{http.url}/{folder}", **PLAIN), chunks={}).data.name
         for folder in "aab"
     }
     assert len(names) == 2
@@ -151,7 +151,7 @@ def test_names_of_dask_know_store(http: HttpStore, tmp_path: Path) -> None:
 def test_store_does_not_hang_in_forked_process() -> None:
     store = MemoryStore()
     store.put("t.bin", CONTENT)
-    tensor = tensor_of("t.bin", fs=store)
+    tensor = open_tensor("t.bin", fs=store)
 
     def says_why() -> bool:
         try:
@@ -160,7 +160,7 @@ def test_store_does_not_hang_in_forked_process() -> None:
             return "forked" in str(error)
         return False
 
-    assert succeeds_in_a_child(says_why)
+    assert run_in_child(says_why)
 
 
 def test_urls_are_read_by_fsspec(s3: Moto) -> None:
@@ -177,6 +177,6 @@ def test_writing_with_obstore_raises() -> None:
 
 def test_other_fs_arguments_raise() -> None:
     with pytest.raises(TypeError, match="a file system of fsspec or a store of obstore, not a int"):
-        tensor_of("t.bin", fs=3)
+        open_tensor("t.bin", fs=3)
     with pytest.raises(TypeError, match="needs the path of a file in it"):
-        tensor_of(3, fs=MemoryStore())
+        open_tensor(3, fs=MemoryStore())

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.opening import load, opened
+from tests.opening import load, open_lazily
 from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import is_url
@@ -27,8 +27,8 @@ from xr_tensorfmt.writing.unfinished import unfinished_path
 O_BINARY = 1 << 30
 
 
-def dataset(value: int = 1) -> xr.Dataset:
-    """512 KiB, which is read through a memory map."""
+def make_dataset(value: int = 1) -> xr.Dataset:
+    """Return 512 KiB, which are read through a memory map."""
     return xr.Dataset({"a": (("x", "y"), np.full((256, 512), value, "f4"))})
 
 
@@ -64,9 +64,11 @@ def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_writes_and_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     for mode in ("x", "w"):
-        to_mag(dataset().chunk(x=16), path, mode=mode)
-    xr.testing.assert_identical(load(path), dataset())
-    xr.testing.assert_identical(opened(path).isel(y=[3, 400]).load(), dataset().isel(y=[3, 400]))
+        to_mag(make_dataset().chunk(x=16), path, mode=mode)
+    xr.testing.assert_identical(load(path), make_dataset())
+    xr.testing.assert_identical(
+        open_lazily(path).isel(y=[3, 400]).load(), make_dataset().isel(y=[3, 400])
+    )
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -84,26 +86,26 @@ def test_loaded_values_do_not_change_with_region(
 ) -> None:
     set_platform(monkeypatch, platform)
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     before = load(path)
-    to_mag(dataset(2).isel(x=slice(8)), path, region={"x": slice(8)})
-    xr.testing.assert_identical(before, dataset())
+    to_mag(make_dataset(2).isel(x=slice(8)), path, region={"x": slice(8)})
+    xr.testing.assert_identical(before, make_dataset())
     assert load(path).a.sum() == 256 * 512 + 8 * 512
 
 
 @pytest.mark.usefixtures("windows")
 def test_windows_maps_values_copy_on_write(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     values = load(path).a.values
     assert not values.flags.owndata
     values[:] = 7
-    xr.testing.assert_identical(load(path), dataset())
+    xr.testing.assert_identical(load(path), make_dataset())
 
 
 def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
 
     def refuse(source: str, target: str) -> None:
         raise PermissionError(errno.EACCES, "Access is denied", source, None, target)
@@ -112,9 +114,9 @@ def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(
         PermissionError, match=r"Access is denied.*the target is unchanged"
     ) as caught:
-        to_mag(dataset(2), path)
+        to_mag(make_dataset(2), path)
     assert caught.value.filename == str(path)
-    xr.testing.assert_identical(load(path), dataset())
+    xr.testing.assert_identical(load(path), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -128,10 +130,10 @@ def test_new_file_without_hard_links(
         raise OSError(code, "Incorrect function")
 
     monkeypatch.setattr(os, "link", refuse)
-    to_mag(dataset(), tmp_path / "a.mag", mode="x")
-    xr.testing.assert_identical(load(tmp_path / "a.mag"), dataset())
+    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+    xr.testing.assert_identical(load(tmp_path / "a.mag"), make_dataset())
     with pytest.raises(FileExistsError, match="exists already"):
-        to_mag(dataset(2), tmp_path / "a.mag", mode="x")
+        to_mag(make_dataset(2), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -149,7 +151,7 @@ def test_orphaned_files(
     monkeypatch.setattr(os, "kill", kill)
     orphan = Path(unfinished_path(str(tmp_path / "a.mag")))
     orphan.write_bytes(b"")
-    to_mag(dataset(), tmp_path / "a.mag")
+    to_mag(make_dataset(), tmp_path / "a.mag")
     assert orphan.exists() is not is_removed
 
 
@@ -168,15 +170,15 @@ def test_drive_is_not_scheme_of_url(
     monkeypatch.chdir(tmp_path)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     assert not is_url(path)
-    to_mag(dataset(), path)
-    xr.testing.assert_identical(load(path), dataset())
+    to_mag(make_dataset(), path)
+    xr.testing.assert_identical(load(path), make_dataset())
 
 
 def test_file_url_with_drive(tmp_path: Path) -> None:
     (tmp_path / "C:").mkdir()
     url = f"file://{tmp_path}/C:/a.mag"
-    to_mag(dataset(), url)
-    xr.testing.assert_identical(load(url), dataset())
+    to_mag(make_dataset(), url)
+    xr.testing.assert_identical(load(url), make_dataset())
     assert is_url("file:///C:/a.mag")
 
 

@@ -22,7 +22,7 @@ from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, make_values
-from tests.opening import load, skip_if_unsupported, tensor_of
+from tests.opening import load, open_tensor, skip_if_unsupported
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.datasets.lazy_array import unwrap
@@ -54,7 +54,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         yield request.getfixturevalue(request.param)
 
 
-def opened(store: Store, url: str, **keywords: Any) -> xr.Dataset:
+def open_remote(store: Store, url: str, **keywords: Any) -> xr.Dataset:
     dataset = xr.open_dataset(
         url, engine="tensorfmt", storage_options=store.options or None, **keywords
     )
@@ -62,7 +62,7 @@ def opened(store: Store, url: str, **keywords: Any) -> xr.Dataset:
     return dataset
 
 
-def local(content: bytes, **keywords: Any) -> xr.Dataset:
+def open_local(content: bytes, **keywords: Any) -> xr.Dataset:
     magics = (b"TENS", b"MAG", b"PYCAUSET", b"\x93NUMPY", b"PK")
     nameless = "safetensors" if content[8:10] == b'{"' else "vespa"
     keywords["format"] = None if content.startswith(magics) else nameless
@@ -73,7 +73,7 @@ def local(content: bytes, **keywords: Any) -> xr.Dataset:
 def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, family: str) -> None:
     content = FILES[family]()
     url = store.put(family, content)
-    opened(store, url)  # the client of S3 looks for the bucket's region once
+    open_remote(store, url)  # the client of S3 looks for the bucket's region once
     xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
     (head, *more) = store.log.gets
     # Requests to fsspec's memory have no condition on the version, which is compared after a read.
@@ -99,11 +99,11 @@ def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, fa
 @pytest.mark.parametrize("family", FILES)
 def test_values_equal_local_file(store: Store, family: str) -> None:
     content = FILES[family]()
-    remote = opened(store, store.put(family, content))
-    xr.testing.assert_identical(remote.load(), local(content).load())
+    remote = open_remote(store, store.put(family, content))
+    xr.testing.assert_identical(remote.load(), open_local(content).load())
 
 
-def selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
+def iterate_selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
     largest = max(dataset.data_vars, key=lambda name: dataset[name].size)
     tensor = dataset[[largest]]
     dims = tensor[largest].dims
@@ -120,9 +120,9 @@ def selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
 @pytest.mark.parametrize("family", FILES)
 def test_selection_takes_requests_that_were_explained(store: Store, family: str) -> None:
     content = FILES[family]()
-    remote = opened(store, store.put(family, content))
+    remote = open_remote(store, store.put(family, content))
     for (what, lazy), (_, eager) in zip(
-        selections(remote), selections(local(content).load()), strict=True
+        iterate_selections(remote), iterate_selections(open_local(content).load()), strict=True
     ):
         explained = lazy.tensorfmt.explain()
         assert not store.log.gets
@@ -141,11 +141,11 @@ def test_selection_takes_requests_that_were_explained(store: Store, family: str)
 @pytest.mark.parametrize("family", FILES)
 def test_chunks_take_requests_that_were_explained(store: Store, family: str) -> None:
     content = FILES[family]()
-    remote = opened(store, store.put(family, content), chunks={}, chunk_bytes=MIB // 2)
+    remote = open_remote(store, store.put(family, content), chunks={}, chunk_bytes=MIB // 2)
     explained = remote.tensorfmt.explain()
     with dask.config.set(scheduler="threads", num_workers=4):
         values = remote.compute()
-    xr.testing.assert_identical(values, local(content).load())
+    xr.testing.assert_identical(values, open_local(content).load())
     if family not in AT_MOST:
         planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
         assert sorted(store.log.gets) == sorted(planned)
@@ -155,7 +155,7 @@ def test_chunks_take_requests_that_were_explained(store: Store, family: str) -> 
 
 def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
     values = np.arange(4 * MIB, dtype="f8").reshape(1024, 4096)
-    tensor = opened(store, store.put("chunk", tf.version_0_9(values)), chunks={}).tensor
+    tensor = open_remote(store, store.put("chunk", tf.make_0_9(values)), chunks={}).tensor
     np.testing.assert_array_equal(tensor, values)
     starts = [48 + number * 2 * MIB for number in range(16)]
     assert sorted(store.log.gets) == [(start, 2 * MIB) for start in starts]
@@ -164,7 +164,7 @@ def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
 
 def test_column_is_one_request_and_row_skips_no_more_than_it_may(store: Store) -> None:
     values = np.arange(4 * MIB, dtype="f8").reshape(256 << 10, 16)  # columns of 2 MiB
-    tensor = opened(store, store.put("column", tf.version_0_9(values))).tensor
+    tensor = open_remote(store, store.put("column", tf.make_0_9(values))).tensor
     np.testing.assert_array_equal(tensor[:1024, 7], values[:1024, 7])
     assert store.log.gets == [(48 + 7 * 2 * MIB, 8192)]
     store.log.clear()
@@ -174,10 +174,10 @@ def test_column_is_one_request_and_row_skips_no_more_than_it_may(store: Store) -
 
 def test_near_points_share_request_and_far_ones_do_not(store: Store) -> None:
     values = np.arange(MIB, dtype="f8")
-    tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
+    tensor = open_remote(store, store.put("points", tf.make_0_9(values))).tensor
     near = MAX_GAP // 8
     assert tensor.values.nbytes == 8 * MIB
-    tensor = opened(store, store.put("points", tf.version_0_9(values))).tensor
+    tensor = open_remote(store, store.put("points", tf.make_0_9(values))).tensor
     picked = [10, 10 + near, 500_000, 500_001, 500_001 + near + 2]
     np.testing.assert_array_equal(tensor.isel(a=picked), values[picked])
     assert sorted(store.log.gets) == [
@@ -189,8 +189,8 @@ def test_near_points_share_request_and_far_ones_do_not(store: Store) -> None:
 
 def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
     content = FILES["tens-pairs"]()
-    tensor = opened(store, store.put("pairs", content)).tensor
-    eager = local(content).tensor.load()
+    tensor = open_remote(store, store.put("pairs", content)).tensor
+    eager = open_local(content).tensor.load()
     assert tensor[0, 0, 0] == eager[0, 0, 0]
     scanned, store.log.gets[:] = list(store.log.gets), []
     assert sum(length for _, length in scanned) <= 2 * len(content)
@@ -201,19 +201,21 @@ def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
 
 def test_pairs_as_stored_read_entries_alone(store: Store) -> None:
     content = FILES["tens-pairs"]()
-    dataset = opened(store, store.put("pairs", content), sparse="stored")
-    np.testing.assert_array_equal(dataset.tensor[5:9], local(content, sparse="stored").tensor[5:9])
+    dataset = open_remote(store, store.put("pairs", content), sparse="stored")
+    np.testing.assert_array_equal(
+        dataset.tensor[5:9], open_local(content, sparse="stored").tensor[5:9]
+    )
     assert len(store.log.gets) == 1
     assert store.log.fetched <= 4 * 16
 
 
 def test_long_header_takes_few_requests(store: Store) -> None:
     puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
-    content = mf.archive(puts)
+    content = mf.make_archive(puts)
     header = content.index(np.ones(1, "f4").tobytes() + b"\xff" * 60)
     assert header > 2 * HEAD_BYTES
     url = store.put("many", content)
-    opened(store, url)
+    open_remote(store, url)
     dataset = xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
     assert len(dataset.data_vars) == 3000
     assert len(store.log.gets) == 2
@@ -224,8 +226,8 @@ def test_long_header_takes_few_requests(store: Store) -> None:
 
 def test_no_more_requests_are_in_flight_than_limit(http: HttpStore) -> None:
     values = np.zeros(12 * MIB)
-    url = http.put("large", tf.version_0_9(values))
-    tensor = opened(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
+    url = http.put("large", tf.make_0_9(values))
+    tensor = open_remote(http, url, chunks={}, chunk_bytes=8 * MIB).tensor
     with dask.config.set(scheduler="threads", num_workers=8):
         assert tensor.sum() == 0
     assert 2 <= http.log.most_in_flight <= MAX_REQUESTS
@@ -235,15 +237,15 @@ def test_no_more_requests_are_in_flight_than_limit(http: HttpStore) -> None:
 
 def test_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
     content = FILES["mag-archive"]()
-    dataset = opened(store, store.put("pickled", content))
+    dataset = open_remote(store, store.put("pickled", content))
     pickled = pickle.dumps(dataset)
     assert len(pickled) < 4000
-    xr.testing.assert_identical(pickle.loads(pickled).load(), local(content).load())
+    xr.testing.assert_identical(pickle.loads(pickled).load(), open_local(content).load())
 
 
 def test_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
-    url = http.put("chunks", tf.version_0_9(np.zeros((16, 10_000))))
-    tensor = opened(http, url, chunks={}, chunk_bytes=128).tensor
+    url = http.put("chunks", tf.make_0_9(np.zeros((16, 10_000))))
+    tensor = open_remote(http, url, chunks={}, chunk_bytes=128).tensor
     assert tensor.data.npartitions == 10_000
     assert len(pickle.dumps(tensor.data)) < 200_000
     assert not http.log.gets
@@ -251,8 +253,8 @@ def test_graph_of_ten_thousand_chunks_stays_small(http: HttpStore) -> None:
 
 def test_variables_load_concurrently(http: HttpStore) -> None:
     values = {f"w{number}": mf.put(np.full(32_768, number, "f4")) for number in range(MAX_REQUESTS)}
-    content = mf.archive(values)
-    dataset = opened(http, http.put("async", content))
+    content = mf.make_archive(values)
+    dataset = open_remote(http, http.put("async", content))
     together = Barrier(MAX_REQUESTS, timeout=60)
 
     def wait_for_each_other(_: Handler, content: bytes, start: int, stop: int) -> bool:
@@ -261,42 +263,42 @@ def test_variables_load_concurrently(http: HttpStore) -> None:
 
     http.trouble = wait_for_each_other
     loaded = asyncio.run(dataset.load_async())
-    xr.testing.assert_identical(loaded, local(content).load())
+    xr.testing.assert_identical(loaded, open_local(content).load())
     assert http.log.most_in_flight == MAX_REQUESTS
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_replaced_object_is_detected(store: Store, chunks: dict | None) -> None:
-    url = store.put("replaced", tf.version_0_9(make_values()))
-    before = opened(store, url, chunks=chunks).tensor
-    store.put("replaced", tf.version_0_9(make_values() + 1))
+    url = store.put("replaced", tf.make_0_9(make_values()))
+    before = open_remote(store, url, chunks=chunks).tensor
+    store.put("replaced", tf.make_0_9(make_values() + 1))
     with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
         before[0].compute()
-    after = opened(store, url, chunks=chunks).tensor
+    after = open_remote(store, url, chunks=chunks).tensor
     np.testing.assert_array_equal(after, make_values() + 1)
 
 
 def test_replaced_object_has_another_name_in_dask_if_chunked_later(store: Store) -> None:
-    url = store.put("named", tf.version_0_9(make_values()))
-    before = opened(store, url).tensor.chunk().data.name
-    assert before == opened(store, url).tensor.chunk().data.name
-    store.put("named", tf.version_0_9(make_values() + 1))
-    assert before != opened(store, url).tensor.chunk().data.name
+    url = store.put("named", tf.make_0_9(make_values()))
+    before = open_remote(store, url).tensor.chunk().data.name
+    assert before == open_remote(store, url).tensor.chunk().data.name
+    store.put("named", tf.make_0_9(make_values() + 1))
+    assert before != open_remote(store, url).tensor.chunk().data.name
 
 
 def test_trees_and_groups_open_from_stores(store: Store) -> None:
     content = FILES["mag-archive"]()
     url = store.put("tree", content)
     tree = xr.open_datatree(url, engine="tensorfmt", storage_options=store.options, chunks={})
-    np.testing.assert_array_equal(tree["w/a"], local(content)["w.a"])
+    np.testing.assert_array_equal(tree["w/a"], open_local(content)["w.a"])
     groups = xr.open_groups(url, engine="tensorfmt", storage_options=store.options, chunks={})
-    np.testing.assert_array_equal(groups["/w"]["b"], local(content)["w.b"])
+    np.testing.assert_array_equal(groups["/w"]["b"], open_local(content)["w.b"])
 
 
 def test_open_file_of_fsspec_and_file_system_will_do(store: Store) -> None:
     content = FILES["tens-0.9"]()
     url = store.put("ways", content)
-    expected = local(content).load()
+    expected = open_local(content).load()
     file = fsspec.open(url, **store.options)
     by_file = xr.open_dataset(file, engine="tensorfmt")
     fs, path = fsspec.url_to_fs(url, **store.options)
@@ -309,7 +311,7 @@ def test_open_file_of_fsspec_and_file_system_will_do(store: Store) -> None:
 
 def test_many_objects_become_one_dataset(store: Store) -> None:
     for number in range(3):
-        url = store.put(f"many/{number}.bin", tf.version_0_9(make_values() + number))
+        url = store.put(f"many/{number}.bin", tf.make_0_9(make_values() + number))
     fs, path = fsspec.url_to_fs(url, **store.options)
     if isinstance(store, HttpStore):
         urls = [f"{url.removesuffix('2.bin')}{number}.bin" for number in range(3)]
@@ -327,11 +329,11 @@ def test_many_objects_become_one_dataset(store: Store) -> None:
 
 
 def test_listing_from_before_does_not_hide_replaced_object(s3: S3Store) -> None:
-    url = s3.put("listed/t.bin", tf.version_0_9(make_values()))
+    url = s3.put("listed/t.bin", tf.make_0_9(make_values()))
     fs, _ = fsspec.url_to_fs(url, **s3.options)
     fs.ls("bucket/listed", detail=True)
-    s3.put("listed/t.bin", tf.version_0_9(make_values()[:3]))
-    tensor = tensor_of("bucket/listed/t.bin", fs=fs)
+    s3.put("listed/t.bin", tf.make_0_9(make_values()[:3]))
+    tensor = open_tensor("bucket/listed/t.bin", fs=fs)
     np.testing.assert_array_equal(tensor, make_values()[:3])
 
 
@@ -339,7 +341,7 @@ def test_listing_from_before_does_not_hide_replaced_object(s3: S3Store) -> None:
 def test_tiny_objects_raise_by_their_content(store: Store, size: int) -> None:
     url = store.put("tiny", b"TENS"[:size].ljust(size, b"\0"))
     with pytest.raises(ValueError, match="expected"):
-        opened(store, url)
+        open_remote(store, url)
 
 
 def test_guessing_asks_no_store(store: Store) -> None:
@@ -371,7 +373,7 @@ def test_local_copy_spares_pass_over_blocks_its_requests(tmp_path: Path) -> None
         xr.open_dataset(url, **keywords)
         store.log.clear()
         again = xr.open_dataset(url, **keywords)
-        xr.testing.assert_identical(again, local(content, sparse="stored"))
+        xr.testing.assert_identical(again, open_local(content, sparse="stored"))
         assert not store.log.gets
 
 
@@ -390,7 +392,7 @@ def test_labels_of_unequal_length_are_fetched_once(
     addresses = [(f"label {i**3} {i % 7 * 'long '}", "") for i in range(4_000)]
     values = np.arange(4_000 * 5.0, dtype="f4").reshape(4_000, 5)
     rows = [address[: len(mapped)] for address in addresses]
-    content = vf.tensor("float", mapped, {"y": 5}, rows, values)
+    content = vf.make_tensor("float", mapped, {"y": 5}, rows, values)
     url = http.put("unequal.tbf", content)
     ds = xr.open_dataset(url, engine="tensorfmt", sparse=sparse)
     fetched = http.log.fetched
@@ -410,7 +412,7 @@ def test_one_part_that_fails_fails_read(http: HttpStore) -> None:
             handler.answer(500, b"out of order")
         return stop == len(content)
 
-    tensor = tensor_of(http.put("part", tf.version_0_9(values)))
+    tensor = open_tensor(http.put("part", tf.make_0_9(values)))
     http.trouble = last_part
     with pytest.raises(OSError, match="the server answered 500"):
         tensor.values  # noqa: B018
@@ -419,30 +421,30 @@ def test_one_part_that_fails_fails_read(http: HttpStore) -> None:
 def test_missing_object_raises_file_not_found(http: HttpStore, s3: S3Store) -> None:
     s3.put("there", b"")
     with pytest.raises(FileNotFoundError):
-        tensor_of(f"{http.url}/missing")
+        open_tensor(f"{http.url}/missing")
     with pytest.raises(FileNotFoundError):
-        tensor_of("s3://bucket/missing", storage_options=s3.options)
+        open_tensor("s3://bucket/missing", storage_options=s3.options)
     with pytest.raises(FileNotFoundError):
-        tensor_of("memory://missing")
+        open_tensor("memory://missing")
 
 
 def test_folder_raises() -> None:
     MemoryFileSystem().pipe_file("/folder/x", b"TENS")
     with pytest.raises((IsADirectoryError, FileNotFoundError)):
-        tensor_of("memory://folder")
+        open_tensor("memory://folder")
 
 
 def test_file_url_is_local_file(tmp_path: Path) -> None:
     path = tmp_path / "t.bin"
-    path.write_bytes(tf.version_0_9(make_values()))
+    path.write_bytes(tf.make_0_9(make_values()))
     for file, keywords in (
         (f"file://{path}", {}),
         (fsspec.open(str(path)), {}),
         (str(path), {"fs": fsspec.filesystem("file")}),
     ):
-        tensor = tensor_of(file, **keywords)
+        tensor = open_tensor(file, **keywords)
         np.testing.assert_array_equal(tensor, make_values())
-        (tensor, _) = unwrap(tensor_of(file, **keywords).variable)
+        (tensor, _) = unwrap(open_tensor(file, **keywords).variable)
         assert isinstance(tensor.source, LocalFile)
 
 
@@ -482,13 +484,13 @@ def test_invalid_arguments_raise(file, keywords, error, words) -> None:
 def test_compressed_open_files_raise() -> None:
     MemoryFileSystem().pipe_file("/t.gz", b"x")
     with pytest.raises(ValueError, match=r"is compressed \(gzip\).* decompress it first"):
-        tensor_of(fsspec.open("memory://t.gz", compression="gzip"))
+        open_tensor(fsspec.open("memory://t.gz", compression="gzip"))
 
 
 def test_asynchronous_file_systems_raise(http: HttpStore) -> None:
     fs = fsspec.filesystem("http", asynchronous=True)
     with pytest.raises(ValueError, match="asynchronous=True"):
-        tensor_of(f"{http.url}/x", fs=fs)
+        open_tensor(f"{http.url}/x", fs=fs)
 
 
 def test_store_without_object_size_raises() -> None:
@@ -499,12 +501,12 @@ def test_store_without_object_size_raises() -> None:
     fs = Silent(skip_instance_cache=True)
     fs.pipe_file("/t", FILES["tens-0.9"]())
     with pytest.raises(ValueError, match="does not report the size of the object"):
-        tensor_of("/t", fs=fs)
+        open_tensor("/t", fs=fs)
 
 
 def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
-    url = http.put("threads", tf.version_0_9(make_values()))
-    tensor = tensor_of(url)
+    url = http.put("threads", tf.make_0_9(make_values()))
+    tensor = open_tensor(url)
     picks = xr.DataArray(np.arange(40) % 7, dims="p")
     expected = make_values()[:, np.arange(40) % 7, np.arange(40) % 7]
 
@@ -539,7 +541,7 @@ def test_calls_stop_at_first_error_and_take_no_more_than_they_can_do() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_process_reads_with_own_threads(http: HttpStore) -> None:
-    tensor = tensor_of(http.put("fork", tf.version_0_9(make_values())))
+    tensor = open_tensor(http.put("fork", tf.make_0_9(make_values())))
     tensor[0].values  # noqa: B018  # threads and connections are there
     reading, writing = os.pipe()
     child = os.fork()

@@ -10,7 +10,7 @@ import pytest
 
 from tests import tensfiles as tf
 from tests.families import make_values
-from tests.opening import tensor_of
+from tests.opening import open_tensor
 from tests.servers import Handler, HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError
 from xr_tensorfmt.core.extents import Extents
@@ -21,20 +21,20 @@ from xr_tensorfmt.sources.requests import Version
 
 def test_server_without_conditions_is_detected_by_its_answer(http: HttpStore) -> None:
     http.conditions = False
-    url = http.put("plain", tf.version_0_9(make_values()))
-    tensor = tensor_of(url)
-    http.put("plain", tf.version_0_9(make_values() + 1))
+    url = http.put("plain", tf.make_0_9(make_values()))
+    tensor = open_tensor(url)
+    http.put("plain", tf.make_0_9(make_values() + 1))
     with pytest.raises(SourceChangedError, match="entity tag"):
         tensor[3].values  # noqa: B018
 
 
 def test_server_without_versions_is_detected_where_size_tells(http: HttpStore) -> None:
     http.etags = False
-    url = http.put("bare", tf.version_0_9(make_values()))
-    tensor = tensor_of(url)
+    url = http.put("bare", tf.make_0_9(make_values()))
+    tensor = open_tensor(url)
     np.testing.assert_array_equal(tensor, make_values())
-    tensor = tensor_of(url)
-    http.put("bare", tf.version_0_9(make_values()[:, :, :3]))
+    tensor = open_tensor(url)
+    http.put("bare", tf.make_0_9(make_values()[:, :, :3]))
     with pytest.raises(SourceChangedError):
         tensor.values  # noqa: B018
 
@@ -45,9 +45,9 @@ def test_object_of_another_size_is_detected_without_version(
     http: HttpStore, modified: str, rows: int
 ) -> None:
     http.etags, http.modified = False, modified
-    url = http.put("bare", tf.version_0_9(np.zeros((1000, 20))))
-    tensor = tensor_of(url)
-    http.put("bare", tf.version_0_9(np.ones((1000, rows))))
+    url = http.put("bare", tf.make_0_9(np.zeros((1000, 20))))
+    tensor = open_tensor(url)
+    http.put("bare", tf.make_0_9(np.ones((1000, rows))))
     with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
         tensor[:5, 1].values  # noqa: B018
     with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
@@ -56,38 +56,38 @@ def test_object_of_another_size_is_detected_without_version(
 
 def test_object_that_shrinks_while_it_is_opened_is_detected(http: HttpStore) -> None:
     http.etags = False
-    url = http.put("race", tf.version_0_9(np.zeros(50_000)))
+    url = http.put("race", tf.make_0_9(np.zeros(50_000)))
 
     def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
-        handler.partial(tf.version_0_9(np.zeros(40_000)), start, stop)
+        handler.partial(tf.make_0_9(np.zeros(40_000)), start, stop)
         return True
 
     http.trouble = replace
     with pytest.raises(SourceChangedError, match="it has been replaced since"):
-        tensor_of(url)
+        open_tensor(url)
 
 
 def test_object_of_s3_of_another_size_is_detected_without_version(s3: S3Store) -> None:
     fs = fsspec.filesystem("s3", **s3.options)
     for rows in (3, 40):
-        url = s3.put("bare", tf.version_0_9(np.zeros((10, 20))))
+        url = s3.put("bare", tf.make_0_9(np.zeros((10, 20))))
         source, _ = open_remote(Location(url, fs, "bucket/bare"))
         bare = replace(source, version=Version(source.size))
-        s3.put("bare", tf.version_0_9(np.ones((10, rows))))
+        s3.put("bare", tf.make_0_9(np.ones((10, rows))))
         with pytest.raises(SourceChangedError, match=f"{url}.* it has been replaced since"):
             bare.read(Extents.single(bare.size - 8, bare.size))
 
 
 def test_object_replaced_while_it_is_opened_is_detected(http: HttpStore) -> None:
-    url = http.put("race", tf.version_0_9(make_values()))
+    url = http.put("race", tf.make_0_9(make_values()))
 
     def replace(handler: Handler, content: bytes, start: int, stop: int) -> bool:
-        handler.partial(tf.version_0_9(make_values() + 1), start, stop)
+        handler.partial(tf.make_0_9(make_values() + 1), start, stop)
         return True
 
     http.trouble = replace
     with pytest.raises(SourceChangedError):
-        tensor_of(url)
+        open_tensor(url)
 
 
 def test_checksum_is_not_sent_as_condition(http: HttpStore) -> None:
@@ -98,34 +98,34 @@ def test_checksum_is_not_sent_as_condition(http: HttpStore) -> None:
         sent.append(handler.headers["If-Match"])
         return False
 
-    url = http.put("checked", tf.version_0_9(make_values()))
+    url = http.put("checked", tf.make_0_9(make_values()))
     http.trouble = note
-    np.testing.assert_array_equal(tensor_of(url), make_values())
+    np.testing.assert_array_equal(open_tensor(url), make_values())
     assert set(sent) == {None}
 
 
-def whole_file(handler: Handler, content: bytes, start: int, stop: int) -> bool:
+def reads_whole_file(handler: Handler, content: bytes, start: int, stop: int) -> bool:
     handler.answer(200, content)
     return True
 
 
 def test_small_file_of_server_without_ranges_is_not_read_wrongly(http: HttpStore) -> None:
-    url = http.put("small", tf.version_0_9(np.arange(6.0).reshape(2, 3)))
-    http.trouble = whole_file
-    tensor = tensor_of(url)
+    url = http.put("small", tf.make_0_9(np.arange(6.0).reshape(2, 3)))
+    http.trouble = reads_whole_file
+    tensor = open_tensor(url)
     with pytest.raises(OSError, match="does not serve byte ranges"):
         tensor.values  # noqa: B018
 
 
 def test_s3_without_ranges_raises(s3: S3Store) -> None:
-    small = s3.put("small", tf.version_0_9(np.arange(6.0)))
-    large = s3.put("large", tf.version_0_9(np.zeros(1 << 20)))
+    small = s3.put("small", tf.make_0_9(np.arange(6.0)))
+    large = s3.put("large", tf.make_0_9(np.zeros(1 << 20)))
     s3.ranges = False
     words = "sent more than 65536 bytes .* does not serve byte ranges.* 'simplecache::'"
     try:
         with pytest.raises(OSError, match=words):
-            tensor_of(large, storage_options=s3.options)
-        tensor = tensor_of(small, storage_options=s3.options)
+            open_tensor(large, storage_options=s3.options)
+        tensor = open_tensor(small, storage_options=s3.options)
         with pytest.raises(OSError, match="does not serve byte ranges"):
             tensor[3:].values  # noqa: B018
     finally:

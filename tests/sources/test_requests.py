@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.lazyarrays import assert_same, numbers, pair_of, stored
+from tests.lazyarrays import assert_same, make_numbers, make_pair, make_stored
 from tests.recording import HollowSource, RecordingSource
-from tests.tensfiles import header
+from tests.tensfiles import pack_header
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.views import column_major
@@ -28,19 +28,19 @@ counts_memory = pytest.mark.skipif(sys.platform != "linux", reason="counts memor
 
 @pytest.mark.parametrize("axes", list(itertools.permutations("abc")))
 def test_lazy_transpose_reads_each_byte_once_in_one_request(axes: tuple[str, ...]) -> None:
-    values = numbers((40, 30, 50), "<f8")
-    content, layout = stored(values, "F", 96)
+    values = make_numbers((40, 30, 50), "<f8")
+    content, layout = make_stored(values, "F", 96)
     source = RecordingSource(content)
-    lazy, eager = pair_of(source, layout, values)
+    lazy, eager = make_pair(source, layout, values)
     assert_same(lazy.transpose(*axes), eager.transpose(*axes))
     assert source.requests == [(96, values.nbytes)]
 
 
 def test_vectorized_outer_key_is_read_as_outer() -> None:
-    values = numbers((40, 30, 50), "<f8")
-    content, layout = stored(values, "C", 0)
+    values = make_numbers((40, 30, 50), "<f8")
+    content, layout = make_stored(values, "C", 0)
     source = RecordingSource(content)
-    lazy, eager = pair_of(source, layout, values)
+    lazy, eager = make_pair(source, layout, values)
     key = {
         "a": xr.DataArray(np.arange(40), dims="x"),
         "b": xr.DataArray(np.arange(30), dims="y"),
@@ -52,7 +52,7 @@ def test_vectorized_outer_key_is_read_as_outer() -> None:
 
 def test_points_of_large_tensor_are_fetched_alone() -> None:
     lengths = (8192, 4096)  # 256 MiB
-    source = HollowSource(header(lengths), 48 + 8192 * 4096 * 8)
+    source = HollowSource(pack_header(lengths), 48 + 8192 * 4096 * 8)
     lazy = xr.DataArray(
         xr.Variable(
             ("a", "b"),
@@ -68,18 +68,18 @@ def test_points_of_large_tensor_are_fetched_alone() -> None:
 
 
 def test_opening_and_indexing_read_nothing() -> None:
-    values = numbers((40, 30), "<f8")
-    content, layout = stored(values, "C", 0)
+    values = make_numbers((40, 30), "<f8")
+    content, layout = make_stored(values, "C", 0)
     source = RecordingSource(content)
-    lazy, _ = pair_of(source, layout, values)
+    lazy, _ = make_pair(source, layout, values)
     chosen = lazy.isel(a=slice(3, 9)).T.isel(b=[1, 5])
     repr(chosen)
     assert source.requests == []
     assert chosen.shape == (2, 6)
 
 
-def hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.DataArray:
-    """A column-major tensor in a file that takes no room on the disk."""
+def write_hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.DataArray:
+    """Write a column-major tensor to a sparse file."""
     element = Plain(np.dtype(dtype))
     with path.open("wb") as file:
         file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
@@ -88,7 +88,7 @@ def hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.DataArr
     return xr.DataArray(xr.Variable(dims, lazy_array(LocalFile.from_path(path), layout)))
 
 
-def memory(what: str) -> int:
+def measure_memory(what: str) -> int:
     """Bytes of memory of this process, pages of files included: VmRSS now, VmHWM at most."""
     (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(what))
     return int(line.split()[1]) * 1024
@@ -98,9 +98,9 @@ def memory(what: str) -> int:
 def needs_less_than(limit: int) -> Iterator[None]:
     """Fail if at any moment within this much more memory is used than before."""
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark is now what is used now
-    before = memory("VmRSS")
+    before = measure_memory("VmRSS")
     yield
-    assert memory("VmHWM") - before < limit
+    assert measure_memory("VmHWM") - before < limit
 
 
 @counts_memory
@@ -122,7 +122,7 @@ def test_measure_of_memory_notices_what_is_used() -> None:
     ],
 )
 def test_scattered_keys_need_memory_for_their_result_alone(tmp_path: Path, key: dict) -> None:
-    tensor = hole(tmp_path / "hole", (5000, 1000, 100))  # 4 GB
+    tensor = write_hole(tmp_path / "hole", (5000, 1000, 100))  # 4 GB
     with needs_less_than(150 * MIB):
         values = tensor.isel(key).values
     assert not values.any()
@@ -130,7 +130,7 @@ def test_scattered_keys_need_memory_for_their_result_alone(tmp_path: Path, key: 
 
 @counts_memory
 def test_scattered_points_need_memory_for_their_result_alone(tmp_path: Path) -> None:
-    tensor = hole(tmp_path / "hole", (5000, 1000, 100))
+    tensor = write_hole(tmp_path / "hole", (5000, 1000, 100))
     rng = np.random.default_rng(0)
     points = {
         dim: xr.DataArray(rng.integers(0, size, 10_000), dims="p")
@@ -143,7 +143,7 @@ def test_scattered_points_need_memory_for_their_result_alone(tmp_path: Path) -> 
 
 @counts_memory
 def test_values_of_another_byte_order_need_memory_once(tmp_path: Path) -> None:
-    tensor = hole(tmp_path / "hole", (1 << 15, 1 << 10), ">f8")  # 256 MiB
+    tensor = write_hole(tmp_path / "hole", (1 << 15, 1 << 10), ">f8")  # 256 MiB
     with needs_less_than((256 + 150) * MIB):
         values = tensor.values
     assert values.shape == tensor.shape

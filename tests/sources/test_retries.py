@@ -29,7 +29,7 @@ class RefusedError(Exception):
 class GivenUpError(Exception): ...
 
 
-def given_up(last: TransientFailure, attempts: int, seconds: float) -> Exception:
+def catch_error(last: TransientFailure, attempts: int, seconds: float) -> Exception:
     return GivenUpError(last.error, attempts)
 
 
@@ -46,8 +46,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return created
 
 
-def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) -> int:
-    """How often a request is made that fails with these errors, and then succeeds."""
+def count_attempts(*errors: Exception, limit: float | None = 60, **options: Any) -> int:
+    """Count the attempts of a request that fails with these errors first."""
     remaining, created = list(errors), 0
 
     async def attempt() -> None:
@@ -58,12 +58,12 @@ def attempts_of(*errors: Exception, limit: float | None = 60, **options: Any) ->
 
     class Slot(nullcontext[None]): ...
 
-    asyncio.run(retry(attempt, limit, Slot(), given_up, **options))
+    asyncio.run(retry(attempt, limit, Slot(), catch_error, **options))
     return created
 
 
 def test_pauses_grow_and_differ(pauses: list[float]) -> None:
-    assert attempts_of(*(RefusedError(503) for _ in range(4))) == 5
+    assert count_attempts(*(RefusedError(503) for _ in range(4))) == 5
     for number, pause in enumerate(pauses):
         assert 0.25 * 2**number <= pause <= 0.5 * 2**number
     assert len({pause / 2**number for number, pause in enumerate(pauses)}) == 4
@@ -73,33 +73,35 @@ def test_last_failure_is_raised_after_five_attempts_or_three_timeouts(
     pauses: list[float],
 ) -> None:
     with pytest.raises(GivenUpError, match="5"):
-        attempts_of(*(RefusedError(503) for _ in range(5)))
+        count_attempts(*(RefusedError(503) for _ in range(5)))
     assert len(pauses) == 4
     with pytest.raises(GivenUpError, match="3"):
-        attempts_of(*(TimeoutError() for _ in range(3)))
-    assert attempts_of(TimeoutError(), RefusedError(503), TimeoutError(), RefusedError(503)) == 5
+        count_attempts(*(TimeoutError() for _ in range(3)))
+    assert count_attempts(TimeoutError(), RefusedError(503), TimeoutError(), RefusedError(503)) == 5
 
 
 def test_server_may_ask_for_pause(pauses: list[float]) -> None:
-    assert attempts_of(RefusedError(429, Retry_After="7"), RefusedError(503, retry_after="30")) == 3
+    assert (
+        count_attempts(RefusedError(429, Retry_After="7"), RefusedError(503, retry_after="30")) == 3
+    )
     assert pauses == [7, 30]
     for nothing in ("", "soon", "-3", "Wed, 21 Oct 2015 07:28:00 GMT"):
         pauses.clear()
-        assert attempts_of(RefusedError(503, Retry_After=nothing)) == 2
+        assert count_attempts(RefusedError(503, Retry_After=nothing)) == 2
         assert pauses[0] <= 0.5
 
 
 def test_pause_that_is_longer_than_limit_ends_attempts(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
-        attempts_of(RefusedError(503, Retry_After="61"))
+        count_attempts(RefusedError(503, Retry_After="61"))
     assert pauses == []
-    assert attempts_of(RefusedError(503, Retry_After="61"), limit=None) == 2
+    assert count_attempts(RefusedError(503, Retry_After="61"), limit=None) == 2
 
 
 def test_failures_retried_by_library_are_not_retried(pauses: list[float]) -> None:
     with pytest.raises(GivenUpError, match="1"):
-        attempts_of(RefusedError(503), store_retries=True)
-    assert attempts_of(ConnectionResetError(), store_retries=True) == 2
+        count_attempts(RefusedError(503), store_retries=True)
+    assert count_attempts(ConnectionResetError(), store_retries=True) == 2
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_failures_retried_by_library_are_not_retried(pauses: list[float]) -> Non
 )
 def test_other_failures_are_raised_at_once(error: Exception, pauses: list[float]) -> None:
     with pytest.raises(type(error)):
-        attempts_of(error)
+        count_attempts(error)
     assert pauses == []
 
 
@@ -150,7 +152,7 @@ def test_slow_line_has_time_for_its_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     ends.clear()
     part = 4 << 20
     for nbytes in (0, part):
-        assert attempts_of(nbytes=nbytes) == 1
+        assert count_attempts(nbytes=nbytes) == 1
     assert ends == [60, 60 + part / MIN_RATE]
     # 24 requests at a time, over a line of 200 kB/s.
     assert part / (200_000 / 24) < ends[1]

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
-from tests.opening import opened, tensor_of
+from tests.opening import open_lazily, open_tensor
 from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import (
@@ -44,27 +44,27 @@ SECRET = "hunter2secret"
 FORMS = (SECRET, b64encode(f"user:{SECRET}".encode()).decode())
 
 
-def by_header(url: str) -> tuple[str, dict[str, Any]]:
+def use_header(url: str) -> tuple[str, dict[str, Any]]:
     return url, {"headers": {"Authorization": f"Bearer {SECRET}"}}
 
 
-def by_auth(url: str) -> tuple[str, dict[str, Any]]:
+def use_auth(url: str) -> tuple[str, dict[str, Any]]:
     return url, {"auth": aiohttp.BasicAuth("user", SECRET)}
 
 
-def by_client(url: str) -> tuple[str, dict[str, Any]]:
+def use_client(url: str) -> tuple[str, dict[str, Any]]:
     return url, {"client_kwargs": {"headers": {"Authorization": f"Bearer {SECRET}"}}}
 
 
-def by_user(url: str) -> tuple[str, dict[str, Any]]:
+def use_user(url: str) -> tuple[str, dict[str, Any]]:
     return url.replace("http://", f"http://user:{SECRET}@"), {}
 
 
-def by_query(url: str) -> tuple[str, dict[str, Any]]:
+def use_query(url: str) -> tuple[str, dict[str, Any]]:
     return f"{url}?X-Amz-Signature={SECRET}&n=1", {}
 
 
-WAYS = [by_header, by_auth, by_client, by_user, by_query]
+WAYS = [use_header, use_auth, use_client, use_user, use_query]
 STATUSES = [
     (401, PermissionError),
     (403, PermissionError),
@@ -76,7 +76,7 @@ statuses = pytest.mark.parametrize(("status", "kind"), STATUSES)
 Way = Callable[[str], tuple[str, dict[str, Any]]]
 
 
-def chain(error: BaseException | None) -> Iterator[BaseException]:
+def iterate_chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -87,8 +87,8 @@ def assert_silent(*things: object) -> None:
         texts = [repr(thing), str(thing)]
         if isinstance(thing, BaseException):
             texts += traceback.format_exception(thing)
-            texts += [repr(pickle.dumps(error)) for error in chain(thing)]
-            texts += [repr((error, vars(error))) for error in chain(thing)]
+            texts += [repr(pickle.dumps(error)) for error in iterate_chain(thing)]
+            texts += [repr((error, vars(error))) for error in iterate_chain(thing)]
         for form in FORMS:
             assert not [text for text in texts if form in text]
 
@@ -98,11 +98,11 @@ def assert_silent(*things: object) -> None:
 def test_http_status_at_opening(
     http: HttpStore, way: Way, status: int, kind: type[OSError], caplog: Any
 ) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
     http.status = status
     with pytest.raises(kind, match=f"the server answered {status} ") as caught:
-        tensor_of(url, storage_options=options)
+        open_tensor(url, storage_options=options)
     assert type(caught.value) is kind
     assert caught.value.filename.startswith(plain)
     assert_silent(caught.value, caplog.text)
@@ -114,60 +114,60 @@ def test_http_status_at_opening(
 def test_http_status_at_reading(
     http: HttpStore, way: Way, status: int, kind: type[OSError], chunks: Any, caplog: Any
 ) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
-    tensor = tensor_of(url, storage_options=options, chunks=chunks)
+    tensor = open_tensor(url, storage_options=options, chunks=chunks)
     http.status = status
     with pytest.raises(kind, match="while bytes 40 to 359 were fetched") as caught:
         tensor.load(scheduler="threads") if chunks == {} else tensor.load()
     assert type(pickle.loads(pickle.dumps(caught.value))) is kind
     assert caught.value.filename.startswith(plain)
     assert_silent(caught.value, caplog.text)
-    assert len(list(chain(caught.value))) == 1
+    assert len(list(iterate_chain(caught.value))) == 1
 
 
 @ways
 def test_server_that_is_gone(http: HttpStore, way: Way) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
-    tensor = tensor_of(url, storage_options=options)
+    tensor = open_tensor(url, storage_options=options)
     http.cut = True
     with pytest.raises(OSError, match=r"Disconnected") as caught:
         tensor.load()
     assert_silent(caught.value)
     url, options = way(plain.replace(f":{http.server.server_port}", ":9"))
     with pytest.raises(OSError, match=r"Cannot connect|Connect call failed") as caught:
-        tensor_of(url, storage_options=options)
+        open_tensor(url, storage_options=options)
     assert_silent(caught.value)
 
 
 @ways
 def test_object_that_changed_or_is_corrupt(http: HttpStore, way: Way) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
-    tensor = tensor_of(url, storage_options=options)
-    http.put("t", tf.version_0_9(np.ones(41)))
+    tensor = open_tensor(url, storage_options=options)
+    http.put("t", tf.make_0_9(np.ones(41)))
     with pytest.raises(SourceChangedError) as caught:
         tensor.load()
     assert caught.value.path.startswith(plain)
     assert_silent(caught.value)
     http.put("t", b"TENS" + bytes(90))
     with pytest.raises(ValueError, match="expected") as damaged:
-        tensor_of(url, storage_options=options)
+        open_tensor(url, storage_options=options)
     assert_silent(damaged.value, *validate(url, storage_options=options))
     http.trouble = lambda handler, content, *_: not handler.answer(200, content + bytes(1 << 17))
     with pytest.raises(OSError, match="does not serve byte ranges") as refused:
-        tensor_of(url, storage_options=options)
+        open_tensor(url, storage_options=options)
     assert_silent(refused.value)
 
 
 @ways
 def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
-    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
-    tensor = tensor_of(url, storage_options=options)
+    tensor = open_tensor(url, storage_options=options)
     (lazy, key) = unwrap(tensor.variable)
-    chunked = tensor_of(url, storage_options=options, chunks={})
+    chunked = open_tensor(url, storage_options=options, chunks={})
     explained = explain(chunked)
     assert_silent(source, source.name, tensor, lazy, key, tensor.variable._data, chunked)
     assert_silent(explained, explained.pieces, explained.pieces[0].requests)
@@ -176,25 +176,25 @@ def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
 
 def test_objects_that_differ_by_their_query_alone_are_different_to_dask(http: HttpStore) -> None:
     http.etags = False
-    url = http.put("t", tf.version_0_9(np.zeros(40)))
-    names = {tensor_of(f"{url}?id={n}", storage_options={}, chunks={}).data.name for n in (1, 2)}
+    url = http.put("t", tf.make_0_9(np.zeros(40)))
+    names = {open_tensor(f"{url}?id={n}", storage_options={}, chunks={}).data.name for n in (1, 2)}
     assert len(names) == 2
 
 
 @ways
 @pytest.mark.parametrize("cache", ["simplecache", "filecache", "blockcache"])
 def test_cache_before_url(http: HttpStore, way: Way, cache: str, tmp_path: Path) -> None:
-    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     http.status = 401
     options = {"http": options, cache: {"cache_storage": str(tmp_path)}}
     with pytest.raises(OSError) as caught:  # each says it in its own words
-        tensor_of(f"{cache}::{url}", storage_options=options)
+        open_tensor(f"{cache}::{url}", storage_options=options)
     assert_silent(caught.value)
 
 
 @ways
 def test_missing_sibling_file(http: HttpStore, way: Way) -> None:
-    url, options = way(http.put("folder/t", tf.version_0_9(np.zeros(40))))
+    url, options = way(http.put("folder/t", tf.make_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
     with pytest.raises(FileNotFoundError, match="404 Not Found") as caught:
         source.sibling("missing")
@@ -230,9 +230,9 @@ def test_upload_that_s3_refuses(s3: S3Store) -> None:
             to_mag(ds, "s3://bucket/x.mag", storage_options=options)
         tasks = to_mag(ds, "s3://bucket/x.mag", storage_options=options, compute=False)
         assert_silent(caught.value, dict(tasks.__dask_graph__()))
-        assert len(list(chain(caught.value))) == 1
+        assert len(list(iterate_chain(caught.value))) == 1
         with pytest.raises(PermissionError, match="s3://bucket/first") as refused:
-            tensor_of("s3://bucket/first", storage_options=options)
+            open_tensor("s3://bucket/first", storage_options=options)
         assert_silent(refused.value)
     finally:
         s3.refused = lambda environ: False
@@ -249,9 +249,9 @@ def test_store_whose_own_words_hold_secrets() -> None:
             raise error from KeyError(SECRET)
 
     fs = Talkative(target_options={"password": SECRET})
-    MemoryFileSystem().pipe_file("/talk", tf.version_0_9(np.zeros(40)))
+    MemoryFileSystem().pipe_file("/talk", tf.make_0_9(np.zeros(40)))
     with pytest.raises(OSError, match=r"RuntimeError: GET .*\*\*\*.* failed") as caught:
-        opened("/talk", fs=fs)
+        open_lazily("/talk", fs=fs)
     fs.rm("/talk")
     assert_silent(caught.value)
 
@@ -263,7 +263,7 @@ def test_memory_error_stays_one() -> None:
 @pytest.mark.parametrize("word", ["nowhere", "http+nowhere"])
 def test_url_that_cannot_be_reached_at_all(word: str) -> None:
     with pytest.raises(ValueError, match="Protocol not known") as caught:
-        tensor_of(f"{word}://user:{SECRET}@host/x?sig={SECRET}", storage_options={})
+        open_tensor(f"{word}://user:{SECRET}@host/x?sig={SECRET}", storage_options={})
     assert_silent(caught.value)
 
 
@@ -272,7 +272,7 @@ def test_url_that_cannot_be_reached_at_all(word: str) -> None:
 def test_command_output_has_no_secrets(
     http: HttpStore, way: Way, command: str, tmp_path: Path
 ) -> None:
-    good = http.put("good.bin", tf.version_0_9(np.zeros(40)))
+    good = http.put("good.bin", tf.make_0_9(np.zeros(40)))
     bad = http.put("bad.bin", b"TENS" + bytes(90))
     missing = f"{http.url}/missing.bin"
     for plain in (good, bad, missing):
@@ -297,7 +297,7 @@ def test_command_output_has_no_secrets(
 @ways
 @pytest.mark.parametrize("chunks", [None, {}], ids=["lazy", "chunks"])
 def test_source_in_encoding_is_without_secrets(http: HttpStore, way: Way, chunks: Any) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
     for file, given in (
         (url, {"storage_options": options}),
@@ -315,7 +315,7 @@ def test_source_in_encoding_is_without_secrets(http: HttpStore, way: Way, chunks
 
 @ways
 def test_file_object_is_no_target(http: HttpStore, way: Way) -> None:
-    url, options = way(http.put("t", tf.version_0_9(np.zeros(40))))
+    url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     with fsspec.open(url, **options) as file, pytest.raises(TypeError, match="URL") as caught:
         to_mag(xr.Dataset({"a": ("x", np.zeros(3, "f4"))}), file)
     assert_silent(caught.value)
@@ -408,7 +408,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
 def test_errors_on_cluster(http: HttpStore, s3: S3Store, tmp_path: Path, processes: bool) -> None:
-    plain = http.put("t", tf.version_0_9(np.zeros(40)))
+    plain = http.put("t", tf.make_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]
     script = tmp_path / "script.py"
     script.write_text(CLUSTER)

@@ -65,7 +65,7 @@ def test_arrays_are_writable_and_file_never_changes(path: Path, mapped: bool) ->
 def test_window_is_handed_out_without_copy(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
-    assert isinstance(owner(values), mmap.mmap)
+    assert isinstance(find_owner(values), mmap.mmap)
 
 
 def test_reading_gives_memory_of_its_own(path: Path) -> None:
@@ -73,7 +73,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
     values = layout.read(
         LocalFile.from_path(path, mapped=False), Selection.everything(layout.shape)
     )
-    assert owner(values) is None
+    assert find_owner(values) is None
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
 def test_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
     values = layout.read(LocalFile.from_path(path), Selection((131_071,), (indices,)))
-    assert owner(values) is None
+    assert find_owner(values) is None
     expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[indices]
     assert values.tobytes() == expected.astype("<f8").tobytes()
 
 
-def owner(array: np.ndarray) -> mmap.mmap | None:
+def find_owner(array: np.ndarray) -> mmap.mmap | None:
     base = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.obj if isinstance(base, memoryview) else base.base
@@ -120,7 +120,7 @@ def test_many_arrays_leave_file_descriptors_to_others(path: Path, monkeypatch) -
     assert all(array.tobytes() == CONTENT for array in arrays)
 
 
-def written_over(path: Path) -> None:
+def overwrite(path: Path) -> None:
     with path.open("r+b") as file:
         file.write(bytes(len(CONTENT)))
 
@@ -131,7 +131,7 @@ def test_window_that_is_detached_keeps_its_bytes(path: Path) -> None:
     part = source.read(Extents.single(10_000, 900_000))
     part[0] = 7
     windows.detach(path.stat())
-    written_over(path)
+    overwrite(path)
     assert full.tobytes() == CONTENT
     assert part.tobytes() == b"\7" + CONTENT[10_001:900_000]
     assert not LocalFile.from_path(path).mapped
@@ -145,7 +145,7 @@ def test_file_that_was_detached_is_not_mapped(path: Path) -> None:
     assert not after.mapped
     for source in (before, after):
         read = source.read(Extents.single(0, 1 << 20))
-        assert owner(read) is None
+        assert find_owner(read) is None
         assert read.tobytes() == CONTENT
         assert source.window(0, 1 << 20) is None
 
@@ -154,7 +154,9 @@ def test_windows_of_another_file_stay_attached(path: Path) -> None:
     other = path.with_name("other")
     other.write_bytes(CONTENT)
     windows.detach(other.stat())
-    assert isinstance(owner(LocalFile.from_path(path).read(Extents.single(0, 1 << 20))), mmap.mmap)
+    assert isinstance(
+        find_owner(LocalFile.from_path(path).read(Extents.single(0, 1 << 20))), mmap.mmap
+    )
 
 
 def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
@@ -165,7 +167,7 @@ def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
     assert values.tobytes() == CONTENT
-    assert owner(values) is None
+    assert find_owner(values) is None
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -194,7 +196,7 @@ def set_mtime(path: Path, mtime_ns: int) -> None:
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
+def write_with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
     path.write_bytes(content)
     set_mtime(path, mtime_ns)
     return path
@@ -203,7 +205,7 @@ def with_mtime(path: Path, content: bytes, mtime_ns: int) -> Path:
 @pytest.mark.parametrize("mapped", [True, False])
 def test_replacement_of_same_size_and_mtime_is_detected(path: Path, mapped: bool) -> None:
     source = LocalFile.from_path(path, mapped=mapped)
-    other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
+    other = write_with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
     other.replace(path)
     words = r"inode \d+ changed at .*, expected .* inode \d+ changed at .*; it was changed or repl"
     with pytest.raises(SourceChangedError, match=words):
@@ -221,7 +223,7 @@ def test_other_content_of_same_size_and_mtime_is_detected(path: Path, mapped: bo
         source.read(Extents.single(0, 1 << 20))
 
 
-def hard_link(path: Path) -> None:
+def make_hard_link(path: Path) -> None:
     os.link(path, path.with_name("snapshot"))  # as cp -al
 
 
@@ -230,7 +232,7 @@ def change_mode(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-@pytest.mark.parametrize("change", [hard_link, change_mode])
+@pytest.mark.parametrize("change", [make_hard_link, change_mode])
 def test_hard_link_and_another_mode_are_no_change_of_content(
     path: Path, mapped: bool, change: Callable[[Path], None]
 ) -> None:
@@ -244,7 +246,7 @@ def test_hard_link_and_another_mode_are_no_change_of_content(
 def test_replacement_with_another_mode_is_detected(path: Path) -> None:
     wait_for_a_tick(path)
     source = LocalFile.from_path(path)
-    other = with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
+    other = write_with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
     other.chmod(0o400)
     other.replace(path)
     with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
@@ -269,7 +271,7 @@ def test_inode_number_is_of_no_account_where_time_of_change_tells(
 
 def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
     source = replace(LocalFile.from_path(path), host="another")
-    with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
+    write_with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
     assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT
     os.utime(path, ns=(0, 0))
     with pytest.raises(SourceChangedError, match="modified at 1970"):
@@ -278,7 +280,7 @@ def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
 
 def test_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
     source = pickle.loads(pickle.dumps(LocalFile.from_path(path)))
-    with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
+    write_with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
     with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
         source.read(Extents.single(0, 1 << 20))
 

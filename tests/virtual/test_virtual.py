@@ -15,7 +15,7 @@ import pytest
 import xarray as xr
 
 from tests import cc4sfiles, magfiles, pycausetfiles, tensfiles, vespafiles
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.processes import run_python
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
@@ -34,8 +34,8 @@ LOCAL = ObjectStoreRegistry({"file://": stores.LocalStore()})
 SHAPES = ((7, 5, 3), (30, 4), (13,), ())
 
 
-def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Zeros among the values, and for floating-point numbers -0.0, NaN and infinity."""
+def make_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return values with zeros; floating-point numbers include -0.0, NaN and infinity."""
     values = (np.arange(np.prod(shape, dtype=int)) % 5 + 3 * (not shape)).reshape(shape)
     values = values.astype(dtype)
     if values.dtype.kind in "fc" and values.size > 9:
@@ -43,27 +43,27 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return values
 
 
-def virtual(path: object, registry: Any = LOCAL, **options: Any) -> xr.Dataset:
+def open_virtual(path: object, registry: Any = LOCAL, **options: Any) -> xr.Dataset:
     options = {"chunk_bytes": 100, **options}
     return virtualizarr.open_virtual_dataset(
         str(path), registry, parser=TensorFormatParser(**options)
     )
 
 
-def by_references(references: Any) -> xr.Dataset:
-    """Open references of Kerchunk with the zarr engine."""
+def open_references(references: Any) -> xr.Dataset:
+    """Open Kerchunk references with the zarr engine."""
     options = {"consolidated": False, "storage_options": {"fo": references}}
     return xr.open_dataset("reference://", engine="zarr", chunks=None, backend_kwargs=options)
 
 
-def by_manifest(path: Path, **options: Any) -> xr.Dataset:
-    """Open the store of the parser itself."""
+def open_manifest(path: Path, **options: Any) -> xr.Dataset:
+    """Open the store of the parser."""
     store = TensorFormatParser(**{"chunk_bytes": 100, **options})(f"file://{path}", LOCAL)
     return xr.open_zarr(store, consolidated=False, zarr_format=3, chunks=None)
 
 
-def repository(directory: Path, storage: Any = None) -> Any:
-    """An Icechunk repository whose chunks may be in files of the directory."""
+def make_repository(directory: Path, storage: Any = None) -> Any:
+    """Return an Icechunk repository with virtual chunks in files of the directory."""
     prefix = f"file://{directory}/"
     config = icechunk.RepositoryConfig.default()
     files = icechunk.local_filesystem_store(str(directory))
@@ -76,9 +76,9 @@ def repository(directory: Path, storage: Any = None) -> Any:
     )
 
 
-def by_icechunk(directory: Path, virtuals: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+def write_icechunk(directory: Path, virtuals: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
     """Write groups to Icechunk, and open them again."""
-    repo = repository(directory)
+    repo = make_repository(directory)
     session = repo.writable_session("main")
     for group, dataset in virtuals.items():
         dataset.vz.to_icechunk(session.store, group=group)
@@ -103,7 +103,7 @@ def _put(path: Path, content: bytes) -> Path:
     return path
 
 
-def _npy(order: Any) -> Maker:
+def _write_npy(order: Any) -> Maker:
     def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
         np.save(directory / f"{name}.npy", np.asarray(arrays["tensor"], order=order))
         return directory / f"{name}.npy"
@@ -111,18 +111,18 @@ def _npy(order: Any) -> Maker:
     return make
 
 
-def _npz(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+def _write_npz(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
     np.savez(directory / f"{name}.npz", **arrays)
     return directory / f"{name}.npz"
 
 
-def _safetensors(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+def _write_safetensors(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
     save_file = pytest.importorskip("safetensors.numpy").save_file
     save_file(arrays, directory / f"{name}.safetensors")
     return directory / f"{name}.safetensors"
 
 
-def _mag(container: Callable[[dict[str, magfiles.Put]], bytes]) -> Maker:
+def _write_mag(container: Callable[[dict[str, magfiles.Put]], bytes]) -> Maker:
     def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
         puts = {key: magfiles.put(values) for key, values in arrays.items()}
         return _put(directory / f"{name}.mag", container(puts))
@@ -130,69 +130,72 @@ def _mag(container: Callable[[dict[str, magfiles.Put]], bytes]) -> Maker:
     return make
 
 
-def _tens(version: Callable[..., bytes]) -> Maker:
+def _write_tens(version: Callable[..., bytes]) -> Maker:
     def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
         return _put(directory / f"{name}.tens", version(arrays["tensor"]))
 
     return make
 
 
-def _cc4s(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+def _write_cc4s(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
     return cc4sfiles.save(directory, name, arrays[name])
 
 
-def _pycauset(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
+def _write_pycauset(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
     values = arrays["tensor"]
     kinds = {np.dtype(code): kind for kind, code in pycausetfiles.NUMPY_DTYPES.items()}
-    info = pycausetfiles.metadata("DENSE_FLOAT", kinds[values.dtype], *values.shape)
+    info = pycausetfiles.make_metadata("DENSE_FLOAT", kinds[values.dtype], *values.shape)
     return _put(directory / f"{name}.pycauset", pycausetfiles.r1(info, values.tobytes()))
 
 
-def _vespa(cells: str) -> Maker:
+def _write_vespa(cells: str) -> Maker:
     def make(directory: Path, name: str, arrays: dict[str, np.ndarray]) -> Path:
         values = arrays["tensor"]
         dims = {f"d{axis}": length for axis, length in enumerate(values.shape)}
-        content = vespafiles.tensor(cells, [], dims, [], values.reshape(1, *values.shape))
+        content = vespafiles.make_tensor(cells, [], dims, [], values.reshape(1, *values.shape))
         return _put(directory / f"{name}.tbf", content)
 
     return make
 
 
-def _one(shape: tuple[int, ...], dtype: str, name: str = "tensor") -> dict[str, np.ndarray]:
-    return {name: numbers(shape, dtype)}
+def _make_one(shape: tuple[int, ...], dtype: str, name: str = "tensor") -> dict[str, np.ndarray]:
+    return {name: make_numbers(shape, dtype)}
 
 
 DTYPES = ("<f8", ">f8", "<f4", ">f4", "<f2", "<c16", ">c8", "<i8", ">i4", "<i2", "u1", "bool")
 TIMES = ("<M8[ns]", ">M8[s]", "<m8[ms]")
 MANY = {
-    "a.weight": numbers((7, 5, 3), "float32"),
-    "a.mask": numbers((30, 4), "bool"),
-    "b": numbers((), "int32"),
-    "c": numbers((13,), "float16"),
+    "a.weight": make_numbers((7, 5, 3), "float32"),
+    "a.mask": make_numbers((30, 4), "bool"),
+    "b": make_numbers((), "int32"),
+    "c": make_numbers((13,), "float16"),
 }
 KINDS: dict[str, tuple[Maker, dict[str, np.ndarray]]] = {
     **{
-        f"npy_{order}_{dtype}_{len(shape)}": (_npy(order), _one(shape, dtype))
+        f"npy_{order}_{dtype}_{len(shape)}": (_write_npy(order), _make_one(shape, dtype))
         for order in "CF"
         for shape in SHAPES
         for dtype in (DTYPES if len(shape) == 3 else ("<f8", ">i4", "bool", *TIMES))
     },
-    "npz": (_npz, {"x": numbers((7, 5, 3), ">c16"), "y": numbers((13,), "<u8")}),
-    "safetensors": (_safetensors, MANY),
-    "archive": (_mag(magfiles.archive), {key: MANY[key] for key in ("a.weight", "a.mask", "c")}),
-    "snapshot": (_mag(magfiles.snapshot), MANY),
-    "document": (_mag(magfiles.document), MANY),
+    "npz": (_write_npz, {"x": make_numbers((7, 5, 3), ">c16"), "y": make_numbers((13,), "<u8")}),
+    "safetensors": (_write_safetensors, MANY),
+    "archive": (
+        _write_mag(magfiles.make_archive),
+        {key: MANY[key] for key in ("a.weight", "a.mask", "c")},
+    ),
+    "snapshot": (_write_mag(magfiles.make_snapshot), MANY),
+    "document": (_write_mag(magfiles.make_document), MANY),
     **{
-        f"tens_{version.__name__}_{dtype}": (_tens(version), _one((7, 5, 3), dtype))
-        for version in (tensfiles.version_0_9, tensfiles.version_1_0)
+        f"tens_{version.__name__}_{dtype}": (_write_tens(version), _make_one((7, 5, 3), dtype))
+        for version in (tensfiles.make_0_9, tensfiles.make_1_0)
         for dtype in ("<f8", "<c16", ">i4", "<u2")
     },
-    "cc4s": (_cc4s, _one((7, 5, 3), "<f8", "cc4s")),
-    "cc4s_complex": (_cc4s, _one((30, 4), "<c16", "cc4s_complex")),
-    "pycauset": (_pycauset, _one((7, 5), "<f8")),
-    "pycauset_integers": (_pycauset, _one((30, 4), "<i4")),
+    "cc4s": (_write_cc4s, _make_one((7, 5, 3), "<f8", "cc4s")),
+    "cc4s_complex": (_write_cc4s, _make_one((30, 4), "<c16", "cc4s_complex")),
+    "pycauset": (_write_pycauset, _make_one((7, 5), "<f8")),
+    "pycauset_integers": (_write_pycauset, _make_one((30, 4), "<i4")),
     **{
-        f"vespa_{cells}": (_vespa(cells), _one((7, 5, 3), dtype))
+        f"vespa_{cells}": (_write_vespa(cells), _make_one((7, 5, 3), dtype))
         for cells, dtype in (("double", ">f8"), ("float", ">f4"), ("int8", "i1"))
     },
 }
@@ -207,14 +210,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def virtuals(files: dict[str, Path]) -> dict[str, xr.Dataset]:
-    return {name: virtual(path) for name, path in files.items()}
+    return {name: open_virtual(path) for name, path in files.items()}
 
 
 def test_virtual_dataset_matches_engine_without_reading(
     files: dict[str, Path], virtuals: dict[str, xr.Dataset]
 ) -> None:
     for name, actual in virtuals.items():
-        expected = opened(files[name])
+        expected = open_lazily(files[name])
         assert all(
             isinstance(variable.data, ManifestArray) for variable in actual.data_vars.values()
         ), name
@@ -248,7 +251,7 @@ def test_parser_store_has_values_of_file(
     files: dict[str, Path],
 ) -> None:
     for name, (_, arrays) in KINDS.items():
-        actual = by_manifest(files[name])
+        actual = open_manifest(files[name])
         for key, values in arrays.items():
             assert_same_bits(actual[key].values, values)
 
@@ -289,7 +292,9 @@ def test_references_read_without_this_package(
     files: dict[str, Path], virtuals: dict[str, xr.Dataset], tmp_path: Path
 ) -> None:
     directory = files["npz"].parent
-    repo = repository(directory, icechunk.local_filesystem_storage(str(tmp_path / "repository")))
+    repo = make_repository(
+        directory, icechunk.local_filesystem_storage(str(tmp_path / "repository"))
+    )
     session = repo.writable_session("main")
     for name, dataset in virtuals.items():
         to_kerchunk(dataset, tmp_path / f"{name}.json")
@@ -303,8 +308,8 @@ def test_references_read_without_this_package(
                 assert_same_bits(found[f"icechunk {name} {key}"], values)
 
 
-def labelled(path: Path) -> xr.Dataset:
-    """A file with coordinates in its header, with and without an index."""
+def make_labelled(path: Path) -> xr.Dataset:
+    """Return a file with coordinates in its header, with and without an index."""
     dataset = xr.Dataset(
         {"tensor": (("x", "y"), np.arange(12.0).reshape(4, 3), {"units": "hartree"})},
         {
@@ -320,8 +325,8 @@ def labelled(path: Path) -> xr.Dataset:
 
 
 def test_coordinates_of_header_are_loaded_and_kept(tmp_path: Path) -> None:
-    dataset = labelled(tmp_path / "a.tens")
-    actual = virtual(tmp_path / "a.tens")
+    dataset = make_labelled(tmp_path / "a.tens")
+    actual = open_virtual(tmp_path / "a.tens")
     assert isinstance(actual.tensor.data, ManifestArray)
     assert not any(
         isinstance(coordinate.data, ManifestArray) for coordinate in actual.coords.values()
@@ -329,9 +334,9 @@ def test_coordinates_of_header_are_loaded_and_kept(tmp_path: Path) -> None:
     assert actual.indexes["x"].tolist() == dataset.x.values.tolist()
     references = to_kerchunk(actual)
     for back in (
-        by_references(references),
-        by_manifest(tmp_path / "a.tens"),
-        by_icechunk(tmp_path, {"g": actual})["g"],
+        open_references(references),
+        open_manifest(tmp_path / "a.tens"),
+        write_icechunk(tmp_path, {"g": actual})["g"],
     ):
         xr.testing.assert_equal(back.load(), dataset)
         assert set(back.coords) == {"x", "y", "spin", "run"}
@@ -345,10 +350,13 @@ def test_coordinates_among_tensors_refer_to_file(tmp_path: Path) -> None:
         {"x": [3.0, 2.0, 0.0, 1.0], "weight": ("y", np.array([0, 1, 2], "i8"))},
     )
     dataset.tensorfmt.to_file(tmp_path / "a.mag")
-    actual = virtual(tmp_path / "a.mag")
+    actual = open_virtual(tmp_path / "a.mag")
     assert isinstance(actual.weight.data, ManifestArray)
     assert actual.indexes["x"].tolist() == [3, 2, 0, 1]
-    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
+    for back in (
+        open_references(to_kerchunk(actual)),
+        write_icechunk(tmp_path, {"g": actual})["g"],
+    ):
         xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
@@ -358,115 +366,123 @@ def test_zeros_of_integers_cannot_become_missing_by_writer_of_virtualizarr(
     for dtype in ("<i4", "?", "<M8[s]", "u1"):
         np.save(tmp_path / "a.npy", np.zeros(5, dtype))
         with pytest.raises(Exception, match="transpose"):
-            virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
-    values = numbers((30, 4), "<f8")
+            open_virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
+    values = make_numbers((30, 4), "<f8")
     np.save(tmp_path / "a.npy", values)
-    references = virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
-    assert_same_bits(by_references(references).tensor.values, values)
+    references = open_virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
+    assert_same_bits(open_references(references).tensor.values, values)
 
 
 def test_nonzero_bytes_are_true(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(4, bool))
     content = bytearray((tmp_path / "a.npy").read_bytes())
     content[-3:] = b"\x02\x01\xff"
-    actual = virtual(_put(tmp_path / "a.npy", bytes(content)))
-    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
+    actual = open_virtual(_put(tmp_path / "a.npy", bytes(content)))
+    for back in (
+        open_references(to_kerchunk(actual)),
+        write_icechunk(tmp_path, {"g": actual})["g"],
+    ):
         assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
 
 
 def test_length_without_divisors_makes_single_chunk_or_raises(tmp_path: Path) -> None:
     prime = 1_000_003
     np.save(tmp_path / "a.npy", np.arange(prime, dtype="<f8"))
-    actual = virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
+    actual = open_virtual(tmp_path / "a.npy", chunk_bytes="1MiB")
     assert actual.tensor.data.metadata.chunks == (prime,)
-    assert by_manifest(tmp_path / "a.npy", chunk_bytes="1MiB").tensor[-1] == prime - 1
+    assert open_manifest(tmp_path / "a.npy", chunk_bytes="1MiB").tensor[-1] == prime - 1
     with pytest.raises(ValueError, match=r"have no divisors .* chunk_bytes=8000024 makes"):
-        virtual(tmp_path / "a.npy", chunk_bytes="100kB")
+        open_virtual(tmp_path / "a.npy", chunk_bytes="100kB")
 
 
 def test_chunks_follow_order_of_file(tmp_path: Path) -> None:
     np.save(tmp_path / "c.npy", np.zeros((30, 4)))
     np.save(tmp_path / "f.npy", np.zeros((4, 30), order="F"))
-    assert virtual(tmp_path / "c.npy").tensor.data.metadata.chunks == (3, 4)
-    assert virtual(tmp_path / "f.npy").tensor.data.metadata.chunks == (4, 3)
+    assert open_virtual(tmp_path / "c.npy").tensor.data.metadata.chunks == (3, 4)
+    assert open_virtual(tmp_path / "f.npy").tensor.data.metadata.chunks == (4, 3)
 
 
 def test_empty_tensor_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", empty=np.zeros((0, 3), ">f4"), full=np.arange(3))
-    actual = virtual(tmp_path / "a.npz")
+    actual = open_virtual(tmp_path / "a.npz")
     assert actual.empty.shape == (0, 3)
-    for back in (by_references(to_kerchunk(actual)), by_icechunk(tmp_path, {"g": actual})["g"]):
+    for back in (
+        open_references(to_kerchunk(actual)),
+        write_icechunk(tmp_path, {"g": actual})["g"],
+    ):
         assert back.empty.shape == (0, 3)
         assert back.full.values.tolist() == [0, 1, 2]
 
 
-def _bits(directory: Path) -> Path:
-    info = pycausetfiles.metadata("DENSE_FLOAT", "BIT", 3, 70)
-    payload = pycausetfiles.dense_bits(np.ones((3, 70), bool), 64)
+def _write_bits(directory: Path) -> Path:
+    info = pycausetfiles.make_metadata("DENSE_FLOAT", "BIT", 3, 70)
+    payload = pycausetfiles.pack_bits(np.ones((3, 70), bool), 64)
     return _put(directory / "a.pycauset", pycausetfiles.r1(info, payload))
 
 
-def _triangle(directory: Path) -> Path:
-    info = pycausetfiles.metadata("TRIANGULAR_FLOAT", "FLOAT64", 20, 20)
-    payload = pycausetfiles.triangle(np.ones((20, 20)))
+def _write_triangle(directory: Path) -> Path:
+    info = pycausetfiles.make_metadata("TRIANGULAR_FLOAT", "FLOAT64", 20, 20)
+    payload = pycausetfiles.pack_triangle(np.ones((20, 20)))
     return _put(directory / "a.pycauset", pycausetfiles.r1(info, payload))
 
 
-def _identity(directory: Path) -> Path:
-    info = pycausetfiles.metadata("IDENTITY", "FLOAT64", 3, 3)
+def _write_identity(directory: Path) -> Path:
+    info = pycausetfiles.make_metadata("IDENTITY", "FLOAT64", 3, 3)
     return _put(directory / "a.pycauset", pycausetfiles.r1(info))
 
 
-def _scaled(directory: Path) -> Path:
-    info = pycausetfiles.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, scalar={"real": 2.0, "imag": 0.0})
+def _write_scaled(directory: Path) -> Path:
+    info = pycausetfiles.make_metadata(
+        "DENSE_FLOAT", "FLOAT64", 3, 3, scalar={"real": 2.0, "imag": 0.0}
+    )
     return _put(directory / "a.pycauset", pycausetfiles.r1(info, bytes(72)))
 
 
-def _blocks(directory: Path) -> Path:
-    content = vespafiles.tensor("float", ["u"], {"x": 2}, [["a"], ["b"]], np.ones((2, 2)))
+def _write_blocks(directory: Path) -> Path:
+    content = vespafiles.make_tensor("float", ["u"], {"x": 2}, [["a"], ["b"]], np.ones((2, 2)))
     return _put(directory / "a.tbf", content)
 
 
-def _pairs(directory: Path) -> Path:
-    return _put(directory / "a.tens", tensfiles.index_value((4, 3), [1, 5], np.ones(2)))
+def _write_pairs(directory: Path) -> Path:
+    return _put(directory / "a.tens", tensfiles.make_index_value((4, 3), [1, 5], np.ones(2)))
 
 
-def _text(directory: Path) -> Path:
+def _write_text(directory: Path) -> Path:
     return cc4sfiles.save(directory, "a", np.ones((2, 3)), elements=cc4sfiles.TEXT)
 
 
-def _json(directory: Path) -> Path:
+def _write_json(directory: Path) -> Path:
     content = b'{"type": "tensor(x[2])", "values": [1, 2]}'
     return _put(directory / "a.json", content)
 
 
-def _bfloat16(directory: Path) -> Path:
+def _write_bfloat16(directory: Path) -> Path:
     put = magfiles.Put("bfloat16", (3,), bytes(6))
-    return _put(directory / "a.mag", magfiles.snapshot({"tensor": put}))
+    return _put(directory / "a.mag", magfiles.make_snapshot({"tensor": put}))
 
 
-def _str(directory: Path) -> Path:
+def _write_str(directory: Path) -> Path:
     np.save(directory / "a.npy", np.array(["a", "b"]))
     return directory / "a.npy"
 
 
-def _slash(directory: Path) -> Path:
+def _write_slash(directory: Path) -> Path:
     np.savez(directory / "a.npz", **{"a/b": np.ones(3)})
     return directory / "a.npz"
 
 
 REFUSED = {
-    _bits: "its layout Bits is not a single array",
-    _triangle: "its layout Packed",
-    _identity: "its layout Diagonal",
-    _scaled: "its layout Scaled",
-    _blocks: "its layout",
-    _pairs: "its layout Pairs",
-    _text: "its layout Text",
-    _json: "values are not in the file, but computed from it",
-    _bfloat16: "no specified data type for bfloat16",
-    _str: "no specified data type for str",
-    _slash: "is invalid in Zarr; separator='/'",
+    _write_bits: "its layout Bits is not a single array",
+    _write_triangle: "its layout Packed",
+    _write_identity: "its layout Diagonal",
+    _write_scaled: "its layout Scaled",
+    _write_blocks: "its layout",
+    _write_pairs: "its layout Pairs",
+    _write_text: "its layout Text",
+    _write_json: "values are not in the file, but computed from it",
+    _write_bfloat16: "no specified data type for bfloat16",
+    _write_str: "no specified data type for str",
+    _write_slash: "is invalid in Zarr; separator='/'",
 }
 
 
@@ -475,28 +491,28 @@ def test_unsupported_variables_raise_or_are_skipped(
     make: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     path = make(tmp_path)
-    names = list(opened(path).variables)
+    names = list(open_lazily(path).variables)
     with pytest.raises(ValueError, match=REFUSED[make]) as caught:
-        virtual(path)
+        open_virtual(path)
     assert str(caught.value).startswith(f"file://{path}: these cannot be virtual: ")
-    assert not virtual(path, skip_variables=names).variables
+    assert not open_virtual(path, skip_variables=names).variables
 
 
 def test_stored_pairs_and_quadruple_precision_raise(tmp_path: Path) -> None:
-    content = tensfiles.header((2,), size=16) + tensfiles.quad(1.5) * 2
+    content = tensfiles.pack_header((2,), size=16) + tensfiles.pack_quad(1.5) * 2
     with pytest.raises(ValueError, match="no specified data type for binary128"):
-        virtual(_put(tmp_path / "a.tens", content))
+        open_virtual(_put(tmp_path / "a.tens", content))
 
 
 def test_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> None:
     puts = {f"n{i}": magfiles.Put("bfloat16", (1,), bytes(2)) for i in range(7)}
     puts["kept"] = magfiles.put(np.arange(3, dtype="i4"))
-    path = _put(tmp_path / "a.mag", magfiles.snapshot(puts))
+    path = _put(tmp_path / "a.mag", magfiles.make_snapshot(puts))
     with pytest.raises(ValueError, match="; and 2 more; drop them with skip_variables=") as found:
-        virtual(path)
+        open_virtual(path)
     names = [f"n{i}" for i in range(7)]
     assert f"skip_variables={names}" in str(found.value)
-    assert list(virtual(path, skip_variables=names)) == ["kept"]
+    assert list(open_virtual(path, skip_variables=names)) == ["kept"]
 
 
 def test_attributes_decode_values_as_in_the_engine(tmp_path: Path) -> None:
@@ -504,14 +520,17 @@ def test_attributes_decode_values_as_in_the_engine(tmp_path: Path) -> None:
     path = tmp_path / "a.tens"
     for attrs in ({"scale_factor": 2.0}, {"units": "days since 2000-01-01"}):
         dataset.tensor.assign_attrs(attrs).tensorfmt.to_file(path, version="1.0")
-        expected = opened(path)
+        expected = open_lazily(path)
         assert not expected.tensor.attrs.keys() & attrs.keys()
-        found = virtual(path)
-        for back in (by_references(to_kerchunk(found)), by_icechunk(tmp_path, {"g": found})["g"]):
+        found = open_virtual(path)
+        for back in (
+            open_references(to_kerchunk(found)),
+            write_icechunk(tmp_path, {"g": found})["g"],
+        ):
             xr.testing.assert_equal(back, expected)
     dataset.tensor.assign_attrs(_FillValue=0.0).tensorfmt.to_file(path, version="1.0")
     with pytest.raises(ValueError, match="attribute '_FillValue', whose form depends"):
-        virtual(path)
+        open_virtual(path)
 
 
 def test_attributes_unsupported_by_zarr_raise(tmp_path: Path) -> None:
@@ -519,46 +538,46 @@ def test_attributes_unsupported_by_zarr_raise(tmp_path: Path) -> None:
     mask = xr.Dataset({"mask": ("x", np.ones(3, bool), {"dtype": "an attribute"})})
     mask.tensorfmt.to_file(path)
     with pytest.raises(ValueError, match="attribute 'dtype', which xarray reserves for bools"):
-        virtual(path)
+        open_virtual(path)
     numbers = xr.Dataset({"a": ("x", np.arange(3, dtype="i4"))})
     numbers.assign_attrs(z=1 - 2j).tensorfmt.to_file(path)
     with pytest.raises(ValueError, match=r"cannot be virtual: Zarr does not support .*1-2j"):
-        virtual(path)
+        open_virtual(path)
     numbers.a.assign_attrs(z=1 - 2j).to_dataset().tensorfmt.to_file(path)
     with pytest.raises(ValueError, match="virtual: 'a', because Zarr does not support"):
-        virtual(path)
+        open_virtual(path)
     named = numbers.assign_attrs(coordinates="mine").assign_coords(w=("x", np.arange(3.0)))
     named.tensorfmt.to_file(path)
     with pytest.raises(ValueError, match=r"coordinates .'w'. cannot be listed in the attribute"):
-        virtual(path)
-    assert virtual(path, skip_variables=["w"]).attrs == {}
+        open_virtual(path)
+    assert open_virtual(path, skip_variables=["w"]).attrs == {}
 
 
 def test_attributes_are_decoded_like_engine(tmp_path: Path) -> None:
     metadata = {"title": "a model", "nested": {"a": [1, 2.5, None]}}
     puts = {"a": magfiles.put(np.arange(3, dtype="i4"))}
-    path = _put(tmp_path / "a.mag", magfiles.document(puts, metadata))
-    assert by_manifest(path).attrs == opened(path).attrs == metadata
+    path = _put(tmp_path / "a.mag", magfiles.make_document(puts, metadata))
+    assert open_manifest(path).attrs == open_lazily(path).attrs == metadata
 
 
-def many(path: Path) -> Path:
+def write_many(path: Path) -> Path:
     puts = {name: magfiles.put(values) for name, values in MANY.items()}
-    return _put(path, magfiles.document(puts, {"title": "a model"}))
+    return _put(path, magfiles.make_document(puts, {"title": "a model"}))
 
 
 def test_virtual_group_equals_engine(tmp_path: Path) -> None:
-    path = many(tmp_path / "a.mag")
+    path = write_many(tmp_path / "a.mag")
     for group in ("a", "/a"):
-        actual, expected = virtual(path, group=group), opened(path, group=group)
+        actual, expected = open_virtual(path, group=group), open_lazily(path, group=group)
         assert actual.sizes == expected.sizes
         assert set(actual) == {"weight", "mask"}
-        xr.testing.assert_equal(by_manifest(path, group=group).load(), expected.load())
+        xr.testing.assert_equal(open_manifest(path, group=group).load(), expected.load())
     with pytest.raises(ValueError, match="did you mean 'a'"):
-        virtual(path, group="A")
+        open_virtual(path, group="A")
 
 
 def test_virtual_groups_equal_tree(tmp_path: Path) -> None:
-    path = many(tmp_path / "a.mag")
+    path = write_many(tmp_path / "a.mag")
     options = TensorFormatParser(nested=True, chunk_bytes=100)
     tree = virtualizarr.open_virtual_datatree(str(path), LOCAL, options)
     expected = xr.open_datatree(path, engine="tensorfmt")
@@ -568,7 +587,7 @@ def test_virtual_groups_equal_tree(tmp_path: Path) -> None:
     store = options(f"file://{path}", LOCAL)
     (node,) = store.to_virtual_datatree("a").subtree
     assert set(node.data_vars) == {"weight", "mask"}
-    repo = repository(tmp_path)
+    repo = make_repository(tmp_path)
     session = repo.writable_session("main")
     tree.vz.to_icechunk(session.store)
     back = xr.open_datatree(session.store, engine="zarr", consolidated=False, zarr_format=3)
@@ -577,22 +596,24 @@ def test_virtual_groups_equal_tree(tmp_path: Path) -> None:
 
 
 def test_many_files_are_concatenated(tmp_path: Path) -> None:
-    parts = [numbers((7, 5, 3), "<f8") + number for number in range(4)]
+    parts = [make_numbers((7, 5, 3), "<f8") + number for number in range(4)]
     for number, values in enumerate(parts):
         np.save(tmp_path / f"{number}.npy", values)
-        _put(tmp_path / f"{number}.tens", tensfiles.version_0_9(values))
+        _put(tmp_path / f"{number}.tens", tensfiles.make_0_9(values))
     for suffix in ("npy", "tens"):
-        virtuals = [virtual(tmp_path / f"{n}.{suffix}", leading_dim="run") for n in range(4)]
+        virtuals = [open_virtual(tmp_path / f"{n}.{suffix}", leading_dim="run") for n in range(4)]
         along_new = xr.concat(virtuals, "run")
-        virtuals = [virtual(tmp_path / f"{n}.{suffix}", dims=["i", "j", "k"]) for n in range(4)]
+        virtuals = [
+            open_virtual(tmp_path / f"{n}.{suffix}", dims=["i", "j", "k"]) for n in range(4)
+        ]
         along_old = xr.concat(virtuals, "k")
         for combined, expected in (
             (along_new, np.stack(parts)),
             (along_old, np.concatenate(parts, axis=2)),
         ):
-            references = by_references(to_kerchunk(combined))
+            references = open_references(to_kerchunk(combined))
             assert_same_bits(references.tensor.values, expected)
-            back = by_icechunk(tmp_path, {"g": combined})["g"]
+            back = write_icechunk(tmp_path, {"g": combined})["g"]
             assert_same_bits(back.tensor.values, expected)
 
 
@@ -600,25 +621,25 @@ def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
     values = np.arange(48.0).reshape(2, 3, 4, 2)
     path = tmp_path / "a.tens"
     # Four numbers an element make a fastest axis, which the others are not reversed with.
-    header = tensfiles.header((2, 3), numbers=4)
-    actual = virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
+    header = tensfiles.pack_header((2, 3), numbers=4)
+    actual = open_virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
     with pytest.raises(ValueError, match=r"in the order \(1, 0, 2\).* write it to Icechunk"):
         to_kerchunk(actual)
-    back = by_icechunk(tmp_path, {"g": actual})["g"]
-    xr.testing.assert_equal(back.load(), opened(path).load())
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
+    xr.testing.assert_equal(back.load(), open_lazily(path).load())
 
 
 def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5.0))
-    actual = virtual(tmp_path / "a.npy")
+    actual = open_virtual(tmp_path / "a.npy")
     references = to_kerchunk(actual)
-    back = by_icechunk(tmp_path, {"g": actual})["g"]
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
     np.save(tmp_path / "a.npy", np.arange(5.0) + 1)
     later = time.time() + 10
     os.utime(tmp_path / "a.npy", (later, later))
     with pytest.raises(icechunk.IcechunkError, match=r"changed|modified|updated"):
         back.load()
-    assert by_references(references).tensor[0] == 1
+    assert open_references(references).tensor[0] == 1
 
 
 def test_sibling_files_are_found_in_store() -> None:
@@ -630,17 +651,17 @@ def test_sibling_files_are_found_in_store() -> None:
     store.put(
         "a/State.yaml", cc4sfiles.format_properties("State", {"Spin": [0, 1, 0, 1, 1]}).encode()
     )
-    actual = virtual("memory://bucket/a/x.yaml", registry)
+    actual = open_virtual("memory://bucket/a/x.yaml", registry)
     assert set(actual.x.data.manifest.iter_nonempty_paths()) == {"memory://bucket/a/x.elements"}
     assert actual.State_Spin.values.tolist() == [0, 1, 0, 1, 1]
     store.delete("a/x.elements")
     with pytest.raises(FileNotFoundError, match="is missing; fetch it too"):
-        virtual("memory://bucket/a/x.yaml", registry)
+        open_virtual("memory://bucket/a/x.yaml", registry)
 
 
 def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
-    values = numbers((30, 4), ">f8")
-    url = s3.put("virtual/a.tens", tensfiles.version_1_0(values.astype("<f8")))
+    values = make_numbers((30, 4), ">f8")
+    url = s3.put("virtual/a.tens", tensfiles.make_1_0(values.astype("<f8")))
     options = {
         "endpoint": s3.options["endpoint_url"],
         "access_key_id": "key",
@@ -651,7 +672,7 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
     }
     registry = ObjectStoreRegistry({"s3://bucket": stores.S3Store("bucket", **options)})
     s3.log.clear()
-    actual = virtual(url, registry)
+    actual = open_virtual(url, registry)
     assert s3.log.fetched < 2 * 1048576
     config = icechunk.RepositoryConfig.default()
     bucket = icechunk.s3_store(
@@ -676,13 +697,13 @@ def test_objects_of_s3_are_read_by_icechunk(s3: Any) -> None:
 
 def test_missing_or_corrupt_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.tens"):
-        virtual(tmp_path / "nowhere.tens")
-    path = _put(tmp_path / "a.tens", tensfiles.version_1_0(np.ones(3))[:-1])
+        open_virtual(tmp_path / "nowhere.tens")
+    path = _put(tmp_path / "a.tens", tensfiles.make_1_0(np.ones(3))[:-1])
     with pytest.raises(TensorFormatError, match="the file is truncated"):
-        virtual(path)
-    content = magfiles.archive({"name": magfiles.put(np.arange(3, dtype="i4"))})
+        open_virtual(path)
+    content = magfiles.make_archive({"name": magfiles.put(np.arange(3, dtype="i4"))})
     with pytest.raises(TensorFormatError, match="checksum"):
-        virtual(_put(tmp_path / "a.mag", content.replace(b"name", b"NAME")))
+        open_virtual(_put(tmp_path / "a.mag", content.replace(b"name", b"NAME")))
 
 
 def test_findings_are_warnings(tmp_path: Path) -> None:
@@ -690,16 +711,16 @@ def test_findings_are_warnings(tmp_path: Path) -> None:
     with open(tmp_path / "a.npy", "ab") as file:
         file.write(b"more")
     with pytest.warns(TensorFormatWarning, match="4 more bytes"):
-        virtual(tmp_path / "a.npy", verify=False)
+        open_virtual(tmp_path / "a.npy", verify=False)
 
 
 def test_invalid_keywords_raise(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3.0))
     for options in ({"chunk_bytes": 0}, {"chunk_bytes": True}, {"dims": "x"}, {"format": "nope"}):
         with pytest.raises((ValueError, TypeError), match=next(iter(options))):
-            virtual(tmp_path / "a.npy", **options)
+            open_virtual(tmp_path / "a.npy", **options)
     with pytest.raises(ValueError, match="leading_dim='x' is one of its names"):
-        virtual(tmp_path / "a.npy", dims=["x"], leading_dim="x")
+        open_virtual(tmp_path / "a.npy", dims=["x"], leading_dim="x")
 
 
 def test_parser_without_options_pickles(tmp_path: Path) -> None:

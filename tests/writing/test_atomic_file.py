@@ -18,19 +18,19 @@ import pytest
 import xarray as xr
 from dask.delayed import Delayed
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_cc4s, to_mag
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.write_target import Piece
 
 
-def dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
+def make_dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
     values = xr.Dataset({"a": (("x", "y"), np.full((4, 256), value, "f4"))})
     return values if chunks is None else values.chunk(x=chunks)
 
 
-def failing(error: BaseException) -> xr.Dataset:
-    """The third chunk fails."""
+def make_failing(error: BaseException) -> xr.Dataset:
+    """Return a Dataset whose third chunk fails."""
 
     def block(values, block_id=None):
         if block_id[0] == 2:
@@ -41,7 +41,7 @@ def failing(error: BaseException) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), array.map_blocks(block, dtype="f4"))})
 
 
-def leftovers(folder: Path) -> list[str]:
+def list_leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.endswith(".part"))
 
 
@@ -53,18 +53,18 @@ class PeculiarError(Exception):
 @pytest.mark.parametrize("error", [PeculiarError("odd"), MemoryError("much"), KeyboardInterrupt()])
 def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     with dask.config.set(scheduler=scheduler), pytest.raises(type(error)) as caught:
-        to_mag(failing(error), path)
+        to_mag(make_failing(error), path)
     assert f"{path} was not written; the target is unchanged." in caught.value.__notes__
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
 def test_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
     for _ in range(20):  # whichever task is first
         with pytest.raises(PeculiarError):
-            to_mag(failing(PeculiarError()), tmp_path / "a.mag")
+            to_mag(make_failing(PeculiarError()), tmp_path / "a.mag")
         assert os.listdir(tmp_path) == []
 
 
@@ -72,26 +72,26 @@ def test_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
-    task = to_mag(failing(PeculiarError()), path, compute=False)
+    to_mag(make_dataset(), path)
+    task = to_mag(make_failing(PeculiarError()), path, compute=False)
     with pytest.raises(PeculiarError):
         task.compute(scheduler="synchronous")  # other threads would go on writing
-    xr.testing.assert_identical(opened(path).load(), dataset())
-    assert leftovers(tmp_path)
-    for name in leftovers(tmp_path):
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
+    assert list_leftovers(tmp_path)
+    for name in list_leftovers(tmp_path):
         with pytest.raises(ValueError, match="magic number"):
-            opened(tmp_path / name)
-    to_mag(dataset(2), path)
-    xr.testing.assert_identical(opened(path).load(), dataset(2))
+            open_lazily(tmp_path / name)
+    to_mag(make_dataset(2), path)
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset(2))
 
 
 def test_delayed_write_writes_on_every_compute(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    task = to_mag(dataset(3, chunks=1), path, compute=False)
+    task = to_mag(make_dataset(3, chunks=1), path, compute=False)
     assert os.listdir(tmp_path) == []
     for _ in range(2):
         assert task.compute() is None
-        xr.testing.assert_identical(opened(path).load(), dataset(3))
+        xr.testing.assert_identical(open_lazily(path).load(), make_dataset(3))
         assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -100,7 +100,7 @@ def test_relative_path_stays_where_it_was_meant(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    task = to_mag(dataset(), "a.mag", compute=False)
+    task = to_mag(make_dataset(), "a.mag", compute=False)
     monkeypatch.chdir(tmp_path / "elsewhere")
     task.compute()
     assert sorted(os.listdir(tmp_path)) == ["a.mag", "elsewhere"]
@@ -108,8 +108,8 @@ def test_relative_path_stays_where_it_was_meant(
 
 def test_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    to_mag(dataset(), "~/a.mag")
-    assert opened("~/a.mag").a.shape == (4, 256)
+    to_mag(make_dataset(), "~/a.mag")
+    assert open_lazily("~/a.mag").a.shape == (4, 256)
     assert (tmp_path / "a.mag").exists()
 
 
@@ -127,30 +127,30 @@ NAMES = [
 def test_names_that_file_can_have(tmp_path: Path, name: str) -> None:
     assert len(os.fsencode(name)) <= 255
     for number in (1, 2):
-        to_mag(dataset(number), tmp_path / name)
+        to_mag(make_dataset(number), tmp_path / name)
     assert os.listdir(tmp_path) == [name]
-    xr.testing.assert_identical(opened(tmp_path / name).load(), dataset(2))
+    xr.testing.assert_identical(open_lazily(tmp_path / name).load(), make_dataset(2))
 
 
 def test_paths_of_bytes_raise() -> None:
     with pytest.raises(TypeError, match="neither a path nor a URL"):
-        to_mag(dataset(), b"a.mag")
+        to_mag(make_dataset(), b"a.mag")
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no directory .*missing; create it first"):
-        to_mag(dataset(), tmp_path / "missing" / "a.mag")
+        to_mag(make_dataset(), tmp_path / "missing" / "a.mag")
 
 
 def test_directory_is_not_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory; give the name of a file"):
-        to_mag(dataset(), tmp_path)
+        to_mag(make_dataset(), tmp_path)
 
 
 def test_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mag")
     with pytest.raises(OSError, match="not a regular file"):
-        to_mag(dataset(), tmp_path / "a.mag")
+        to_mag(make_dataset(), tmp_path / "a.mag")
     assert stat.S_ISFIFO((tmp_path / "a.mag").stat().st_mode)
     assert os.listdir(tmp_path) == ["a.mag"]
 
@@ -160,18 +160,18 @@ def test_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> No
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "a.mag", tmp_path / "link.mag"
     if there:
-        to_mag(dataset(), target)
+        to_mag(make_dataset(), target)
     link.symlink_to(target)
-    to_mag(dataset(2), link)
+    to_mag(make_dataset(2), link)
     assert link.is_symlink()
-    xr.testing.assert_identical(opened(target).load(), dataset(2))
+    xr.testing.assert_identical(open_lazily(target).load(), make_dataset(2))
     assert os.listdir(tmp_path / "data") == ["a.mag"]
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
 def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     path.chmod(mode)
     seen = set()
 
@@ -189,7 +189,7 @@ def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
 def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        to_mag(dataset(), tmp_path / "a.mag")
+        to_mag(make_dataset(), tmp_path / "a.mag")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.mag").stat().st_mode) == 0o666 & ~umask
@@ -199,14 +199,14 @@ def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> No
 @pytest.mark.parametrize("compute", [True, False])
 def test_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     path.chmod(0o444)
     with pytest.raises(PermissionError, match=r"\(mode 0444\) .* is write-protected") as caught:
-        to_mag(failing(PeculiarError()), path, compute=compute)
+        to_mag(make_failing(PeculiarError()), path, compute=compute)
     assert caught.value.filename == str(path)
     with pytest.raises(PermissionError):
-        to_mag(dataset(2).isel(x=[0]), path, region={"x": slice(1)})
-    xr.testing.assert_identical(opened(path).load(), dataset())
+        to_mag(make_dataset(2).isel(x=[0]), path, region={"x": slice(1)})
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
     path.chmod(0o644)
 
@@ -216,11 +216,11 @@ def test_file_on_read_only_file_system_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     monkeypatch.setattr(os, "access", lambda *_: False)
     for options in ({"compute": compute}, {"region": {}}):
         with pytest.raises(PermissionError, match="or its file system is write-pro") as caught:
-            to_mag(dataset(2), path, **options)
+            to_mag(make_dataset(2), path, **options)
         assert caught.value.filename == str(path)
 
 
@@ -230,11 +230,11 @@ def test_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -
     (tmp_path / "w.elements").chmod(0o444)
     with pytest.raises(PermissionError, match=r"w\.elements"):
         to_cc4s(values * 2, tmp_path / "w.yaml")
-    assert opened(tmp_path / "w.yaml").w.values.sum() == 4
+    assert open_lazily(tmp_path / "w.yaml").w.values.sum() == 4
 
 
 @contextmanager
-def files_up_to(size: int):
+def find_files_up_to(size: int):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -245,13 +245,16 @@ def files_up_to(size: int):
 
 def test_file_that_is_too_large_for_system_leaves_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
-    with files_up_to(5000), pytest.raises(OSError, match="while writing its 8192 bytes") as caught:
-        to_mag(dataset(2), path)
+    to_mag(make_dataset(), path)
+    with (
+        find_files_up_to(5000),
+        pytest.raises(OSError, match="while writing its 8192 bytes") as caught,
+    ):
+        to_mag(make_dataset(2), path)
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
     assert "the target is unchanged" in str(caught.value)
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -260,7 +263,7 @@ def test_full_disk_leaves_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -268,13 +271,13 @@ def test_full_disk_leaves_old_file(
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
         with pytest.raises(OSError, match="No space left on device, while writing") as caught:
-            to_mag(dataset(2, chunks=1), path)
+            to_mag(make_dataset(2, chunks=1), path)
     assert caught.value.errno == errno.ENOSPC
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def free(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
+def set_free_space(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
     """Let the disk have some free space."""
     usage = shutil._ntuple_diskusage(total, total - free, free)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
@@ -284,13 +287,13 @@ def test_too_small_disk_raises_before_computing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
-    free(monkeypatch, 1 << 20, 8191)
+    to_mag(make_dataset(), path)
+    set_free_space(monkeypatch, 1 << 20, 8191)
     words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; the target is"
     with pytest.raises(OSError, match=words) as caught:
-        to_mag(failing(PeculiarError()), path)
+        to_mag(make_failing(PeculiarError()), path)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -298,26 +301,26 @@ def test_too_small_disk_raises_before_computing(
 def test_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, space: int
 ) -> None:
-    free(monkeypatch, total, space)
-    to_mag(dataset(), tmp_path / "a.mag")
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
+    set_free_space(monkeypatch, total, space)
+    to_mag(make_dataset(), tmp_path / "a.mag")
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
 def test_threads_write_without_pwrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite")
-    expected = dataset().assign(a=(("x", "y"), np.arange(1024, dtype="f4").reshape(4, 256)))
+    expected = make_dataset().assign(a=(("x", "y"), np.arange(1024, dtype="f4").reshape(4, 256)))
     to_mag(expected.chunk(x=1), tmp_path / "a.mag")
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), expected)
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), expected)
 
 
 def test_short_writes_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, offset: full(file, data[:1000], offset))
-    to_mag(dataset(), tmp_path / "a.mag")
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset())
+    to_mag(make_dataset(), tmp_path / "a.mag")
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
-def computed(task: Delayed | None) -> None:
+def compute_write(task: Delayed | None) -> None:
     if task is not None:
         task.compute()
 
@@ -327,7 +330,7 @@ def test_directory_without_permission_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
+    to_mag(make_dataset(), path)
     tmp_path.chmod(0o500)
     if os.geteuid() == 0:  # who may write everywhere
         plain = os.open
@@ -339,18 +342,18 @@ def test_directory_without_permission_raises(
 
         monkeypatch.setattr(os, "open", refused)
     with pytest.raises(PermissionError, match="Permission denied, while writing") as caught:
-        computed(to_mag(dataset(2), path, compute=compute))
+        compute_write(to_mag(make_dataset(2), path, compute=compute))
     assert caught.value.filename == str(path)
     tmp_path.chmod(0o700)
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
 
 def test_mode_x_refuses_what_is_there_before_any_work(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path, mode="x")
+    to_mag(make_dataset(), path, mode="x")
     with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
-        to_mag(failing(PeculiarError()), path, mode="x")
-    xr.testing.assert_identical(opened(path).load(), dataset())
+        to_mag(make_failing(PeculiarError()), path, mode="x")
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -372,7 +375,7 @@ def test_mode_x_does_not_replace_what_appears_meanwhile(
     array = da.zeros((4, 256), chunks=-1, dtype="f4").map_blocks(appear, dtype="f4")
     meanwhile = xr.Dataset({"a": (("x", "y"), array)})
     with pytest.raises(FileExistsError):
-        computed(to_mag(meanwhile, path, mode="x", compute=compute))
+        compute_write(to_mag(meanwhile, path, mode="x", compute=compute))
     assert path.read_bytes() == b"of another program"
     assert os.listdir(tmp_path) == ["a.mag"]
     path.unlink()
@@ -386,7 +389,7 @@ def test_mode_x_works_without_links(
         raise OSError(number, "no links here")
 
     monkeypatch.setattr(os, "link", unable)
-    to_mag(dataset(), tmp_path / "a.mag", mode="x")
+    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -394,13 +397,13 @@ def test_mode_x_works_without_links(
 @pytest.mark.parametrize("way", ["mmap", "read"])
 def test_file_can_replace_its_own_source(tmp_path: Path, chunks, way: str) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(2), path)
-    lazy = opened(path, io=way)
+    to_mag(make_dataset(2), path)
+    lazy = open_lazily(path, io=way)
     if chunks is not None:
         lazy = lazy.chunk(chunks)
     to_mag((lazy if chunks is None else lazy * np.float32(3)), path)
-    expected = dataset(2 if chunks is None else 6)
-    xr.testing.assert_identical(opened(path).load(), expected)
+    expected = make_dataset(2 if chunks is None else 6)
+    xr.testing.assert_identical(open_lazily(path).load(), expected)
     with pytest.raises(SourceChangedError):
         lazy.load()
 
@@ -422,7 +425,7 @@ def test_concurrent_writers_do_not_mix(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(np.unique(opened(path).a)) == 1
+    assert len(np.unique(open_lazily(path).a)) == 1
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -465,8 +468,8 @@ def test_errors_of_system_name_file_that_is_written(tmp_path: Path) -> None:
 
 def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(dataset(), path)
-    task = to_mag(dataset(2, chunks=1), path, compute=False)
+    to_mag(make_dataset(), path)
+    task = to_mag(make_dataset(2, chunks=1), path, compute=False)
     graph = dict(task.dask)
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
@@ -477,7 +480,7 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
         dask.get(graph, task.key)
     assert caught.value.errno == errno.ESTALE
     assert caught.value.filename == str(path)
-    xr.testing.assert_identical(opened(path).load(), dataset())
+    xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
 
 def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
@@ -531,7 +534,7 @@ def test_interrupt_in_call_of_system_leaves_nothing(
 
     monkeypatch.setattr(os, call, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        to_mag(dataset(), tmp_path / "a.mag", mode="x")
+        to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == []
 
 

@@ -20,11 +20,11 @@ from xr_tensorfmt import to_file, to_mag
 from xr_tensorfmt.writing.checked_input import check_input
 
 
-def dataset(**attrs: Any) -> xr.Dataset:
+def make_dataset(**attrs: Any) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), np.arange(6, dtype="f4").reshape(2, 3))}, attrs=attrs)
 
 
-def of(values: Any, *dims: str) -> xr.Dataset:
+def make(values: Any, *dims: str) -> xr.Dataset:
     return xr.Dataset({"a": (dims, values)})
 
 
@@ -33,11 +33,11 @@ NOT_WRITTEN = {
         xr.Dataset({1: ("x", [1])}), TypeError, "the name 1 is not a str; rename it to '1'"
     ),
     "a tuple as dim": (
-        of(np.ones(2), ("p", "q")), TypeError, r"\('p', 'q'\) is not a str; rename it to"
+        make(np.ones(2), ("p", "q")), TypeError, r"\('p', 'q'\) is not a str; rename it to"
     ),
     "half a pair": (xr.Dataset({"a\ud800": 1}), ValueError, r"'a\\ud800' cannot be encoded as UTF"),
     "several levels": (
-        dataset().assign_coords(x=[1, 2], y=[1, 2, 3]).stack(z=("x", "y")),
+        make_dataset().assign_coords(x=[1, 2], y=[1, 2, 3]).stack(z=("x", "y")),
         ValueError,
         r"'z' belongs to a MultiIndex, .* call reset_index\('z'\) first",
     ),
@@ -51,23 +51,23 @@ NOT_WRITTEN = {
     ),
     "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
     "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),
-    "objects": (of(np.array([None, 1]), "x"), ValueError, "'a' is object, but MAG supports only"),
-    "texts": (of(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it with ds\['a'\]"),
-    "bytes": (of([b"a", b"b"], "x"), ValueError, "'a' is bytes8, but MAG supports only float32"),
-    "times": (of(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., but MAG"),
-    "durations": (of(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., but MAG"),
-    "complex numbers": (of(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
-    "doubles": (of(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose a dtype with enc"),
-    "records": (of(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, but MAG supports only"),
-    "no elements": (of(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without elements"),
+    "objects": (make(np.array([None, 1]), "x"), ValueError, "'a' is object, but MAG"),
+    "texts": (make(["a", "b"], "x"), ValueError, r"'a' is str32, .*; convert it with ds\['a'\]"),
+    "bytes": (make([b"a", b"b"], "x"), ValueError, "'a' is bytes8, but MAG supports only float32"),
+    "times": (make(np.zeros(2, "M8[ns]"), "x"), ValueError, "'a' is datetime64.ns., but MAG"),
+    "durations": (make(np.zeros(2, "m8[s]"), "x"), ValueError, "'a' is timedelta64.s., but MAG"),
+    "complex numbers": (make(np.ones(2, "c8"), "x"), ValueError, "complex64, .* split it"),
+    "doubles": (make(np.ones(2), "x"), ValueError, r"'a' is float64, .*; choose a dtype with enc"),
+    "records": (make(np.zeros(2, "i4,i4"), "x"), ValueError, "'a' is void64, but MAG supports"),
+    "no elements": (make(np.zeros((0, 2), "i4"), "x", "y"), ValueError, "without elements"),
     "nothing": (xr.Dataset(), ValueError, "without elements; add a variable that has som"),
     "17 dimensions": (
-        of(np.ones((1,) * 17, "i1"), *map(str, range(17))),
+        make(np.ones((1,) * 17, "i1"), *map(str, range(17))),
         ValueError,
         "'a' has 17 dimensions, and magnetron loads at most 16; stack some of them",
     ),
     "a name that is taken": (
-        dataset(xr_tensorfmt=1), ValueError, "'xr_tensorfmt' of the Dataset has the name of the me"
+        make_dataset(xr_tensorfmt=1), ValueError, "'xr_tensorfmt' of the Dataset has the name of"
     ),
 }  # fmt: skip
 
@@ -129,9 +129,12 @@ def test_sparse_arrays_raise_with_what_to_do(tmp_path: Path, suffix: str) -> Non
     }
     for data in (Sparse(values), array):
         with pytest.raises(TypeError, match=r"'a' has values in a sparse Sparse, .* \.todense\(\)"):
-            to_file(of(data, "row", "col"), path, **options)
+            to_file(make(data, "row", "col"), path, **options)
     with pytest.raises(TypeError, match=r"'c' has values in a sparse Sparse, .* \.todense\(\)"):
-        to_file(of(values, "row", "col").assign_coords(c=(("row", "col"), Sparse(values))), path)
+        to_file(
+            make(values, "row", "col").assign_coords(c=(("row", "col"), Sparse(values))),
+            path,
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,10 +164,10 @@ def test_coordinate_with_name_of_its_array_is_not_lost(tmp_path: Path, suffix: s
 
 def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     array = da.from_array(np.arange(10, dtype="f4"), chunks=5)
-    unknown = of(array[array > 3], "x")
+    unknown = make(array[array > 3], "x")
     with pytest.raises(ValueError, match=r"'a' has chunks of unknown size; call compute_chunk_siz"):
         to_mag(unknown, tmp_path / "a.mag")
-    expected = of(array[array > 3].compute_chunk_sizes(), "x")
+    expected = make(array[array > 3].compute_chunk_sizes(), "x")
     to_mag(expected, tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.arange(4, 10))
 
@@ -175,13 +178,13 @@ def test_unnamed_arrays_have_name_in_file(tmp_path: Path) -> None:
 
 
 def test_arrays_keep_their_name_attributes_and_coordinates(tmp_path: Path) -> None:
-    array = dataset().a.assign_coords(x=["p", "q"]).assign_attrs(unit="m")
+    array = make_dataset().a.assign_coords(x=["p", "q"]).assign_attrs(unit="m")
     to_mag(array, tmp_path / "a.mag")
     xr.testing.assert_identical(xr.load_dataarray(tmp_path / "a.mag", engine="tensorfmt"), array)
 
 
 def test_coordinates_themselves_are_written(tmp_path: Path) -> None:
-    full = dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
+    full = make_dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
     to_mag(full.level, tmp_path / "a.mag")
     expected = xr.Dataset({"level": ("x", np.arange(2, dtype="i4"))}, {"x": [10, 20]})
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
@@ -216,12 +219,12 @@ WRONG = {
 def test_invalid_arguments_raise(tmp_path: Path, case: str) -> None:
     options, error, match = WRONG[case]
     with pytest.raises(error, match=match.replace("{name", r"\{name").replace(r"\\{", r"\{")):
-        to_mag(dataset(), tmp_path / "a.mag", **options)
+        to_mag(make_dataset(), tmp_path / "a.mag", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_unsupported_parts_can_be_dropped(tmp_path: Path) -> None:
-    data = dataset(bad=object(), good=1).assign_coords(
+    data = make_dataset(bad=object(), good=1).assign_coords(
         t=("x", np.array([None, 1], dtype=object)), s=5
     )
     with pytest.raises(
@@ -231,7 +234,7 @@ def test_unsupported_parts_can_be_dropped(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'t' has dtype object.*, or pass drop=\['coords'\]"):
         to_mag(data, tmp_path / "a.mag", drop=["attrs"])
     to_mag(data, tmp_path / "a.mag", drop=["attrs", "coords"])
-    expected = dataset(good=1).assign_coords(s=5)
+    expected = make_dataset(good=1).assign_coords(s=5)
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
 
 
@@ -257,10 +260,10 @@ class Reluctant(Duck):
 
 def test_duck_arrays_are_converted_or_raise(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
-    to_mag(of(Duck(values), "x", "y"), tmp_path / "a.mag")
+    to_mag(make(Duck(values), "x", "y"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
     with pytest.raises(RuntimeError, match=r"call todense\(\) first"):
-        to_mag(of(Reluctant(values), "x", "y"), tmp_path / "a.mag")
+        to_mag(make(Reluctant(values), "x", "y"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
 
 
@@ -270,18 +273,18 @@ class Named(np.ndarray):
 
 def test_ndarray_subclasses_are_written(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").view(Named)
-    to_mag(of(values, "x"), tmp_path / "a.mag")
-    to_mag(of(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
+    to_mag(make(values, "x"), tmp_path / "a.mag")
+    to_mag(make(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
     for name in ("a.mag", "b.mag"):
         np.testing.assert_array_equal(load(tmp_path / name).a, np.arange(6))
 
 
 def test_masked_arrays_become_nan_like_xarray(tmp_path: Path) -> None:
     masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
-    to_mag(of(masked, "x"), tmp_path / "a.mag")
+    to_mag(make(masked, "x"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
     try:
-        to_mag(of(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
+        to_mag(make(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
     except TypeError as error:  # older versions of xarray leave the masks of dask to us
         assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
         assert not (tmp_path / "b.mag").exists()
@@ -289,9 +292,9 @@ def test_masked_arrays_become_nan_like_xarray(tmp_path: Path) -> None:
         np.testing.assert_array_equal(load(tmp_path / "b.mag").a, [0, np.nan, 2, 3])
 
 
-def blocks(make: Any, values: Any = None) -> xr.Dataset:
+def make_blocks(function: Any, values: Any = None) -> xr.Dataset:
     array = da.from_array(np.zeros(2000, "f4") if values is None else values, chunks=1000)
-    return of(array.map_blocks(make, dtype="f4", meta=np.empty(0, "f4")), "x")
+    return make(array.map_blocks(function, dtype="f4", meta=np.empty(0, "f4")), "x")
 
 
 MADE = {
@@ -305,7 +308,7 @@ MADE = {
 
 @pytest.mark.parametrize("case", MADE)
 def test_chunks_are_converted_by_numpy(tmp_path: Path, case: str) -> None:
-    to_mag(blocks(MADE[case]), tmp_path / "a.mag")
+    to_mag(make_blocks(MADE[case]), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.zeros(2000))
 
 
@@ -324,9 +327,9 @@ SURPRISES = {
 
 @pytest.mark.parametrize("case", SURPRISES)
 def test_unexpected_chunk_shapes_raise(tmp_path: Path, case: str) -> None:
-    make, match = SURPRISES[case]
+    function, match = SURPRISES[case]
     with pytest.raises((ValueError, TypeError), match=match):
-        to_mag(blocks(make), tmp_path / "a.mag")
+        to_mag(make_blocks(function), tmp_path / "a.mag")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -334,16 +337,16 @@ def test_unexpected_chunk_shapes_raise(tmp_path: Path, case: str) -> None:
 def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name))
     values = np.array([1, -0.5, np.nan], "f4").astype(dtype)
-    to_mag(of(values, "x"), tmp_path / "a.mag")
+    to_mag(make(values, "x"), tmp_path / "a.mag")
     actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").a
     assert actual.encoding["dtype"] == name
     np.testing.assert_array_equal(actual, values.astype("f4"))
-    to_mag(dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
+    to_mag(make_dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
     assert load(tmp_path / "a.mag").a.encoding["dtype"] == name
 
 
 def test_coordinates_use_requested_encoding(tmp_path: Path) -> None:
-    data = dataset().assign_coords(x=[0.5, 1.5])
+    data = make_dataset().assign_coords(x=[0.5, 1.5])
     to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
     actual = load(tmp_path / "a.mag")
     assert actual.x.dtype == np.float32
@@ -353,13 +356,13 @@ def test_coordinates_use_requested_encoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunks", [(), (1,), -1])
 def test_scalar_input(tmp_path: Path, chunks) -> None:
     array = da.from_array(np.float32(3), chunks=()) if chunks == () else np.float32(3)
-    to_mag(of(array), tmp_path / "a.mag")
+    to_mag(make(array), tmp_path / "a.mag")
     assert load(tmp_path / "a.mag").a == 3
 
 
 def test_input_is_not_modified(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
-    data = of(values, "x", "y").assign_coords(x=["p", "q"]).assign_attrs(a=[1, {"b": None}])
+    data = make(values, "x", "y").assign_coords(x=["p", "q"]).assign_attrs(a=[1, {"b": None}])
     before = data.copy(deep=True)
     to_mag(data, tmp_path / "a.mag", encoding={"a": {"dtype": "bfloat16"}})
     xr.testing.assert_identical(data, before)
@@ -369,25 +372,25 @@ def test_input_is_not_modified(tmp_path: Path) -> None:
 
 
 def test_accessor_writes_datasets_and_arrays(tmp_path: Path) -> None:
-    assert dataset().tensorfmt.to_file(tmp_path / "a.mag") is None
-    dataset().a.tensorfmt.to_file(tmp_path / "b.data", format="mag", mode="x")
+    assert make_dataset().tensorfmt.to_file(tmp_path / "a.mag") is None
+    make_dataset().a.tensorfmt.to_file(tmp_path / "b.data", format="mag", mode="x")
     for name in ("a.mag", "b.data"):
-        xr.testing.assert_identical(load(tmp_path / name), dataset())
-    task = dataset().tensorfmt.to_file(tmp_path / "c.MAG", compute=False)
+        xr.testing.assert_identical(load(tmp_path / name), make_dataset())
+    task = make_dataset().tensorfmt.to_file(tmp_path / "c.MAG", compute=False)
     task.compute()
-    xr.testing.assert_identical(load(tmp_path / "c.MAG"), dataset())
+    xr.testing.assert_identical(load(tmp_path / "c.MAG"), make_dataset())
     with pytest.raises(TypeError, match="'zlib' is not a keyword for MAG files"):
-        dataset().tensorfmt.to_file(tmp_path / "a.mag", zlib=1)
+        make_dataset().tensorfmt.to_file(tmp_path / "a.mag", zlib=1)
 
 
 def test_suffix_selects_format(tmp_path: Path) -> None:
     for name in ("a", "a.nc", "mag", ".mag"):
         with pytest.raises(ValueError, match=re.escape(f"{name}: the suffix names no format; ")):
-            to_file(dataset(), tmp_path / name)
+            to_file(make_dataset(), tmp_path / name)
     with pytest.raises(ValueError, match="format='nc' is not one of 'tens', 'cc4s', 'mag', 'pyc"):
-        to_file(dataset(), tmp_path / "a.mag", format="nc")
+        to_file(make_dataset(), tmp_path / "a.mag", format="nc")
     with pytest.raises(TypeError, match="neither a path nor a URL"):
-        to_file(dataset(), b"a.mag")
+        to_file(make_dataset(), b"a.mag")
 
 
 @pytest.mark.slow
@@ -420,15 +423,15 @@ def test_unknown_keywords_raise(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match=r"'sprase' is not a keyword for MAG files; they accept .* and version"
     ):
-        to_file(dataset(), tmp_path / "a.mag", sprase=True)
+        to_file(make_dataset(), tmp_path / "a.mag", sprase=True)
     with pytest.raises(
         TypeError, match=r"region= must have the form \{'x': slice\(0, 10\)\}, not 'auto'"
     ):
-        to_file(dataset(), tmp_path / "a.mag", region="auto")
+        to_file(make_dataset(), tmp_path / "a.mag", region="auto")
 
 
 def test_drop_accepts_a_str(tmp_path: Path) -> None:
-    to_mag(dataset(), tmp_path / "a.mag", version=1, drop="dims", encoding={})
+    to_mag(make_dataset(), tmp_path / "a.mag", version=1, drop="dims", encoding={})
     assert load(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
     with pytest.raises(ValueError, match="drop=True must be a list with any of 'name', 'dims'"):
-        to_mag(dataset(), tmp_path / "a.mag", drop=True)
+        to_mag(make_dataset(), tmp_path / "a.mag", drop=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.processes import run_python, run_script
 from xr_tensorfmt import to_mag
 
@@ -109,11 +109,11 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert actual["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
-        np.testing.assert_array_equal(opened(folder / f"{name}.mag").a, expected)
+        np.testing.assert_array_equal(open_lazily(folder / f"{name}.mag").a, expected)
     rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
-    np.testing.assert_array_equal(opened(folder / "turned.mag").a, rows)
+    np.testing.assert_array_equal(open_lazily(folder / "turned.mag").a, rows)
     expected[2:4] *= -1
-    np.testing.assert_array_equal(opened(folder / "later.mag").a, expected)
+    np.testing.assert_array_equal(open_lazily(folder / "later.mag").a, expected)
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]
 
 
@@ -127,7 +127,7 @@ def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
     encoding = {"b": {"dtype": "float32"}}
     with dask.config.set(scheduler=scheduler, num_workers=2):
         to_mag(dataset, tmp_path / "a.mag", encoding=encoding)
-    np.testing.assert_array_equal(opened(tmp_path / "a.mag").a, values)
+    np.testing.assert_array_equal(open_lazily(tmp_path / "a.mag").a, values)
 
 
 MEMORY = """

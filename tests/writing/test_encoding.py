@@ -15,15 +15,15 @@ from xr_tensorfmt import TensorFormatWarning, to_file
 KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
 
 
-def model() -> xr.Dataset:
+def make_model() -> xr.Dataset:
     """Weights of floating-point numbers, positions, a mask, and a coordinate of floats."""
     ds = xr.Dataset({key: ("n", np.linspace(0, 1, 4, dtype="f4")) for key in KEYS})
     ds = ds.assign_coords(n=np.linspace(0, 1, 4, dtype="f4"))
     return ds.assign(position=("n", np.arange(4)), mask=("n", np.arange(4) > 1))
 
 
-def stored(path: str | Path) -> dict[str, str]:
-    """What the variables of a file are stored as."""
+def read_dtypes(path: str | Path) -> dict[str, str]:
+    """Return the stored dtypes of the variables of a file."""
     ds = xr.open_dataset(path, engine="tensorfmt")
     return {str(name): str(item.encoding["dtype"]) for name, item in ds.variables.items()}
 
@@ -66,25 +66,29 @@ CASES: dict[str, tuple[list[str], Any, dict[str, str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_encoding_for_all_and_for_patterns(tmp_path: Path, case: str) -> None:
     options, encoding, changed = CASES[case]
-    to_file(model(), tmp_path / "a.mag")
-    to_file(model(), tmp_path / "b.mag", encoding=encoding)
+    to_file(make_model(), tmp_path / "a.mag")
+    to_file(make_model(), tmp_path / "b.mag", encoding=encoding)
     dtypes = [word for option in options for word in ("--dtype", option)]
     run_ok("convert", str(tmp_path / "a.mag"), str(tmp_path / "c.mag"), *dtypes)
-    assert stored(tmp_path / "b.mag") == stored(tmp_path / "c.mag") == OWN | changed
+    assert read_dtypes(tmp_path / "b.mag") == read_dtypes(tmp_path / "c.mag") == OWN | changed
 
 
 def test_encoding_for_all_changes_single_variable_of_any_dtype(tmp_path: Path) -> None:
     numbers = xr.Dataset({"a": ("x", np.arange(3))})
     for requested in ({"dtype": "f4"}, {"a*": {"dtype": "f4"}}):
         to_file(numbers, tmp_path / "a.mag", encoding=requested)
-        assert stored(tmp_path / "a.mag") == {"a": "float32"}
+        assert read_dtypes(tmp_path / "a.mag") == {"a": "float32"}
 
 
 def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
     ones = np.ones(2, "f4")
     ds = xr.Dataset({"w[0]": ("x", ones), "w0": ("x", ones), "dtype": ("x", ones)})
     to_file(ds, tmp_path / "a.mag", encoding={"w[0]": {"dtype": "f2"}, "dtype": {"dtype": "f2"}})
-    assert stored(tmp_path / "a.mag") == {"w[0]": "float16", "w0": "float32", "dtype": "float16"}
+    assert read_dtypes(tmp_path / "a.mag") == {
+        "w[0]": "float16",
+        "w0": "float32",
+        "dtype": "float16",
+    }
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
 )
 def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        to_file(model(), tmp_path / "a.mag", encoding=encoding)
+        to_file(make_model(), tmp_path / "a.mag", encoding=encoding)
 
 
 @pytest.mark.parametrize(

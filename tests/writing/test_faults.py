@@ -22,7 +22,7 @@ import s3fs
 import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.servers import S3Store
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.writing import upload
@@ -80,23 +80,23 @@ def bucket(s3: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3File
     s3.put("first", b"")
     fs.rm(fs.find("bucket"))
     yield fs
-    healthy(s3)
+    check_healthy(s3)
     fs.clear_multipart_uploads("bucket")
 
 
-def healthy(s3: S3Store) -> None:
+def check_healthy(s3: S3Store) -> None:
     faults, s3.fault = s3.fault, lambda environ, answer: answer()
     if isinstance(faults, Faults):
         faults.released.set()
 
 
-def impatient(s3: S3Store) -> dict[str, Any]:
+def make_impatient(s3: S3Store) -> dict[str, Any]:
     retries = {"max_attempts": 0}
     return {**s3.options, "config_kwargs": {"read_timeout": 0.5, "retries": retries}}
 
 
-def dataset(operation: str) -> xr.Dataset:
-    """An object of one request, or one of three parts."""
+def make_dataset(operation: str) -> xr.Dataset:
+    """Return a Dataset that is uploaded in one request, or in three parts."""
     rows = 10 if operation == "put" else 12
     values = np.full((rows, 10 if operation == "put" else MIB // 4), 7, "f4")
     return xr.Dataset({"a": (("x", "y"), values)}).chunk(x=1)
@@ -125,24 +125,26 @@ CASES += [("later", "part", kind) for kind in LASTING if kind != "lost answer"]
 def test_fault_that_lasts(
     s3: S3Store, bucket: Any, tmp_path: Path, way: str, operation: str, kind: str
 ) -> None:
-    url, data, error = s3.put("x.mag", OLD), dataset(operation), LASTING[kind]
+    url, data, error = s3.put("x.mag", OLD), make_dataset(operation), LASTING[kind]
     s3.fault = Faults(operation, kind)
     # A short limit could also end a request that is only slow.
-    options = s3.options if kind == "latency" else impatient(s3)
+    options = s3.options if kind == "latency" else make_impatient(s3)
     with dask.config.set({"temporary-directory": str(tmp_path)}):
-        failure = failure_of(lambda: WAYS[way](data, url, storage_options=options))
-    healthy(s3)
+        failure = catch_error(lambda: WAYS[way](data, url, storage_options=options))
+    check_healthy(s3)
     bucket.invalidate_cache()
     is_new = bucket.cat_file("bucket/x.mag") != OLD
     assert is_new == (kind == "latency" or (kind, operation) in APPEARS)
     if is_new:
-        xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
+        xr.testing.assert_identical(
+            open_lazily(url, storage_options=s3.options).load(), data.compute()
+        )
     if failure is None:
         assert is_new
     else:
         assert isinstance(failure, error)
         assert failure.filename == url
-        assert UNCERTAIN in said(failure)
+        assert UNCERTAIN in get_message(failure)
     # Of an upload whose beginning was never confirmed nothing is known that could end it.
     if (kind, operation) != ("lost answer", "create"):
         assert bucket.list_multipart_uploads("bucket") == []
@@ -152,7 +154,7 @@ def test_fault_that_lasts(
 APPEARS = {("lost answer", "put"), ("lost answer", "complete")}
 
 
-def failure_of(call: Callable[[], Any]) -> OSError | None:
+def catch_error(call: Callable[[], Any]) -> OSError | None:
     try:
         call()
     except OSError as error:
@@ -160,27 +162,27 @@ def failure_of(call: Callable[[], Any]) -> OSError | None:
     return None
 
 
-def said(error: BaseException) -> str:
+def get_message(error: BaseException) -> str:
     return " ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 @pytest.mark.parametrize("operation", WRITING)
 @pytest.mark.parametrize("kind", ["reset", "lost answer"])
 def test_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
-    url, data = "s3://bucket/new.mag", dataset(operation)
+    url, data = "s3://bucket/new.mag", make_dataset(operation)
     s3.fault = Faults(operation, kind, times=1)
-    to_mag(data, url, storage_options=impatient(s3))
-    xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
+    to_mag(data, url, storage_options=make_impatient(s3))
+    xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
     if (operation, kind) != ("create", "lost answer"):
         assert bucket.list_multipart_uploads("bucket") == []
 
 
 def test_object_found_by_retry_is_uncertain(s3: S3Store, bucket: Any) -> None:
-    url, data = "s3://bucket/new.mag", dataset("put")
+    url, data = "s3://bucket/new.mag", make_dataset("put")
     s3.fault = Faults("put", "lost answer", times=1)
     with pytest.raises(FileExistsError, match=f"exists already; .*; {UNCERTAIN}"):
-        to_mag(data, url, storage_options=impatient(s3), mode="x")
-    xr.testing.assert_identical(opened(url, storage_options=s3.options).load(), data.compute())
+        to_mag(data, url, storage_options=make_impatient(s3), mode="x")
+    xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
 
 
 @pytest.mark.parametrize("kind", ["503 SlowDown", "reset", "stall", "lost answer"])
@@ -189,9 +191,9 @@ def test_fault_of_abort_leaves_old_object(s3: S3Store, bucket: Any, kind: str) -
     refused, fault = Faults("complete", "403 AccessDenied"), Faults("abort", kind)
     s3.fault = lambda environ, answer: refused(environ, lambda: fault(environ, answer))
     with pytest.raises(OSError, match=UNCERTAIN):
-        to_mag(dataset("abort"), url, storage_options=impatient(s3))
+        to_mag(make_dataset("abort"), url, storage_options=make_impatient(s3))
     fault.released.set()
-    healthy(s3)
+    check_healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert len(bucket.list_multipart_uploads("bucket")) == (kind != "lost answer")
 
@@ -207,10 +209,10 @@ def test_store_that_takes_no_bytes_is_given_up(
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(TimeoutError, match=f"accepted no bytes for 1 s; {UNCERTAIN}") as caught,
     ):
-        WAYS[way](dataset("part"), url, storage_options=impatient(s3))
+        WAYS[way](make_dataset("part"), url, storage_options=make_impatient(s3))
     assert caught.value.filename == url
     assert not faults.released.is_set()
-    healthy(s3)
+    check_healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert not list(tmp_path.iterdir())
 
@@ -237,8 +239,8 @@ tasks.compute()
 
 
 @contextmanager
-def stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that waits for a store that never answers the third part of an upload."""
+def run_stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that waits for the answer to the third part of an upload."""
     stalled, released = Event(), Event()
 
     def stall(environ: dict, answer: Any) -> Any:
@@ -286,7 +288,7 @@ def test_signal_in_stalled_upload_ends_it(
     s3: S3Store, bucket: Any, tmp_path: Path, way: str, number: str
 ) -> None:
     s3.put("x.mag", OLD)
-    with stalled_writer(s3, way, tmp_path) as process:
+    with run_stalled_writer(s3, way, tmp_path) as process:
         process.send_signal(signal.Signals[number])
         _, said = process.communicate(timeout=60)
         assert process.returncode != 0
@@ -294,7 +296,7 @@ def test_signal_in_stalled_upload_ends_it(
             assert "KeyboardInterrupt" in said.decode()
             assert f"s3://bucket/x.mag was cancelled; {UNCERTAIN}" in said.decode()
         assert bucket.list_multipart_uploads("bucket") == []
-    healthy(s3)
+    check_healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert os.listdir(tmp_path) == ["source.mag"]
 
@@ -323,7 +325,7 @@ def test_move_without_answer(moves: bool) -> None:
     fs.pipe_file("/bucket/x.mag", OLD)
     fs.moves = moves
     with pytest.raises(TimeoutError, match=f"no answer; {UNCERTAIN}"):
-        to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
+        to_mag(make_dataset("put"), "/bucket/x.mag", fs=fs)
     assert fs.find("/bucket") == ["/bucket/x.mag"]
     assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else len(OLD))
 
@@ -343,6 +345,6 @@ def test_object_is_unchanged_until_move() -> None:
     fs = TakesNoBytes()
     fs.pipe_file("/bucket/x.mag", bytes(WHOLE))
     with pytest.raises(OSError, match=f"quota is used up; {UNCERTAIN}") as caught:
-        to_mag(dataset("put"), "/bucket/x.mag", fs=fs)
+        to_mag(make_dataset("put"), "/bucket/x.mag", fs=fs)
     assert caught.value.errno == ENOSPC
     assert fs.find("/bucket") == ["/bucket/x.mag"]

@@ -57,8 +57,8 @@ for line in sys.stdin:
 
 
 @contextmanager
-def nursery(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process whose children write a value, and are killed before a call of the system."""
+def run_nursery(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process whose children write a value, and are killed before a call."""
     with subprocess.Popen(
         [sys.executable, "-c", NURSERY % (CALLS, SHAPE), str(path)],
         stdin=subprocess.PIPE,
@@ -68,8 +68,8 @@ def nursery(path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def value_of(path: Path) -> int:
-    """The one value that the whole file has."""
+def read_value(path: Path) -> int:
+    """Return the only value of the file."""
     values = xr.open_dataset(path, engine="tensorfmt").a.values
     assert values.shape == SHAPE
     (value,) = np.unique(values)
@@ -80,13 +80,13 @@ def value_of(path: Path) -> int:
 def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     outcomes, unfinished, before = [], 0, 0
-    with nursery(path) as process:
+    with run_nursery(path) as process:
         for number in range(200):
             value = number + 1
             process.stdin.write(f"{value} {number}\n")
             process.stdin.flush()
             is_complete = process.stdout.readline() == "0\n"
-            actual = value_of(path)
+            actual = read_value(path)
             assert actual in (before, value)
             outcomes.append(actual == value)
             before = actual
@@ -100,7 +100,7 @@ def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
     assert outcomes.index(True) > SHAPE[0]
     assert unfinished
     to_mag(xr.Dataset({"a": (("x", "y"), np.full(SHAPE, 1001, "f4"))}), path)
-    assert value_of(path) == 1001
+    assert read_value(path) == 1001
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -111,9 +111,9 @@ def check_leftovers(folder: Path, value: int) -> int:
         assert name.startswith(".a.mag.")
         assert name.endswith(".part")
         if (folder / name).read_bytes()[:4] == b"MAG!":
-            assert value_of(folder / name) == value
+            assert read_value(folder / name) == value
         else:
             with pytest.raises(TensorFormatError, match=r"magic number|empty|header"):
-                value_of(folder / name)
+                read_value(folder / name)
         (folder / name).unlink()
     return len(names)

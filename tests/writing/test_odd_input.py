@@ -11,14 +11,14 @@ import pytest
 import xarray as xr
 
 from tests.opening import load
-from tests.work import memory_below
+from tests.work import limit_memory
 from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
 from xr_tensorfmt.formats import find_format
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 
 
-def matrix(values, **attrs) -> xr.Dataset:
+def make_matrix(values, **attrs) -> xr.Dataset:
     return xr.Dataset({"v": (("p", "q"), values, attrs)})
 
 
@@ -33,16 +33,16 @@ def test_chunks_without_elements(tmp_path: Path, options) -> None:
 
 
 def test_one_value_repeated_is_never_made_whole(tmp_path: Path) -> None:
-    repeated = matrix(np.broadcast_to(np.float64(0), (1 << 14, 1 << 12)))  # 512 MiB
+    repeated = make_matrix(np.broadcast_to(np.float64(0), (1 << 14, 1 << 12)))  # 512 MiB
     task = to_tens(repeated, tmp_path / "a.tens", compute=False, sparse=True)
-    with memory_below(200 << 20):
+    with limit_memory(200 << 20):
         task.compute(scheduler="synchronous")
     assert (tmp_path / "a.tens").stat().st_size == 4096
 
 
 def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
     odd = np.array([[0, 1, 2], [255, 128, 0]], dtype="u1").view(bool)
-    to_mag(matrix(odd), tmp_path / "a.mag")
+    to_mag(make_matrix(odd), tmp_path / "a.mag")
     assert not validate(tmp_path / "a.mag")
     actual = load(tmp_path / "a.mag").v.values
     assert actual.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
@@ -50,7 +50,7 @@ def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
 def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str) -> None:
-    before = matrix(np.ones((2, 3), "f4"), deep=np.ones((1,) * 64))
+    before = make_matrix(np.ones((2, 3), "f4"), deep=np.ones((1,) * 64))
     WRITERS[name](before, tmp_path / f"a.{name}")
     actual = load(tmp_path / f"a.{name}")
     assert actual.v.dims == ("p", "q")
@@ -59,7 +59,7 @@ def test_attributes_of_as_many_dimensions_as_numpy_has(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", ["mag", "tens", "pycauset"])
 def test_masked_attributes_raise(tmp_path: Path, name: str) -> None:
-    masked = matrix(np.ones((2, 3), "f4"), m=np.ma.masked_array([1, 2], [False, True]))
+    masked = make_matrix(np.ones((2, 3), "f4"), m=np.ma.masked_array([1, 2], [False, True]))
     with pytest.raises(
         ValueError, match="'m' of 'v' has masked values, which JSON does not support"
     ):
@@ -73,7 +73,7 @@ def test_masked_attributes_raise(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (1 << 30, 1 << 30), (0, 1 << 62)])
 def test_unaddressable_shape_raises(tmp_path: Path, name: str, shape) -> None:
     chunks = tuple(max(1, length >> 2) for length in shape)
-    huge = matrix(da.zeros(shape, chunks=chunks, dtype="i1"))
+    huge = make_matrix(da.zeros(shape, chunks=chunks, dtype="i1"))
     with pytest.raises(ValueError, match=r"'v' of shape .* is too large to address; write a part"):
         WRITERS[name](huge, tmp_path / f"a.{name}")
 
@@ -93,51 +93,51 @@ def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
         f"they accept the keywords of to_file{OWN_KEYWORDS[name]}$"
     )
     with pytest.raises(TypeError, match=requested):
-        to_file(matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
+        to_file(make_matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
 
 
 @pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
 def test_region_is_mapping(tmp_path: Path, region) -> None:
-    to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens")
+    to_tens(make_matrix(np.ones((2, 3))), tmp_path / "a.tens")
     with pytest.raises(TypeError, match=r"must have the form .'x': slice"):
-        to_tens(matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
+        to_tens(make_matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a.tens", ["a.tens"]])
 def test_invalid_path_type_raises(path) -> None:
     with pytest.raises(TypeError, match="is neither a path nor a URL; pass a str or a PathLike"):
-        to_tens(matrix(np.ones((2, 3))), path)
+        to_tens(make_matrix(np.ones((2, 3))), path)
 
 
-def tens_with_note(path: Path, note: object) -> None:
-    """A TENS file whose note is replaced."""
-    to_tens(matrix(np.arange(6.0).reshape(2, 3), unit="m"), path)
+def write_tens_with_metadata(path: Path, note: object) -> None:
+    """Write a TENS file with replaced embedded metadata."""
+    to_tens(make_matrix(np.arange(6.0).reshape(2, 3), unit="m"), path)
     content = path.read_bytes()
     start, stop = content.index(b"XRTENSOR") + 16, content.index(b"DENSDATA")
     text = json.dumps(note).encode().ljust(stop - start, b"\0")
     path.write_bytes(content[:start] + text + content[stop:])
 
 
-def labels(*dims: str) -> dict[str, object]:
+def make_labels(*dims: str) -> dict[str, object]:
     values = {"dtype": "|O", "shape": [], "strings": ["a"]}
     return {"dims": list(dims), "attrs": {}, "values": values}
 
 
 TENSORS = {"tensor": {"name": "v", "dims": ["p", "q"], "attrs": {}}}
 NOTES = {
-    "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": labels()}},
+    "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": make_labels()}},
     "the only tensor of the file is a coordinate": {"stored_coordinates": ["tensor"]},
     "the only tensor of the file is not 'uensor'": {"tensors": {"uensor": TENSORS["tensor"]}},
     "the key 'tdnsors'": {"tdnsors": TENSORS},
     "the key 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
-    "the key 'attr3'": {"tensors": TENSORS, "coordinates": {"z": labels() | {"attr3": {}}}},
+    "the key 'attr3'": {"tensors": TENSORS, "coordinates": {"z": make_labels() | {"attr3": {}}}},
 }
 
 
 @pytest.mark.parametrize("problem", NOTES)
 def test_mismatched_embedded_metadata_are_ignored(tmp_path: Path, problem: str) -> None:
     path = tmp_path / "a.tens"
-    tens_with_note(path, {"version": 1, **NOTES[problem]})
+    write_tens_with_metadata(path, {"version": 1, **NOTES[problem]})
     with pytest.warns(UserWarning, match=problem):
         actual = load(path)
     values = actual["tensor"].values

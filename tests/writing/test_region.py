@@ -30,7 +30,7 @@ from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.region import MutableFile
 
 
-def base() -> xr.Dataset:
+def make_base() -> xr.Dataset:
     return xr.Dataset(
         {
             "a": (("x", "y"), np.arange(24, dtype="f4").reshape(4, 6)),
@@ -43,7 +43,7 @@ def base() -> xr.Dataset:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "a.mag"
-    to_mag(base(), file, encoding={"a": {"dtype": "bfloat16"}})
+    to_mag(make_base(), file, encoding={"a": {"dtype": "bfloat16"}})
     return file
 
 
@@ -54,7 +54,7 @@ def patch(*shape: int, value: float = -1, dtype: str = "f4", dims=("x", "y")) ->
 def test_only_region_changes(path: Path) -> None:
     size = path.stat().st_size
     to_mag(patch(2, 3), path, region={"x": slice(1, 3), "y": slice(-3, None)})
-    expected = base()
+    expected = make_base()
     expected.a[1:3, 3:] = -1
     xr.testing.assert_identical(load(path), expected)
     assert path.stat().st_size == size
@@ -114,25 +114,25 @@ def test_dims_may_come_in_another_order(path: Path) -> None:
 
 
 def test_empty_region_writes_whole_variables(path: Path) -> None:
-    to_file(base()[["b"]].drop_vars("level") * np.int16(2), path, region={})
-    xr.testing.assert_identical(load(path), base().assign(b=base().b * np.int16(2)))
+    to_file(make_base()[["b"]].drop_vars("level") * np.int16(2), path, region={})
+    xr.testing.assert_identical(load(path), make_base().assign(b=make_base().b * np.int16(2)))
 
 
 def test_delayed_region(path: Path) -> None:
     task = to_mag(patch(1, 6).chunk(y=2), path, region={"x": slice(1)}, compute=False)
-    xr.testing.assert_identical(load(path), base())
+    xr.testing.assert_identical(load(path), make_base())
     task.compute()
     assert (load(path).a[0] == -1).all()
 
 
 def test_empty_regions_change_nothing(path: Path) -> None:
     to_mag(patch(0, 6), path, region={"x": slice(2, 2)})
-    xr.testing.assert_identical(load(path), base())
+    xr.testing.assert_identical(load(path), make_base())
 
 
 def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    path.write_bytes(mf.archive({"w": mf.put(np.arange(6, dtype="f2").reshape(2, 3))}))
+    path.write_bytes(mf.make_archive({"w": mf.put(np.arange(6, dtype="f2").reshape(2, 3))}))
     dims = ("w_dim_0", "w_dim_1")
     to_mag(xr.Dataset({"w": (dims, np.ones((2, 1), "f8"))}), path, region={"w_dim_1": slice(1, 2)})
     np.testing.assert_array_equal(load(path).w, [[0, 1, 2], [3, 1, 5]])
@@ -147,7 +147,7 @@ def test_numbers_are_rounded_to_what_file_holds_only_if_requested(path: Path) ->
     assert (load(path).a[0] == np.float32(1.1015625)).all()
 
 
-def refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
+def check_refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
     before = path.read_bytes()
     with pytest.raises(ValueError, match=match):
         to_mag(data, path, region=region, **options)
@@ -159,65 +159,71 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a"
 
 @pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
 def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
-    refused(patch(4, 6), path, {"x": requested}, "pass a slice of step 1")
+    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice of step 1")
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
 def test_region_is_as_long_as_what_is_written(path: Path, requested: slice) -> None:
-    refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
+    check_refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
 
 
 def test_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
-    refused(patch(4, 2), path, {"x": slice(4)}, "selects 6 of 6 elements along 'y'")
+    check_refused(patch(4, 2), path, {"x": slice(4)}, "selects 6 of 6 elements along 'y'")
 
 
 def test_unknown_dimension_raises(path: Path) -> None:
-    refused(patch(4, 6), path, {"z": slice(1)}, "names 'z', which is not one of the dimensions 'x'")
+    check_refused(
+        patch(4, 6), path, {"z": slice(1)}, "names 'z', which is not one of the dimensions 'x'"
+    )
 
 
 def test_unknown_variable_raises(path: Path) -> None:
-    refused(patch(4, 6).rename(a="c"), path, {}, "has no variable 'c', only 'a', 'b', 'level'")
+    check_refused(
+        patch(4, 6).rename(a="c"), path, {}, "has no variable 'c', only 'a', 'b', 'level'"
+    )
 
 
 def test_other_dims_raise(path: Path) -> None:
-    refused(patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), but .* has \('x', 'y'\)")
+    check_refused(
+        patch(4, 6).rename(x="u"), path, {}, r"has dims \('u', 'y'\), but .* has \('x', 'y'\)"
+    )
 
 
 def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
-    part = base()[["a"]].isel(x=slice(1, 3))
+    part = make_base()[["a"]].isel(x=slice(1, 3))
     to_mag(part * 2, path, region={"x": slice(1, 3)})
-    expected = base().a.values
+    expected = make_base().a.values
     expected[1:3] *= 2
     np.testing.assert_array_equal(load(path).a, expected)
     differs = r"coordinate 'x' differs from .*; call drop_vars\('x'\)"
-    refused(part, path, {"x": slice(2, 4)}, differs)
-    refused(part.assign_coords(x=part.x + 1), path, {"x": slice(1, 3)}, differs)
-    refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
+    check_refused(part, path, {"x": slice(2, 4)}, differs)
+    check_refused(part.assign_coords(x=part.x + 1), path, {"x": slice(1, 3)}, differs)
+    check_refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
 
 
 def test_labels_that_stay_must_be_those_of_file(path: Path) -> None:
-    one = base()[["a"]].isel(x=slice(1)).drop_vars("x")
+    one = make_base()[["a"]].isel(x=slice(1)).drop_vars("x")
     to_mag(one * 2, path, region={"x": slice(1)})
-    np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
+    np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])
     region = {"x": slice(1)}
-    refused(one.assign_coords(label="other"), path, region, "coordinate 'label' differs from")
-    refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' differs from")
-    refused(one.assign_coords(new=1), path, region, "coordinate 'new' differs from")
+    check_refused(one.assign_coords(label="other"), path, region, "coordinate 'label' differs from")
+    check_refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' differs from")
+    check_refused(one.assign_coords(new=1), path, region, "coordinate 'new' differs from")
 
 
 def test_values_unsupported_by_dtype_raise(path: Path) -> None:
-    refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
+    check_refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
-    refused(text, path, {}, "'b' is str32, but MAG supports only int16")
+    check_refused(text, path, {}, "'b' is str32, but MAG supports only int16")
     requested = {"encoding": {"a": {"dtype": "float16"}}}
-    refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **requested)
+    check_refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **requested)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt", chunks=chunks)[["a"]].drop_vars("x")
     changed = lazy if chunks is None else (lazy + 1).astype("f4")
-    refused(changed.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
+    check_refused(changed.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
     link = path.parent / "link.mag"
     link.symlink_to(path)
     with pytest.raises(ValueError, match="reads from"):
@@ -241,19 +247,19 @@ def test_loaded_values_are_not_changed_by_writing_into_their_file(tmp_path: Path
 
 def test_values_that_are_loaded_before_task_is_done_are_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    before = wide(0)
+    before = make_wide(0)
     to_mag(before, path)
-    task = to_mag(wide(1), path, region={"x": slice(100)}, compute=False)
+    task = to_mag(make_wide(1), path, region={"x": slice(100)}, compute=False)
     lazy = xr.open_dataset(path, engine="tensorfmt")
     part = lazy.isel(x=[3, 50, 99], y=slice(10)).load()
     loaded = lazy.load()
     task.compute()
     xr.testing.assert_identical(loaded, before)
     xr.testing.assert_identical(part, before.isel(x=[3, 50, 99], y=slice(10)))
-    xr.testing.assert_identical(load(path), wide(1))
+    xr.testing.assert_identical(load(path), make_wide(1))
 
 
-def wide(value: float) -> xr.Dataset:
+def make_wide(value: float) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), np.full((100, 1000), value, "f4"))})
 
 
@@ -276,15 +282,15 @@ def test_hard_link_is_same_file(path: Path) -> None:
     link = path.with_name("link.mag")
     link.hardlink_to(path)
     lazy = xr.open_dataset(link, engine="tensorfmt")[["a"]].drop_vars("x")
-    refused(lazy.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
+    check_refused(lazy.isel(x=[0]), path, {"x": slice(1)}, "reads from .*; call load")
 
 
 def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
     other = path.parent / "b.mag"
-    to_mag(base() * np.float32(2), other)
+    to_mag(make_base() * np.float32(2), other)
     lazy = xr.open_dataset(other, engine="tensorfmt", chunks={})[["a"]].drop_vars("x")
     to_mag(lazy.isel(x=[0]), path, region={"x": slice(1)})
-    np.testing.assert_array_equal(load(path).a[0], 2 * base().a[0])
+    np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])
 
 
 def test_replaced_file_is_not_changed(path: Path) -> None:
@@ -304,7 +310,7 @@ def test_earlier_reads_detect_change(path: Path) -> None:
 
 
 def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
-    refused(patch(4, 6), path, {}, "mode='x' creates a new file, but region=", mode="x")
+    check_refused(patch(4, 6), path, {}, "mode='x' creates a new file, but region=", mode="x")
 
 
 def test_without_file_there_is_no_region(tmp_path: Path) -> None:

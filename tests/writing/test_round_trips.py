@@ -12,14 +12,14 @@ import xarray as xr
 from hypothesis import given, settings
 
 from tests import magfiles as mf
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.paths import DATA
 from tests.strategies import NARROW_DTYPES, bits, datasets
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 
-def native(dtype: np.dtype) -> np.dtype:
+def to_native(dtype: np.dtype) -> np.dtype:
     return dtype.newbyteorder("=")
 
 
@@ -28,8 +28,8 @@ def assert_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
     xr.testing.assert_identical(actual.load(), expected)
     assert list(actual) == list(expected)
     for name, variable in expected.variables.items():
-        assert actual[name].dtype == native(variable.dtype)
-        stored = variable.encoding.get("dtype", native(variable.dtype))
+        assert actual[name].dtype == to_native(variable.dtype)
+        stored = variable.encoding.get("dtype", to_native(variable.dtype))
         assert actual[name].encoding["dtype"] == stored
 
 
@@ -39,11 +39,11 @@ def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mag")
         to_mag(dataset, path)
-        assert_same(opened(path), dataset)
+        assert_same(open_lazily(path), dataset)
         # Once more from the file itself, lazily and in chunks, over the same file.
-        to_mag(opened(path), path)
-        to_mag(opened(path, chunks={}), path)
-        assert_same(opened(path), dataset)
+        to_mag(open_lazily(path), path)
+        to_mag(open_lazily(path, chunks={}), path)
+        assert_same(open_lazily(path), dataset)
 
 
 @pytest.mark.parametrize("name", NARROW_DTYPES)
@@ -53,9 +53,9 @@ def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: st
     raw = bits(np.random.default_rng(0), (7, 5), kind.stored)
     values = xr.DataArray(kind.decode(raw), dims=("x", "y"), name="w")
     to_mag(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})
-    to_mag(opened(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
+    to_mag(open_lazily(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
     for number in (1, 2):
-        actual = opened(tmp_path / f"{number}.mag").w
+        actual = open_lazily(tmp_path / f"{number}.mag").w
         assert actual.encoding["dtype"] == name
         np.testing.assert_array_equal(actual, values)
         # Bits are the same too, but for those of NaN.
@@ -70,15 +70,15 @@ def test_numbers_that_became_others_are_not_rounded_to_dtype_of_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "w.mag"
-    path.write_bytes(mf.document({"w": mf.Put("bfloat16", (2,), b"\x80\x3f\x80\x3f")}))
-    changed = opened(path).load() + np.float32(1e-6)
-    changed.w.encoding = opened(path).w.encoding
+    path.write_bytes(mf.make_document({"w": mf.Put("bfloat16", (2,), b"\x80\x3f\x80\x3f")}))
+    changed = open_lazily(path).load() + np.float32(1e-6)
+    changed.w.encoding = open_lazily(path).w.encoding
     with pytest.raises(ValueError, match="bfloat16 cannot represent") as caught:
         to_mag(changed, tmp_path / "v.mag")
     assert "to round such values, or use 'float32' there to keep them" in str(caught.value)
     to_mag(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
-    xr.testing.assert_identical(opened(tmp_path / "v.mag").load(), changed)
-    assert opened(tmp_path / "v.mag").w.encoding["dtype"] == np.float32
+    xr.testing.assert_identical(open_lazily(tmp_path / "v.mag").load(), changed)
+    assert open_lazily(tmp_path / "v.mag").w.encoding["dtype"] == np.float32
 
 
 REAL = sorted(path.name for path in DATA.glob("*.mag"))
@@ -87,16 +87,16 @@ REAL = sorted(path.name for path in DATA.glob("*.mag"))
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_real_files_round_trip(tmp_path: Path, name: str, chunks) -> None:
-    before = opened(DATA / name, chunks=chunks)
+    before = open_lazily(DATA / name, chunks=chunks)
     to_mag(before, tmp_path / "again.mag")
-    assert_files_same(opened(tmp_path / "again.mag"), before)
+    assert_files_same(open_lazily(tmp_path / "again.mag"), before)
 
 
 def test_every_real_file_round_trips(conformance: Path, tmp_path: Path) -> None:
     count = 0
     for path in sorted((conformance / "mag").glob("*.mag")):
         try:
-            before = opened(path)
+            before = open_lazily(path)
         except ValueError:
             continue  # what is damaged is refused, as other tests prove
         if not any(variable.size for variable in before.values()):
@@ -108,7 +108,7 @@ def test_every_real_file_round_trips(conformance: Path, tmp_path: Path) -> None:
                 to_mag(before, tmp_path / path.name)
             continue
         to_mag(before, tmp_path / path.name)
-        assert_files_same(opened(tmp_path / path.name), before)
+        assert_files_same(open_lazily(tmp_path / path.name), before)
         count += 1
     assert count > 25
 
@@ -120,7 +120,7 @@ def assert_files_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
         assert actual[name].dtype == expected[name].dtype
         narrow = isinstance(actual[name].encoding["dtype"], np.dtype)
         if narrow:
-            assert actual[name].encoding["dtype"] == native(expected[name].encoding["dtype"])
+            assert actual[name].encoding["dtype"] == to_native(expected[name].encoding["dtype"])
         else:
             assert actual[name].encoding["dtype"] == expected[name].encoding["dtype"]
 
@@ -131,7 +131,7 @@ def test_lazy_variables_of_other_engines_are_written(tmp_path: Path) -> None:
     before.to_netcdf(tmp_path / "a.nc")
     with xr.open_dataset(tmp_path / "a.nc") as lazy:
         to_mag(lazy.isel(x=slice(None, None, -1)), tmp_path / "a.mag")
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), before.isel(x=[3, 2, 1, 0]))
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), before.isel(x=[3, 2, 1, 0]))
 
 
 LAZY = {
@@ -148,9 +148,9 @@ def test_lazy_selections_are_written(tmp_path: Path, key: str) -> None:
     values = np.arange(5 * 3 * 4, dtype="i4").reshape(5, 3, 4)
     full = xr.DataArray(values, dims=("x", "y", "z"), name="a")
     to_mag(full, tmp_path / "whole.mag")
-    lazy = LAZY[key](opened(tmp_path / "whole.mag").a)
+    lazy = LAZY[key](open_lazily(tmp_path / "whole.mag").a)
     to_mag(xr.Dataset({"a": lazy, "b": np.int8(1)}), tmp_path / "part.mag")
-    xr.testing.assert_identical(opened(tmp_path / "part.mag").a.load(), LAZY[key](full))
+    xr.testing.assert_identical(open_lazily(tmp_path / "part.mag").a.load(), LAZY[key](full))
 
 
 def test_chunks_of_any_size_give_same_file(tmp_path: Path) -> None:

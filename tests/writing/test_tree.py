@@ -16,14 +16,14 @@ from tests.magfiles import put
 from xr_tensorfmt import to_file, to_mag
 
 
-def back(tree: xr.DataTree, path: Path, **options) -> xr.DataTree:
-    """What a tree opens as after it has been written."""
+def round_trip(tree: xr.DataTree, path: Path, **options) -> xr.DataTree:
+    """Write a tree, and open it again."""
     tree.tensorfmt.to_file(path, **options)
     return xr.open_datatree(path, engine="tensorfmt", **options).load()
 
 
-def model() -> xr.DataTree:
-    """Layers with dims of the same names and of different lengths, coordinates and attributes."""
+def make_model() -> xr.DataTree:
+    """Return layers with dimensions of the same names and different lengths."""
     token = xr.Dataset(
         {"embed": (("token", "in"), np.ones((5, 4), "f4"), {"units": "1"})},
         {"token": list("abcde"), "rank": ("token", np.arange(5)), "step": 7},
@@ -44,12 +44,12 @@ def model() -> xr.DataTree:
 
 
 def test_tree_opens_as_it_was_written(tmp_path: Path) -> None:
-    xr.testing.assert_identical(back(model(), tmp_path / "a.mag"), model())
+    xr.testing.assert_identical(round_trip(make_model(), tmp_path / "a.mag"), make_model())
 
 
 def test_tree_in_chunks_can_be_written_over_file_that_it_is_from(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_file(model(), path)
+    to_file(make_model(), path)
     with xr.open_datatree(path, engine="tensorfmt", chunks={}) as tree:
         (tree * 2).tensorfmt.to_file(path)
     np.testing.assert_array_equal(
@@ -58,7 +58,7 @@ def test_tree_in_chunks_can_be_written_over_file_that_it_is_from(tmp_path: Path)
 
 
 def test_file_without_tree_opens_by_keys(tmp_path: Path) -> None:
-    model().tensorfmt.to_file(tmp_path / "a.mag")
+    make_model().tensorfmt.to_file(tmp_path / "a.mag")
     flat = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
     assert list(flat) == [
         "embed",
@@ -67,15 +67,15 @@ def test_file_without_tree_opens_by_keys(tmp_path: Path) -> None:
     assert flat["layers.1.weight"].dims == ("in", "layers.1.out")
     assert flat["layers.1.bias"].coords["layers.1.out"].values.tolist() == [0, 2, 4, 6, 8, 10]
     branch = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", group="layers.1").load()
-    expected = model()["layers/1"].to_dataset().drop_vars("token").assign_coords(step=7)
+    expected = make_model()["layers/1"].to_dataset().drop_vars("token").assign_coords(step=7)
     xr.testing.assert_identical(branch, expected)
 
 
 @pytest.mark.parametrize("separator", [".", "/", "::"])
 def test_other_separator(tmp_path: Path, separator: str) -> None:
     path = tmp_path / "a.mag"
-    tree = back(model(), path, separator=separator)
-    xr.testing.assert_identical(tree, model())
+    tree = round_trip(make_model(), path, separator=separator)
+    xr.testing.assert_identical(tree, make_model())
     keys = list(xr.open_dataset(path, engine="tensorfmt"))
     assert f"layers{separator}0{separator}weight" in keys
 
@@ -83,7 +83,7 @@ def test_other_separator(tmp_path: Path, separator: str) -> None:
 def test_trees_of_other_programs_need_no_metadata_of_this_package(tmp_path: Path) -> None:
     keys = ["embed.weight", "layers.0.q", "a..b", "x/y.z", "100%.c", "a", "", "layers.0.norm"]
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
-    (tmp_path / "a.mag").write_bytes(mf.document(tensors, {"model": "tiny"}))
+    (tmp_path / "a.mag").write_bytes(mf.make_document(tensors, {"model": "tiny"}))
     with xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt") as tree:
         tree.tensorfmt.to_file(tmp_path / "b.mag")
     first, second = (
@@ -97,10 +97,10 @@ def test_trees_of_other_programs_need_no_metadata_of_this_package(tmp_path: Path
 def test_default_dims_of_parent_group_round_trip(tmp_path: Path) -> None:
     keys = ["w", "a.w", "a.b.w", "a.b"]
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(keys)}
-    content = memoryview(mf.document(tensors))
+    content = memoryview(mf.make_document(tensors))
     tree = xr.open_datatree(content, engine="tensorfmt").load()
     assert tree["a/b/w"].dims == ("w_dim_0__",)
-    xr.testing.assert_identical(back(tree, tmp_path / "b.mag"), tree)
+    xr.testing.assert_identical(round_trip(tree, tmp_path / "b.mag"), tree)
 
 
 @given(
@@ -110,40 +110,40 @@ def test_default_dims_of_parent_group_round_trip(tmp_path: Path) -> None:
 @settings(deadline=None)
 def test_trees_with_any_keys_round_trip(tmp_path_factory, keys: list[str], separator: str) -> None:
     tensors = {key: put(np.full(i + 1, i, np.int32)) for i, key in enumerate(["z", *keys])}
-    content = memoryview(mf.document(tensors))
+    content = memoryview(mf.make_document(tensors))
     tree = xr.open_datatree(content, engine="tensorfmt", separator=separator).load()
     path = tmp_path_factory.mktemp("tree") / "a.mag"
-    xr.testing.assert_identical(back(tree, path, separator=separator), tree)
+    xr.testing.assert_identical(round_trip(tree, path, separator=separator), tree)
     assert set(xr.open_dataset(path, engine="tensorfmt")) == {"z", *keys}
 
 
 def test_encoding_names_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_file(model(), path, encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    to_file(make_model(), path, encoding={"layers.0.weight": {"dtype": "bfloat16"}})
     tree = xr.open_datatree(path, engine="tensorfmt")
     assert str(tree["layers/0/weight"].encoding["dtype"]) == "bfloat16"
     assert tree["layers/1/weight"].encoding["dtype"] == np.float32
 
 
 def test_functions_of_formats_take_trees(tmp_path: Path) -> None:
-    to_mag(model(), tmp_path / "a.mag")
+    to_mag(make_model(), tmp_path / "a.mag")
     xr.testing.assert_identical(
-        xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), model()
+        xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), make_model()
     )
 
 
 def test_branch_of_tree_keeps_coordinates_that_it_inherits(tmp_path: Path) -> None:
-    branch = model()["layers/0"]
-    tree = back(branch, tmp_path / "a.mag")
+    branch = make_model()["layers/0"]
+    tree = round_trip(branch, tmp_path / "a.mag")
     assert tree["weight"].dims == ("in", "out")
     np.testing.assert_array_equal(tree["bias"].coords["out"], [0, 2, 4])
 
 
 def test_tree_of_one_tensor_is_written_to_formats_that_hold_one(tmp_path: Path) -> None:
     tree = xr.DataTree(xr.Dataset({"tensor": (("x", "y"), np.eye(3))}))
-    xr.testing.assert_identical(back(tree, tmp_path / "a.tens"), tree)
+    xr.testing.assert_identical(round_trip(tree, tmp_path / "a.tens"), tree)
     with pytest.raises(ValueError, match="a TENS file holds one variable, but the Dataset has 7"):
-        to_file(model(), tmp_path / "b.tens")
+        to_file(make_model(), tmp_path / "b.tens")
 
 
 ONES = xr.Dataset({"w": ("n", np.ones(3, "f4"))})
@@ -178,7 +178,7 @@ def test_trees_that_would_open_differently_raise(tmp_path: Path, case: str) -> N
 
 def test_another_separator_makes_room_for_dots(tmp_path: Path) -> None:
     tree = xr.DataTree.from_dict({"/v1.0": ONES})
-    xr.testing.assert_identical(back(tree, tmp_path / "a.mag", separator="/"), tree)
+    xr.testing.assert_identical(round_trip(tree, tmp_path / "a.mag", separator="/"), tree)
 
 
 def test_attributes_of_groups_can_be_dropped(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_attributes_of_groups_can_be_dropped(tmp_path: Path) -> None:
 
 def test_empty_separator_raises(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="separator='' must be a non-empty str"):
-        to_file(model(), tmp_path / "a.mag", separator="")
+        to_file(make_model(), tmp_path / "a.mag", separator="")
 
 
 def test_dataset_takes_no_separator(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 import xarray as xr
 
 from tests.commands import load_any, run, run_failing, run_ok, save
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.cli.convert import sigterm_raises_exit
@@ -57,21 +57,21 @@ main(["convert", *sys.argv[1:]])
 """
 
 
-def dataset(value: int = 1) -> xr.Dataset:
+def make_dataset(value: int = 1) -> xr.Dataset:
     return xr.Dataset({"a": (("x", "y"), np.full((4, 256), value, "f4"))})
 
 
-def leftovers(folder: Path | str = ".") -> list[str]:
+def list_leftovers(folder: Path | str = ".") -> list[str]:
     return sorted(path.name for path in Path(folder).iterdir() if path.name.endswith(".part"))
 
 
 @contextmanager
-def process_with_unfinished_file(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has begun a file in the working directory."""
-    before = leftovers()
+def run_writer(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that has begun a file in the working directory."""
+    before = list_leftovers()
     with subprocess.Popen([sys.executable, "-c", *arguments], stderr=subprocess.PIPE) as process:
         try:
-            while leftovers() == before:
+            while list_leftovers() == before:
                 assert process.poll() is None, process.stderr.read()
                 time.sleep(0.01)
             yield process
@@ -79,11 +79,11 @@ def process_with_unfinished_file(*arguments: str) -> Iterator[subprocess.Popen[b
             process.kill()
 
 
-def left_by_killed_process(path: str = "a.mag") -> str:
-    with process_with_unfinished_file(WRITES_FOR_EVER, path) as process:
+def leave_unfinished_file(path: str = "a.mag") -> str:
+    with run_writer(WRITES_FOR_EVER, path) as process:
         process.kill()
         process.wait()
-    return leftovers()[-1]
+    return list_leftovers()[-1]
 
 
 def make(path: str, host: str | None = None, process: int | None = None) -> str:
@@ -95,7 +95,7 @@ def make(path: str, host: str | None = None, process: int | None = None) -> str:
     return name
 
 
-def ended_process() -> int:
+def end_process() -> int:
     return int(run_python("-c", "import os; print(os.getpid())").stdout)
 
 
@@ -103,42 +103,42 @@ def ended_process() -> int:
 
 
 def test_next_write_removes_orphaned_files() -> None:
-    left = left_by_killed_process()
+    left = leave_unfinished_file()
     assert left.startswith(".a.mag.")
-    to_mag(dataset(2), "a.mag")
+    to_mag(make_dataset(2), "a.mag")
     assert os.listdir() == ["a.mag"]
-    xr.testing.assert_identical(opened("a.mag").load(), dataset(2))
+    xr.testing.assert_identical(open_lazily("a.mag").load(), make_dataset(2))
 
 
 def test_write_to_another_path_removes_nothing() -> None:
-    left = left_by_killed_process()
+    left = leave_unfinished_file()
     for path in ("b.mag", "a.mag.mag", ".mag"):
-        to_mag(dataset(), path)
-    assert leftovers() == [left]
+        to_mag(make_dataset(), path)
+    assert list_leftovers() == [left]
 
 
 def test_orphaned_sibling_files_are_removed() -> None:
-    gone = ended_process()
+    gone = end_process()
     make("a.yaml", process=gone)
     make("a.elements", process=gone)
     to_cc4s(xr.DataArray(np.zeros((2, 2)), dims=("State", "State_2"), name="a"), "a.yaml")
-    assert leftovers() == []
+    assert list_leftovers() == []
 
 
 def test_file_of_process_that_runs_is_kept() -> None:
-    with process_with_unfinished_file(WRITES_FOR_EVER, "a.mag") as process:
-        own = leftovers()
-        to_mag(dataset(), "a.mag")
-        assert leftovers() == own
+    with run_writer(WRITES_FOR_EVER, "a.mag") as process:
+        own = list_leftovers()
+        to_mag(make_dataset(), "a.mag")
+        assert list_leftovers() == own
         assert process.poll() is None
         assert f"process {process.pid} is running" in run_ok("clean", ".")
-        assert leftovers() == own
+        assert list_leftovers() == own
 
 
 def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gone = ended_process()
+    gone = end_process()
     expected = [make("a.mag", host="0123456789ab", process=gone)]
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=lambda: None))
@@ -146,15 +146,15 @@ def test_files_of_other_hosts_of_clusters_and_of_unknown_origin_are_kept(
     with monkeypatch.context() as patch:
         patch.setattr(unfinished.sys, "platform", "win32")
         own = [make("a.mag", process=gone)]
-        to_mag(dataset(), "a.mag")
+        to_mag(make_dataset(), "a.mag")
         assert "is running" in run_ok("clean", ".")
-    to_mag(dataset(), "a.mag")
-    assert leftovers() == sorted([*expected, *own])
+    to_mag(make_dataset(), "a.mag")
+    assert list_leftovers() == sorted([*expected, *own])
     output = run_ok("clean", ".")
     assert "kept ./" + expected[0] + ", 1000 B: process" in output
     assert "of another host or container" in output
     assert "processes of a cluster write it" in output
-    assert leftovers() == sorted([*expected, *own])
+    assert list_leftovers() == sorted([*expected, *own])
 
 
 def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(unfinished.sys, "platform", "linux")
     monkeypatch.setattr(unfinished.os, "stat", missing)
-    name = make("a.mag", process=ended_process())
+    name = make("a.mag", process=end_process())
     (file,) = unfinished.unfinished_in(".")
     assert file.path == f"./{name}"
     assert "of another host" in file.reason_to_keep
@@ -171,7 +171,7 @@ def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="its namespaces are Linux's")
 def test_container_of_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    make("a.mag", process=ended_process())
+    make("a.mag", process=end_process())
     (file,) = unfinished.unfinished_in(".")
     assert not file.reason_to_keep
     monkeypatch.setattr(unfinished.os, "stat", lambda _: SimpleNamespace(st_ino=1))
@@ -180,8 +180,8 @@ def test_container_of_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["a" * 251 + ".mag", "\N{SNOWMAN}" * 83 + ".mag", ".a.mag"])
 def test_names_of_any_length_are_found_again(name: str) -> None:
-    make(name, process=ended_process())
-    to_mag(dataset(), name)
+    make(name, process=end_process())
+    to_mag(make_dataset(), name)
     assert os.listdir() == [name]
 
 
@@ -202,7 +202,7 @@ if __name__ == "__main__":
 
 
 def test_clean_removes_only_orphaned_files() -> None:
-    gone = ended_process()
+    gone = end_process()
     left = [make("a.mag", process=gone), make("b.tens", process=gone)]
     others = [".a.part", ".a.mag.1f0c2ab4.part", "a.mag", left[0][1:], f"{left[0]}.part"]
     for name in others:
@@ -225,19 +225,19 @@ def test_clean_removes_only_orphaned_files() -> None:
 
 
 def test_clean_is_recursive_on_request_and_skips_links() -> None:
-    gone = ended_process()
+    gone = end_process()
     for folder in ("top/one/two", "elsewhere"):
         Path(folder).mkdir(parents=True)
-        Path(make("a.mag", process=gone)).rename(Path(folder, leftovers()[0]))
+        Path(make("a.mag", process=gone)).rename(Path(folder, list_leftovers()[0]))
     Path("top/link").symlink_to("../elsewhere")
     assert run_ok("clean", "top") == "0 files removed, 0 B\n"
     assert run_ok("clean", "-r", "top").endswith("1 file removed, 1000 B\n")
-    assert leftovers("top/one/two") == []
-    assert len(leftovers("elsewhere")) == 1
+    assert list_leftovers("top/one/two") == []
+    assert len(list_leftovers("elsewhere")) == 1
 
 
 def test_clean_continues_after_missing_directory() -> None:
-    make("a.mag", process=ended_process())
+    make("a.mag", process=end_process())
     result = run("clean", "missing", ".")
     assert result.exit_code == 1
     assert result.stderr == "Error: missing: No such file or directory\n"
@@ -248,10 +248,10 @@ def test_clean_continues_after_missing_directory() -> None:
 def test_clean_continues_after_failed_removal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gone, unlink = ended_process(), os.unlink
+    gone, unlink = end_process(), os.unlink
     for directory in ("top/one", "top/two"):
         Path(directory).mkdir(parents=True)
-        Path(make("a.mag", process=gone)).rename(Path(directory, leftovers()[0]))
+        Path(make("a.mag", process=gone)).rename(Path(directory, list_leftovers()[0]))
 
     def refused_in_one(path: str) -> None:
         if "one" in path:
@@ -263,7 +263,7 @@ def test_clean_continues_after_failed_removal(
     assert result.exit_code == 1
     assert result.stderr.endswith(": Operation not permitted\n")
     assert result.stdout.endswith("1 file removed, 1000 B\n")
-    assert (len(leftovers("top/one")), leftovers("top/two")) == (1, [])
+    assert (len(list_leftovers("top/one")), list_leftovers("top/two")) == (1, [])
 
 
 def test_old_files_of_other_hosts_are_removed_if_requested() -> None:
@@ -277,7 +277,7 @@ def test_old_files_of_other_hosts_are_removed_if_requested() -> None:
     assert "of another host or container" in output
     assert "(last written to 2001-09-09 01:46:40 UTC; remove it with --older-than)" in output
     run_ok("clean", ".", "--older-than", "7d")
-    assert leftovers() == sorted([str(young), str(mine)])
+    assert list_leftovers() == sorted([str(young), str(mine)])
     assert "not a duration such as 36h or 7d" in run_failing(
         "clean", ".", "--older-than", "x", code=2
     )
@@ -298,7 +298,7 @@ def test_sigterm_ends_conversion_and_leaves_old_file_alone(target: str) -> None:
     script = CONVERTS_SLOWLY
     if target == "b.nc":
         script = script.replace("atomic_file.write_batches = slow", NETCDF)
-    with process_with_unfinished_file(script, "a.mag", target, "--overwrite") as process:
+    with run_writer(script, "a.mag", target, "--overwrite") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert sorted(os.listdir()) == before
@@ -333,10 +333,10 @@ to_mag(array.copy(data=array.data.map_blocks(look, dtype="f4")).rename("a"), "a.
 assert seen == {signal.SIG_DFL}
 """
     run_python("-c", script)
-    with process_with_unfinished_file(WRITES_FOR_EVER, "b.mag") as process:
+    with run_writer(WRITES_FOR_EVER, "b.mag") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == -signal.SIGTERM
-    assert len(leftovers()) == 1
+    assert len(list_leftovers()) == 1
     assert run_ok("clean", ".").endswith("1 file removed, 8.0 KiB\n")
 
 
@@ -357,7 +357,7 @@ def test_handler_of_sigterm_that_is_there_stays(own) -> None:
 def test_program_that_turns_sigterm_into_exception_leaves_nothing() -> None:
     handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
     script = handler + WRITES_FOR_EVER.replace("600", "2")
-    with process_with_unfinished_file(script, "a.mag") as process:
+    with run_writer(script, "a.mag") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
     assert os.listdir() == []

@@ -12,7 +12,7 @@ import xarray as xr
 
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
-from tests.opening import opened
+from tests.opening import open_lazily
 from xr_tensorfmt import to_pycauset, to_tens, to_vespa
 from xr_tensorfmt.writers import to_file
 
@@ -29,12 +29,12 @@ CHANGES: dict[str, Any] = {
 }
 
 
-def the_only(ds: xr.Dataset) -> xr.DataArray:
+def get_only(ds: xr.Dataset) -> xr.DataArray:
     (only,) = ds.data_vars.values()
     return only
 
 
-def vespa_file(path: Path) -> Path:
+def write_vespa_file(path: Path) -> Path:
     users = xr.DataArray(
         np.arange(6, dtype="f4").reshape(2, 3), {"user": ["ada", "bob"]}, dims=("user", "x")
     )
@@ -42,20 +42,22 @@ def vespa_file(path: Path) -> Path:
     return path
 
 
-def tens_file(path: Path) -> Path:
+def write_tens_file(path: Path) -> Path:
     symmetric = np.add.outer(np.arange(3.0), np.arange(3.0))
-    chunks = (tf.symmetry("x", "ba"), tf.chunk(b"OTHERONE", b""))
-    path.write_bytes(tf.version_1_0(symmetric, *chunks))
+    chunks = (tf.pack_symmetry("x", "ba"), tf.pack_chunk(b"OTHERONE", b""))
+    path.write_bytes(tf.make_1_0(symmetric, *chunks))
     return path
 
 
-def pycauset_file(path: Path, **more: Any) -> Path:
+def write_pycauset_file(path: Path, **more: Any) -> Path:
     causal = np.triu(np.ones((3, 3), bool), 1)
-    path.write_bytes(pf.r1(pf.metadata("CAUSAL", "BIT", 3, 3, **more), pf.triangle(causal)))
+    path.write_bytes(
+        pf.r1(pf.make_metadata("CAUSAL", "BIT", 3, 3, **more), pf.pack_triangle(causal))
+    )
     return path
 
 
-FILES = {"vespa": vespa_file, "tens": tens_file, "pycauset": pycauset_file}
+FILES = {"vespa": write_vespa_file, "tens": write_tens_file, "pycauset": write_pycauset_file}
 NAMELESS = {"drop": ["name", "dims", "coords"]}
 TARGETS: dict[str, Any] = {
     "t.tbf": ("float32", {"drop": ["name"]}),
@@ -76,20 +78,20 @@ TARGETS: dict[str, Any] = {
 def test_attributes_of_reader_are_accepted(
     kind: str, target: str, change: str, tmp_path: Path
 ) -> None:
-    ds = opened(FILES[kind](tmp_path / "old"), format=kind, chunks={}, sparse="dense")
+    ds = open_lazily(FILES[kind](tmp_path / "old"), format=kind, chunks={}, sparse="dense")
     ds = CHANGES[change](ds)
-    array = the_only(ds)
+    array = get_only(ds)
     if target == "t.tens" and array.dtype == bool:
         ds = ds.map(lambda item: item.astype("f4", keep_attrs=True))
     dtype, options = TARGETS[target]
     encoding = {array.name: {"dtype": dtype}} if dtype else {}
     path = tmp_path / target
     to_file(ds, path, encoding=encoding, **options)
-    assert sorted(the_only(opened(path)).shape) == sorted(the_only(ds).shape)
+    assert sorted(get_only(open_lazily(path)).shape) == sorted(get_only(ds).shape)
 
 
 def test_type_of_vespa_equals_what_is_written_now(tmp_path: Path) -> None:
-    ds, path = opened(vespa_file(tmp_path / "old.tbf")).load(), tmp_path / "new.tbf"
+    ds, path = open_lazily(write_vespa_file(tmp_path / "old.tbf")).load(), tmp_path / "new.tbf"
     for changed, encoding, expected in (
         (ds, {}, "tensor<float>(user{},x[3])"),
         (ds.isel(x=slice(2)), {}, "tensor<float>(user{},x[2])"),
@@ -101,45 +103,47 @@ def test_type_of_vespa_equals_what_is_written_now(tmp_path: Path) -> None:
         (ds, {"tensor": {"dtype": "bfloat16"}}, "tensor<bfloat16>(user{},x[3])"),
     ):
         to_vespa(changed, path, encoding=encoding)
-        back = opened(path)
+        back = open_lazily(path)
         assert back.tensor.attrs == {"vespa_type": expected}
         np.testing.assert_array_equal(back.tensor, changed.tensor)
 
 
 def test_valid_symmetries_are_kept_and_others_dropped(tmp_path: Path) -> None:
-    ds, path = opened(tens_file(tmp_path / "old.tens")), tmp_path / "new.tens"
+    ds, path = open_lazily(write_tens_file(tmp_path / "old.tens")), tmp_path / "new.tens"
     attrs = {"symmetries": "x ba", "skipped_chunks": "OTHERONE"}
     assert ds.tensor.attrs == attrs
     to_tens(ds, path)
-    assert opened(path).tensor.attrs == attrs
+    assert open_lazily(path).tensor.attrs == attrs
     for name in ("isel", "transpose", "rename a dimension", "astype", "mean", "arithmetic"):
         to_tens(CHANGES[name](ds), path)
-        assert opened(path).tensor.attrs == {}, name
-    for same in (ds, opened(tmp_path / "old.tens")):  # in memory by now, and not
+        assert open_lazily(path).tensor.attrs == {}, name
+    for same in (ds, open_lazily(tmp_path / "old.tens")):  # in memory by now, and not
         to_tens(same, path, encoding={"tensor": {"dtype": "float32"}})
-        assert opened(path).tensor.attrs == {"symmetries": "x ba"}
+        assert open_lazily(path).tensor.attrs == {"symmetries": "x ba"}
 
 
 def test_symmetries_are_dropped_for_selections(tmp_path: Path) -> None:
-    content = tf.version_1_0(np.ones((5, 5)), tf.symmetry("x", "ba"))
+    content = tf.make_1_0(np.ones((5, 5)), tf.pack_symmetry("x", "ba"))
     (tmp_path / "old.tens").write_bytes(content)
-    to_tens(opened(tmp_path / "old.tens").isel(a=[0, 1, 3]), tmp_path / "new.tens")
-    assert opened(tmp_path / "new.tens").tensor.attrs == {}
+    to_tens(open_lazily(tmp_path / "old.tens").isel(a=[0, 1, 3]), tmp_path / "new.tens")
+    assert open_lazily(tmp_path / "new.tens").tensor.attrs == {}
 
 
 @pytest.mark.parametrize("symmetries", ["C4v", "", 7, ["x ba"], None])
 def test_symmetries_attribute_of_user_is_kept(symmetries: Any, tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(3), dims=("a", "b"), attrs={"symmetries": symmetries})
     to_tens(array, tmp_path / "t.tens")
-    assert the_only(opened(tmp_path / "t.tens")).attrs == {"symmetries": symmetries}
+    assert get_only(open_lazily(tmp_path / "t.tens")).attrs == {"symmetries": symmetries}
     with pytest.raises(ValueError, match="cannot store the attribute 'symmetries'"):
         to_vespa(array, tmp_path / "t.tbf")
 
 
 def test_losing_seed_raises(tmp_path: Path) -> None:
-    ds = opened(pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(row=slice(2), col=slice(2))
+    ds = open_lazily(write_pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(
+        row=slice(2), col=slice(2)
+    )
     to_pycauset(ds, tmp_path / "new.pycauset")
-    attrs = opened(tmp_path / "new.pycauset").tensor.attrs
+    attrs = open_lazily(tmp_path / "new.pycauset").tensor.attrs
     assert attrs.keys() == pf.STORAGE_ATTRS | {"seed"}
     assert attrs["seed"] == 5
     with pytest.raises(ValueError, match="cannot store the attribute 'seed'"):
@@ -153,7 +157,7 @@ def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(2), dims=("a", "b"), attrs={"unit": 0.5})
     to_file(array, tmp_path / "t.yaml")
     with pytest.raises(ValueError, match="cannot store the attribute 'unit'"):
-        to_vespa(opened(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
+        to_vespa(open_lazily(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
 
 
 def test_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
@@ -168,35 +172,35 @@ def test_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path
     with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
         to_vespa(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
     to_tens(array.real, tmp_path / "t.tens", encoding=real)
-    assert opened(tmp_path / "t.tens").z.values.tolist() == [1, 1]
+    assert open_lazily(tmp_path / "t.tens").z.values.tolist() == [1, 1]
 
 
-def traced_file(path: Path) -> Path:
-    """A matrix whose trace PyCauset has computed."""
+def write_traced_file(path: Path) -> Path:
+    """Write a matrix whose trace PyCauset has computed."""
     signature = {"payload_uuid": "1" * 32, "view_signature": "t=0;c=0;sr=1;si=0"}
     cached = {"trace": {"value": 15.0, "signature": signature}}
-    metadata = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=cached) | {
+    metadata = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=cached) | {
         "payload_uuid": "1" * 32, "properties": {"is_symmetric": False},
     }  # fmt: skip
     path.write_bytes(pf.r1(metadata, np.arange(1.0, 10).tobytes()))
     return path
 
 
-def changed_in_memory(ds: xr.Dataset) -> xr.Dataset:
+def change_in_memory(ds: xr.Dataset) -> xr.Dataset:
     ds.tensor.load()[0, 0] = 100
     return ds
 
 
-def with_values_of(other: np.ndarray) -> Any:
+def replace_values(other: np.ndarray) -> Any:
     return lambda ds: ds.assign(tensor=ds.tensor.copy(data=other))
 
 
 MOVED: dict[str, Any] = {
     "reversed": lambda ds: ds.isel(row=slice(None, None, -1)),
     "by an array": lambda ds: ds.isel(row=[1, 0, 2]),
-    "other values": with_values_of(np.ones((3, 3))),
-    "other chunks": with_values_of(da.ones((3, 3), chunks=2)),
-    "in memory": changed_in_memory,
+    "other values": replace_values(np.ones((3, 3))),
+    "other chunks": replace_values(da.ones((3, 3), chunks=2)),
+    "in memory": change_in_memory,
     "loaded": lambda ds: ds.load(),
     "persisted": lambda ds: ds.chunk().persist(),
     "swapped": lambda ds: ds.transpose("col", "row"),
@@ -206,8 +210,8 @@ MOVED: dict[str, Any] = {
     "in two parts": lambda ds: xr.concat([ds.isel(row=[2]), ds.isel(row=[0, 1])], "row"),
     "another dtype": lambda ds: ds.astype("f4", keep_attrs=True).astype("f8", keep_attrs=True),
     "attributes of another file": lambda ds: ds.assign(
-        tensor=opened(pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), bytes(72))).tensor
-        .assign_attrs(ds.tensor.attrs)
+        tensor=open_lazily(pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3), bytes(72)))
+        .tensor.assign_attrs(ds.tensor.attrs)
     ),
 }  # fmt: skip
 
@@ -218,11 +222,11 @@ MOVED: dict[str, Any] = {
 def test_results_are_dropped_if_values_change(
     change: str, chunks: Any, target: str, tmp_path: Path
 ) -> None:
-    ds = opened(traced_file(tmp_path / "old"), chunks=chunks)
+    ds = open_lazily(write_traced_file(tmp_path / "old"), chunks=chunks)
     results = {"cached_trace": 15.0, "property_is_symmetric": 0}
     assert ds.tensor.attrs.items() >= results.items()
     to_file(MOVED[change](ds), tmp_path / target)
-    assert not results.keys() & the_only(opened(tmp_path / target)).attrs.keys()
+    assert not results.keys() & get_only(open_lazily(tmp_path / target)).attrs.keys()
 
 
 UNMOVED: dict[str, Any] = {
@@ -243,28 +247,28 @@ UNMOVED: dict[str, Any] = {
 def test_results_stay_with_values_that_are_read_from_their_file(
     change: str, chunks: Any, target: str, tmp_path: Path
 ) -> None:
-    ds = UNMOVED[change](opened(traced_file(tmp_path / "old"), chunks=chunks))
+    ds = UNMOVED[change](open_lazily(write_traced_file(tmp_path / "old"), chunks=chunks))
     to_file(ds, tmp_path / target)
-    attrs = the_only(opened(tmp_path / target)).attrs
+    attrs = get_only(open_lazily(tmp_path / target)).attrs
     assert (attrs["cached_trace"], attrs["property_is_symmetric"]) == (15, 0)
     assert (attrs["matrix_type"], attrs["data_type"]) == ("DENSE_FLOAT", "FLOAT64")
 
 
 def test_unmodified_results_are_kept(tmp_path: Path) -> None:
-    ds = opened(traced_file(tmp_path / "old"))
+    ds = open_lazily(write_traced_file(tmp_path / "old"))
     ds.tensor.attrs["cached_trace"] = 16.0
     to_file(ds, tmp_path / "t.tens")
-    attrs = opened(tmp_path / "t.tens").tensor.attrs
+    attrs = open_lazily(tmp_path / "t.tens").tensor.attrs
     assert "cached_trace" not in attrs
     assert attrs["property_is_symmetric"] == 0
 
 
 @pytest.mark.parametrize("change", [lambda ds: ds, lambda ds: ds.load(), lambda ds: ds.chunk()])
 def test_symmetries_do_not_depend_on_preferred_chunks(change: Any, tmp_path: Path) -> None:
-    ds = opened(tens_file(tmp_path / "old.tens"))
+    ds = open_lazily(write_tens_file(tmp_path / "old.tens"))
     del ds.tensor.encoding["preferred_chunks"]
     to_tens(change(ds), tmp_path / "new.tens")
-    back = opened(tmp_path / "new.tens").tensor
+    back = open_lazily(tmp_path / "new.tens").tensor
     assert back.attrs["symmetries"] == "x ba"
     assert back.encoding["tensorfmt"]["symmetries"] == "x ba"
     with pytest.raises(ValueError, match="which the symmetry 'x ba' does not allow"):

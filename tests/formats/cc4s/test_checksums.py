@@ -16,7 +16,7 @@ import yaml
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import cc4sfiles as cf
-from tests.opening import load, opened
+from tests.opening import load, open_lazily
 from tests.processes import run_script
 from tests.servers import MemoryStore
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_cc4s, validate
@@ -75,10 +75,10 @@ class TestInterruptedWrites:
             r"elements: the elements.*CRC-32C.*expected.*a\.yaml.*different writes.*write or fetch"
         )
         with pytest.raises(TensorFormatError, match=message):
-            opened(path, io=io)
+            open_lazily(path, io=io)
         assert {finding.severity for finding in validate(path)} == {"error"}
         with pytest.warns(TensorFormatWarning, match="different writes"):
-            mixed = opened(path, verify=False)
+            mixed = open_lazily(path, verify=False)
         xr.testing.assert_equal(mixed, make(2))
         to_cc4s(make(4), path)
         xr.testing.assert_identical(load(path), make(4))
@@ -88,13 +88,13 @@ class TestInterruptedWrites:
         with open(tmp_path / "a.elements", "ab") as file:
             file.write(bytes(8))
         with pytest.raises(TensorFormatError, match=r"408 bytes.*400 bytes as in"):
-            opened(tmp_path / "a.yaml")
+            open_lazily(tmp_path / "a.yaml")
 
     def test_one_of_several_components(self, tmp_path: Path) -> None:
         to_cc4s(make_tensor_set(1), tmp_path / "a.yaml")
         (tmp_path / "a.components.c.elements").write_bytes(cf.pack_binary(np.ones(5)))
         with pytest.raises(TensorFormatError, match=r"components\.c\.elements"):
-            opened(tmp_path / "a.yaml")
+            open_lazily(tmp_path / "a.yaml")
 
 
 class TestConcurrentWrites:
@@ -122,7 +122,7 @@ class TestConcurrentWrites:
             return open_sibling(*arguments)
 
         monkeypatch.setattr(reading, "open_sibling", replace_files)
-        xr.testing.assert_identical(opened(path).load(), make_tensor(2))
+        xr.testing.assert_identical(open_lazily(path).load(), make_tensor(2))
 
     @pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
     def test_values_always_have_unit_of_their_write(self, tmp_path: Path, make: Any) -> None:
@@ -153,10 +153,10 @@ class TestSamples:
         (finding,) = validate(tmp_path / "a.yaml")
         assert (finding.field, finding.severity) == ("the elements", "error")
         if position == 600_000:  # not in a sample for opening
-            assert opened(tmp_path / "a.yaml").a[position] == 0
+            assert open_lazily(tmp_path / "a.yaml").a[position] == 0
         else:
             with pytest.raises(TensorFormatError, match="CRC-32C"):
-                opened(tmp_path / "a.yaml")
+                open_lazily(tmp_path / "a.yaml")
 
     @pytest.mark.parametrize("position", [0, 5 * MIB + 1, 9 * MIB - 1])
     def test_checksum_of_content_covers_all_bytes(self, tmp_path: Path, position: int) -> None:
@@ -180,7 +180,7 @@ class TestSamples:
         np.testing.assert_array_equal(load(path).a, values)
         (tmp_path / "a.elements").write_bytes(cf.format_text(values * 2))
         with pytest.raises(TensorFormatError, match="different writes"):
-            opened(path)
+            open_lazily(path)
 
 
 class TestComments:
@@ -303,7 +303,7 @@ class TestStores:
             to_cc4s(make_tensor(factor), f"memory://{folder}/a.yaml")
         memory.copy("/c/a.elements", "/b/a.elements")
         with pytest.raises(TensorFormatError, match="different writes"):
-            opened("memory://b/a.yaml")
+            open_lazily("memory://b/a.yaml")
         assert [finding.severity for finding in validate("memory://b/a.yaml")] == ["error"]
         memory.copy("/c/a.yaml", "/b/a.yaml")
         xr.testing.assert_identical(load("memory://b/a.yaml"), make_tensor(2))
@@ -312,5 +312,5 @@ class TestStores:
         with MemoryStore().running() as store:
             to_cc4s(make_tensor(1, MIB).rename(x="dim_0"), "memory://bucket/a.yaml")
             store.log.clear()
-            opened("memory://bucket/a.yaml", chunks={})
+            open_lazily("memory://bucket/a.yaml", chunks={})
             assert (len(store.log.gets), store.log.heads) == (2, 2)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests import cc4sfiles as cf
 from tests.lazyarrays import INDEXERS
-from tests.opening import load, opened
+from tests.opening import load, open_lazily
 from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
 from tests.recording import RecordingSource
@@ -139,22 +139,22 @@ class TestNames:
         self, tmp_path: Path, stem: str, name: str
     ) -> None:
         path = cf.save(tmp_path, stem, cf.make_values((2,)))
-        assert list(opened(path)) == [name]
-        assert list(opened(path, name="v")) == ["v"]
+        assert list(open_lazily(path)) == [name]
+        assert list(open_lazily(path, name="v")) == ["v"]
 
     def test_dims_are_types_or_positions(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2, 3, 2)), ["State", None, "State"])
-        assert opened(path).a.dims == ("State", "dim_1", "State_2")
-        assert opened(path, dims=("a0", "i", "j")).a.dims == ("a0", "i", "j")
+        assert open_lazily(path).a.dims == ("State", "dim_1", "State_2")
+        assert open_lazily(path, dims=("a0", "i", "j")).a.dims == ("a0", "i", "j")
 
     def test_dims_never_share_name_within_tensor(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2,) * 4), ["S", "S_2", "S", "S"])
-        assert len(set(opened(path).a.dims)) == 4
+        assert len(set(open_lazily(path).a.dims)) == 4
 
     def test_renamed_dims_keep_their_properties(self, tmp_path: Path) -> None:
         (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": [0, 1]}))
         path = cf.save(tmp_path, "a", cf.make_values((2, 2)), ["State", "State"])
-        spin = opened(path, dims=("i", "j")).a.coords
+        spin = open_lazily(path, dims=("i", "j")).a.coords
         assert {name: item.dims for name, item in spin.items()} == {
             "State_Spin": ("i",),
             "State_2_Spin": ("j",),
@@ -178,7 +178,7 @@ class TestNames:
 
     def test_dims_of_component_can_be_named(self) -> None:
         path = DATA / "set" / "CoulombIntegrals.yaml"
-        assert opened(path, dims={"hh": ("i", "j")}).hh.dims == ("i", "j")
+        assert open_lazily(path, dims={"hh": ("i", "j")}).hh.dims == ("i", "j")
 
     def test_keys_of_map_of_dimensions_are_numbers(self, tmp_path: Path) -> None:
         lengths = (2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3)
@@ -203,7 +203,9 @@ class TestYaml:
     def test_units_are_floats_in_every_notation(
         self, tmp_path: Path, written: str, unit: float
     ) -> None:
-        actual = opened(cf.save(tmp_path, "a", cf.make_values((2,)), unit=written)).a.attrs["unit"]
+        actual = open_lazily(cf.save(tmp_path, "a", cf.make_values((2,)), unit=written)).a.attrs[
+            "unit"
+        ]
         assert (type(actual), actual) == (float, unit)
 
     def test_tag_of_cc4s_marks_str(self, tmp_path: Path) -> None:
@@ -237,13 +239,13 @@ class TestYaml:
     def test_unit_among_metadata_is_omitted_with_warning(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2,)), unit=2, more="metaData:\n  unit: eV\n")
         with pytest.warns(TensorFormatWarning, match=r"metaData\.unit.*rename it"):
-            assert opened(path).a.attrs == {"unit": 2.0}
+            assert open_lazily(path).a.attrs == {"unit": 2.0}
 
     def test_metadata_that_is_no_valid_python_name_is_kept(self, tmp_path: Path) -> None:
         more = "metaData:\n  1: {2: 3}\n  a b: [null, true, .inf, {x: []}]\n"
         path = cf.save(tmp_path, "a", cf.make_values((2,)), more=more)
         expected = {"1": {"2": 3}, "a b": [None, True, np.inf, {"x": []}], "unit": 1.0}
-        assert opened(path).a.attrs == expected
+        assert open_lazily(path).a.attrs == expected
 
     def test_empty_tensors_and_scalars(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", np.zeros((3, 0, 2)), ["A", "B", "C"])
@@ -327,7 +329,7 @@ def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
 
     open_sibling = reading.open_sibling
     monkeypatch.setattr(reading, "open_sibling", replace_files)
-    np.testing.assert_array_equal(opened(path, apply_unit=True).a, cf.make_values((2,)) / 2)
+    np.testing.assert_array_equal(open_lazily(path, apply_unit=True).a, cf.make_values((2,)) / 2)
 
 
 def test_energies_below_fermi_energy_are_occupied() -> None:
@@ -499,7 +501,7 @@ class TestProperties:
     def test_tensor_may_be_named_as_type(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "State", cf.make_values((3,)), ["State"])
         with pytest.raises(ValueError, match="is both a variable and one of its dim"):
-            opened(path)
+            open_lazily(path)
 
 
 @st.composite
@@ -548,7 +550,7 @@ class TestBlocks:
         self, tmp_path: Path, indexers: str, tensor: Any, data: st.DataObject
     ) -> None:
         path, _ = cf.save_blocks(tmp_path, *tensor)
-        lazy, eager = opened(path).Blocks, load(path).Blocks
+        lazy, eager = open_lazily(path).Blocks, load(path).Blocks
         assume(min(lazy.shape) > 0)
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes)))
         xr.testing.assert_identical(lazy.isel(key).load(), eager.isel(key))
@@ -559,7 +561,7 @@ class TestBlocks:
         self, tmp_path: Path, tensor: Any, data: st.DataObject
     ) -> None:
         path, _ = cf.save_blocks(tmp_path, *tensor)
-        lazy, eager = opened(path, sparse="stored"), load(path, sparse="stored")
+        lazy, eager = open_lazily(path, sparse="stored"), load(path, sparse="stored")
         assume(lazy.sizes["entry"])
         index = st.integers(-lazy.sizes["entry"], lazy.sizes["entry"] - 1)
         points = data.draw(st.lists(index, min_size=1, max_size=6).map(np.array))
@@ -596,7 +598,7 @@ class TestBlocks:
         (tmp_path / "V.elements").write_bytes(content)
         more = cf.format_condition([(pairs, tuples)])
         (tmp_path / "V.yaml").write_text(cf.format_yaml(shape, types, more=more))
-        lazy = opened(tmp_path / "V.yaml", chunks={}, chunk_bytes=32768).V
+        lazy = open_lazily(tmp_path / "V.yaml", chunks={}, chunk_bytes=32768).V
         np.testing.assert_array_equal(lazy.values, np.where(expected, full, 0))
         part = lazy.isel(S8=3, S40=slice(30, 3, -4))
         np.testing.assert_array_equal(part, np.where(expected, full, 0)[30:3:-4, 3])
@@ -606,7 +608,7 @@ class TestBlocks:
         for indices in ([0, 1], [1, 0]):
             tensor = (cf.make_values((2,)), ["A"], {"A": {"P": indices}}, [([("P", 0)], [(0,)])])
             path, _ = cf.save_blocks(tmp_path, *tensor)
-            names.add(opened(path, chunks={}).Blocks.data.name)
+            names.add(open_lazily(path, chunks={}).Blocks.data.name)
         assert len(names) == 2
 
 
@@ -629,7 +631,7 @@ class TestText:
     ) -> None:
         values = cf.make_values(shape, is_complex=is_complex)
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
-        lazy = opened(path).a
+        lazy = open_lazily(path).a
         key = data.draw(INDEXERS[indexers](sizes=dict(lazy.sizes))) if shape else {}
         eager = xr.DataArray(values, dims=lazy.dims)
         np.testing.assert_array_equal(lazy.isel(key).values, eager.isel(key).values, strict=True)
@@ -645,7 +647,7 @@ class TestText:
             content = cf.format_text(values, form=form).strip() + ending.encode()
             (tmp_path / "a.elements").write_bytes(content)
             np.testing.assert_array_equal(load(path).a.values, values)
-            np.testing.assert_array_equal(opened(path).a.values[3, 2:], values[3, 2:])
+            np.testing.assert_array_equal(open_lazily(path).a.values[3, 2:], values[3, 2:])
 
     def test_complex_values_may_have_blanks_inside(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", np.zeros(2, complex), elements=cf.TEXT)
@@ -685,7 +687,7 @@ class TestUnits:
     ) -> None:
         values = cf.make_values((3, 4), is_complex=True)
         path = cf.save(tmp_path, "a", values, ["A", "B"], elements=elements, unit=0.25)
-        lazy = opened(path, apply_unit=True, chunks=chunks).a
+        lazy = open_lazily(path, apply_unit=True, chunks=chunks).a
         assert lazy.attrs == {"unit": 1.0}
         assert (lazy.chunks is None) == (chunks is None)
         np.testing.assert_array_equal(lazy.isel(A=1).values, values[1] * 0.25)
@@ -693,7 +695,7 @@ class TestUnits:
             lazy.isel(A=[2, 0], B=slice(None, None, -1)), values[[2, 0], ::-1] * 0.25
         )
         np.testing.assert_array_equal(lazy.values, values * 0.25, strict=True)
-        np.testing.assert_array_equal(opened(path, chunks=chunks).a, values)
+        np.testing.assert_array_equal(open_lazily(path, chunks=chunks).a, values)
         assert (tmp_path / "a.elements").stat().st_size > 0
 
     def test_units_of_blocks_and_sets(self, tmp_path: Path) -> None:
@@ -708,12 +710,14 @@ class TestUnits:
     def test_applying_unit_does_not_change_file(self, tmp_path: Path, always_mapped: None) -> None:
         values = cf.make_values((512, 16))
         path = cf.save(tmp_path, "a", values, unit=3)
-        opened(path, apply_unit=True).a.load()
+        open_lazily(path, apply_unit=True).a.load()
         assert (tmp_path / "a.elements").read_bytes() == cf.pack_binary(values)
 
     def test_names_in_dask_differ(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((3,)), unit=3)
-        plain, multiplied = (opened(path, apply_unit=item, chunks={}).a for item in (False, True))
+        plain, multiplied = (
+            open_lazily(path, apply_unit=item, chunks={}).a for item in (False, True)
+        )
         assert plain.data.name != multiplied.data.name
 
 
@@ -721,7 +725,7 @@ class TestChunks:
     def test_one_chunk_is_one_range_of_whole_pages(self, tmp_path: Path) -> None:
         values = cf.make_values((16, 30, 100), is_complex=True)
         path = cf.save(tmp_path, "a", values, ["F", "S", "S"])
-        lazy = opened(path, chunks={}, chunk_bytes=100_000).a
+        lazy = open_lazily(path, chunks={}, chunk_bytes=100_000).a
         explained = lazy.tensorfmt.explain()
         ranges = [request[1:] for piece in explained.pieces for request in piece.requests]
         assert len(explained.pieces) == len(ranges) == 13
@@ -732,20 +736,20 @@ class TestChunks:
 
     def test_explain_names_file_of_elements(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((3,)))
-        explained = opened(path).a.tensorfmt.explain()
+        explained = open_lazily(path).a.tensorfmt.explain()
         ((name, start, stop),) = explained.pieces[0].requests
         assert (Path(name).name, start, stop) == ("a.elements", 0, 24)
 
     @pytest.mark.parametrize("name", ["vasp/CoulombVertex", "blocks/Blocks", "vasp/EigenEnergies"])
     @pytest.mark.parametrize("chunks", [None, {}])
     def test_datasets_pickle_and_read_elsewhere(self, name: str, chunks: Any) -> None:
-        lazy = opened(DATA / f"{name}.yaml", chunks=chunks)
+        lazy = open_lazily(DATA / f"{name}.yaml", chunks=chunks)
         again = pickle.loads(pickle.dumps(lazy))
         xr.testing.assert_identical(again.load(), lazy.load())
 
     def test_elements_that_change_after_opening_are_detected(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((3,)))
-        lazy = opened(path)
+        lazy = open_lazily(path)
         (tmp_path / "a.elements").write_bytes(bytes(48))
         with pytest.raises(ValueError, match=r"a\.elements.*open it again"):
             lazy.load()
@@ -801,9 +805,11 @@ class TestStores:
     def test_opening_asks_once_for_each_file(self, store: Any) -> None:
         urls = put_all(store, DATA / "vasp", "once/")
         options = {"storage_options": store.options or None}
-        opened(urls["CoulombVertex.yaml"], **options)  # the client of S3 looks for the region once
+        open_lazily(
+            urls["CoulombVertex.yaml"], **options
+        )  # the client of S3 looks for the region once
         store.log.clear()
-        opened(urls["CoulombVertex.yaml"], **options)
+        open_lazily(urls["CoulombVertex.yaml"], **options)
         assert store.log.heads == len(store.log.gets) == 4
         assert all(start == 0 for start, _ in store.log.gets)
 
@@ -817,7 +823,7 @@ class TestStores:
             return False
 
         http.trouble = together
-        dataset = opened(urls["CoulombVertex.yaml"])
+        dataset = open_lazily(urls["CoulombVertex.yaml"])
         assert len(dataset.coords) == 6
         assert not barrier.broken
 
@@ -826,16 +832,16 @@ class TestStores:
             content = (DATA / "vasp" / f"CoulombVertex.{suffix}").read_bytes()
             url = store.put(f"alone/CoulombVertex.{suffix}", content)
         url = url.replace(".elements", ".yaml")
-        assert not opened(url, storage_options=store.options or None).coords
+        assert not open_lazily(url, storage_options=store.options or None).coords
 
     def test_missing_elements_are_named(self, store: Any) -> None:
         url = store.put("b/a.yaml", cf.format_yaml((3,), ["A"]).encode())
         with pytest.raises(FileNotFoundError, match=r"the elements of .*a\.yaml.*fetch it too"):
-            opened(url, storage_options=store.options or None)
+            open_lazily(url, storage_options=store.options or None)
 
     def test_blocks_are_read_by_few_requests(self, http: HttpStore) -> None:
         urls = put_all(http, DATA / "blocks", "")
-        lazy = opened(urls["Blocks.yaml"]).Blocks
+        lazy = open_lazily(urls["Blocks.yaml"]).Blocks
         http.log.clear()
         lazy[1].load()
         assert len(http.log.gets) == 1
@@ -853,13 +859,13 @@ def test_properties_that_cannot_be_read_raise(tmp_path: Path, monkeypatch, error
 
     monkeypatch.setattr(reading, "open_sibling", fail)
     with pytest.raises(error, match="no answer"):
-        opened(path)
+        open_lazily(path)
 
 
 def test_file_in_memory_has_no_siblings() -> None:
     content = cf.format_yaml((3,)).encode()
     with pytest.raises(ValueError, match="has no directory with its sibling files"):
-        opened(content, format="cc4s")
+        open_lazily(content, format="cc4s")
 
 
 def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
@@ -870,6 +876,6 @@ def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:
     )
     with (tmp_path / "CoulombVertex.elements").open("r+b") as file:
         file.truncate(16 * 4000 * 1000 * 1000)
-    vertex = opened(path, chunks={}).CoulombVertex
+    vertex = open_lazily(path, chunks={}).CoulombVertex
     assert vertex.nbytes == 64_000_000_000
     assert not vertex[:5, -1, -1].values.any()

@@ -15,7 +15,7 @@ import pytest
 import xarray as xr
 
 from tests import cc4sfiles as cf
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.paths import DATA as ALL_DATA
 from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, validate
@@ -326,7 +326,7 @@ def test_value_of_any_length_is_not_cut(
         number = b"1." + b"0" * digits + b"5"
         short, word = (b"(1,2)", b"(1," + number + b")") if is_complex else (b"1", number)
         (tmp_path / "a.elements").write_bytes(b"\n".join([short] * 5 + [word] + [short] * 3))
-        actual = opened(path, format="cc4s").a[5].values
+        actual = open_lazily(path, format="cc4s").a[5].values
         assert (actual.imag if is_complex else actual) == float(number)
 
 
@@ -565,7 +565,7 @@ MUTATED = ["vasp/CoulombVertex", "vasp/EigenEnergies", "blocks/Blocks", "set/Cou
 def test_files_that_are_changed_at_random_open_or_raise(tmp_path: Path, name: str) -> None:
     folder, outcomes = DATA / Path(name).parent, set()
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
-    files.add(min(folder.glob(f"{Path(name).name}*.elements")))
+    files.append(min(folder.glob(f"{Path(name).name}*.elements")))
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     for seed in range(150):
@@ -590,4 +590,4 @@ def test_file_of_properties_is_not_tensor(tmp_path: Path) -> None:
     path.write_text(cf.format_properties("State", {"Spin": [0, 1]}))
     words = "type: properties of a dimension, expected Tensor or TensorSet; open a tensor of"
     with pytest.raises(TensorFormatError, match=words):
-        opened(path)
+        open_lazily(path)

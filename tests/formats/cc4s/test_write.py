@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from tests import cc4sfiles as cf
 from tests.commands import run_failing, run_ok
-from tests.opening import load, opened
+from tests.opening import load, open_lazily
 from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
 from tests.servers import S3Store
-from tests.tensfiles import version_0_9
+from tests.tensfiles import make_0_9
 from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
 
 DATA = ALL_DATA / "cc4s"
@@ -101,7 +101,7 @@ class TestFiles:
     def test_genuine_files_are_written_as_they_are(self, tmp_path: Path, name: str) -> None:
         source = DATA / f"{name}.yaml"
         target = tmp_path / Path(f"{name}.yaml").name
-        to_cc4s(opened(source), target)
+        to_cc4s(open_lazily(source), target)
         xr.testing.assert_identical(load(target), load(source))
         assert "xr_tensorfmt" not in target.read_text()
         # The energies of this file, which are not those of its elements, are kept.
@@ -202,7 +202,7 @@ class TestRoundTrips:
 
     def test_set_of_one_component_stays_set(self, tmp_path: Path) -> None:
         to_cc4s(make_integrals(), tmp_path / "a.yaml")
-        to_cc4s(opened(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
+        to_cc4s(open_lazily(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
         xr.testing.assert_identical(load(tmp_path / "b.yaml"), make_integrals()[["ph"]])
 
@@ -302,7 +302,11 @@ class TestTypes:
         target.parent.mkdir()
         to_cc4s(make_vertex(), path)
         names = dict(zip(("AuxiliaryField", "State", "State_2"), "Fqr", strict=True))
-        dataset = opened(path, dims=tuple("Fqr")) if by == "dims" else opened(path).rename(names)
+        dataset = (
+            open_lazily(path, dims=tuple("Fqr"))
+            if by == "dims"
+            else open_lazily(path).rename(names)
+        )
         if by == "isel":
             dataset = dataset.isel(q=slice(None), r=slice(None), F=slice(None))
         dataset = dataset.chunk() if by == "chunk" else dataset
@@ -345,7 +349,7 @@ class TestTypes:
 
     def test_vertex_that_was_renamed_and_transposed_raises(self, tmp_path: Path) -> None:
         to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
-        dataset = opened(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
+        dataset = open_lazily(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
         with pytest.raises(ValueError, match="transpose or rename"):
             to_cc4s(dataset.rename(State="q"), tmp_path / "b_CoulombVertex.yaml")
 
@@ -372,12 +376,12 @@ class TestEnergies:
         path = tmp_path / "EigenEnergies.yaml"
         to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
         with xr.set_options(keep_attrs=True):
-            shifted = opened(path, chunks=chunks) + 0.25
+            shifted = open_lazily(path, chunks=chunks) + 0.25
         to_cc4s(shifted, tmp_path / "b_EigenEnergies.yaml")
         actual = load(tmp_path / "b_EigenEnergies.yaml").EigenEnergies
         assert actual.attrs["energies"] == [-1.75, -0.75, 1.25]
         # Reversed: neither the length nor the set of values has changed.
-        to_cc4s(opened(path, chunks=chunks).isel(State=slice(None, None, -1)), path)
+        to_cc4s(open_lazily(path, chunks=chunks).isel(State=slice(None, None, -1)), path)
         assert load(path).EigenEnergies.attrs["energies"] == [1.0, -1.0, -2.0]
 
     def test_rounded_energies_are_kept(self, tmp_path: Path) -> None:
@@ -411,7 +415,7 @@ class TestOrphans:
         np.testing.assert_array_equal(load(path).Amplitudes, amplitudes.ph)
         to_cc4s(amplitudes, path)
         assert "Amplitudes.elements" not in read_files(tmp_path)
-        to_cc4s(opened(path)[["hh"]], path)
+        to_cc4s(open_lazily(path)[["hh"]], path)
         assert "Amplitudes.components.ph.elements" not in read_files(tmp_path)
         np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
 
@@ -569,7 +573,7 @@ class TestRefusals:
         assert not read_files(tmp_path)
 
     def test_stored_elements_of_blocks(self, tmp_path: Path) -> None:
-        stored = opened(DATA / "blocks" / "Blocks.yaml", sparse="stored")
+        stored = open_lazily(DATA / "blocks" / "Blocks.yaml", sparse="stored")
         with pytest.raises(ValueError, match="open it with sparse='dense' to write all of it"):
             to_cc4s(stored, tmp_path / "a.yaml")
         assert not read_files(tmp_path)
@@ -614,9 +618,9 @@ class TestFilesThatExist:
         path = tmp_path / "CoulombVertex.yaml"
         to_cc4s(dataset, path)
         with xr.set_options(keep_attrs=True):
-            to_cc4s(opened(path, chunks=chunks) * 2, path)
+            to_cc4s(open_lazily(path, chunks=chunks) * 2, path)
             xr.testing.assert_identical(load(path), dataset * 2)
-        turned = opened(path, chunks=chunks).isel(State=slice(None, None, -1))
+        turned = open_lazily(path, chunks=chunks).isel(State=slice(None, None, -1))
         expected = turned.compute()
         to_cc4s(turned, path)
         xr.testing.assert_identical(load(path), expected)
@@ -716,7 +720,7 @@ class TestRegions:
 
     def test_values_yet_to_be_read_from_elements_raise(self, tmp_path: Path) -> None:
         to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
-        lazy = opened(tmp_path / "CoulombVertex.yaml")
+        lazy = open_lazily(tmp_path / "CoulombVertex.yaml")
         with pytest.raises(ValueError, match="reads from"):
             to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
 
@@ -796,7 +800,7 @@ class TestStores:
 class TestCommands:
     def test_tens_becomes_yaml_and_back(self) -> None:
         values = cf.make_values((4, 3, 2))
-        Path("v.tens").write_bytes(version_0_9(values))
+        Path("v.tens").write_bytes(make_0_9(values))
         run_ok("convert", "v.tens", "Any.yaml")
         assert Path("Any.elements").read_bytes() == cf.pack_binary(values)
         run_ok("convert", "Any.yaml", "w.tens")

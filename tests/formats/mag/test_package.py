@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.released_magnetron import magnetron, magnetron_dtype, snapshot
+from tests.released_magnetron import get_magnetron_dtype, magnetron, snapshot
 
 DTYPES = [
     "float32", "float16", "bfloat16", "float8_e4m3fn", "boolean", "uint8", "int8", "uint16",
@@ -36,7 +36,7 @@ def make_random_array(name: str, shape: tuple[int, ...]) -> np.ndarray:
 def write(path: Path, arrays: dict[str, tuple[str, np.ndarray]], metadata=None) -> None:
     with snapshot.SnapshotWriter(path, metadata) as writer:
         for key, (name, array) in arrays.items():
-            writer.declare(key, array.shape, magnetron_dtype(name))
+            writer.declare(key, array.shape, get_magnetron_dtype(name))
         for key, (_, array) in arrays.items():
             writer.write(key, array.view(np.uint8) if array.ndim else array.tobytes())
 

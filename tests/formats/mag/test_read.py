@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests import magfiles as mf
-from tests.headers import header_of
+from tests.headers import read_header
 from tests.magfiles import Put, put
 from tests.opening import load
 from tests.paths import DATA
@@ -81,7 +81,7 @@ def stored(names: tuple[str, ...], *ranks: int):
 class TestRoundTrips:
     @given(stored(mf.FOUR, 1, 6), metadata)
     def test_archive_1(self, tensors, metadata) -> None:
-        dataset = load(mf.archive(tensors, metadata))
+        dataset = load(mf.make_archive(tensors, metadata))
         assert_holds(dataset, tensors)
         assert dataset.attrs == metadata
         assert [type(value) for value in dataset.attrs.values()] == [
@@ -90,16 +90,16 @@ class TestRoundTrips:
 
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["absolute", "relative"]))
     def test_variants_before_archive_1(self, tensors, offsets) -> None:
-        assert_holds(load(mf.archive(tensors, offsets=offsets, lengths="padded")), tensors)
+        assert_holds(load(mf.make_archive(tensors, offsets=offsets, lengths="padded")), tensors)
 
     @given(stored(mf.ELEVEN, 1, 8))
     def test_archive_100_with_eleven_dtypes(self, tensors) -> None:
         tensors["long"] = put(np.arange(17, dtype=np.int64))
-        assert_holds(load(mf.archive(tensors, version=100, ids=mf.ELEVEN)), tensors)
+        assert_holds(load(mf.make_archive(tensors, version=100, ids=mf.ELEVEN)), tensors)
 
     @given(stored(mf.FOUR, 1, 6))
     def test_archive_100_with_four_dtypes(self, tensors) -> None:
-        assert_holds(load(mf.archive(tensors, version=100)), tensors)
+        assert_holds(load(mf.make_archive(tensors, version=100)), tensors)
 
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["literal", "ones", "zeros"]))
     def test_record_of_published_text(self, tensors, records) -> None:
@@ -107,17 +107,17 @@ class TestRoundTrips:
             tensors = {key: item for key, item in tensors.items() if item.shape[-1] != 1}
         if records == "zeros":
             tensors = {key: item for key, item in tensors.items() if len(item.shape) < 6}
-        assert_holds(load(mf.archive(tensors, lengths="bytes", records=records)), tensors)
+        assert_holds(load(mf.make_archive(tensors, lengths="bytes", records=records)), tensors)
 
     @given(stored(mf.TWELVE, 0, 16), st.randoms())
     def test_snapshot_100(self, tensors, random) -> None:
         order = random.sample(range(len(tensors)), len(tensors))
-        assert_holds(load(mf.snapshot(tensors, order=tuple(order))), tensors)
+        assert_holds(load(mf.make_snapshot(tensors, order=tuple(order))), tensors)
 
     @given(stored(mf.THIRTEEN, 0, 16), st.randoms())
     def test_snapshot_200(self, tensors, random) -> None:
         order = random.sample(range(len(tensors)), len(tensors))
-        assert_holds(load(mf.snapshot(tensors, version=200, order=tuple(order))), tensors)
+        assert_holds(load(mf.make_snapshot(tensors, version=200, order=tuple(order))), tensors)
 
     @given(
         st.dictionaries(
@@ -127,11 +127,11 @@ class TestRoundTrips:
         )
     )
     def test_snapshot_300(self, tensors) -> None:
-        assert_holds(load(mf.document(tensors)), tensors)
+        assert_holds(load(mf.make_document(tensors)), tensors)
 
     @given(stored(mf.FOUR, 0, 6))
     def test_stream(self, tensors) -> None:
-        assert_holds(load(mf.stream(tensors)), tensors)
+        assert_holds(load(mf.make_stream(tensors)), tensors)
 
 
 def test_real_files_match_their_descriptions(conformance: Path) -> None:
@@ -171,7 +171,7 @@ class TestKeysAndDims:
     def test_any_key_is_variable(self) -> None:
         names = ["a.b", "a/b", "a b", "\N{GRINNING FACE}", "a\0b", "", "x" * 65535, "\n"]
         tensors = {name: put(WEIGHTS) for name in names}
-        assert_holds(load(mf.document(tensors)), tensors)
+        assert_holds(load(mf.make_document(tensors)), tensors)
 
     def test_dims_bear_key_and_never_equal_one(self) -> None:
         tensors = {
@@ -180,26 +180,26 @@ class TestKeysAndDims:
             "x_dim_0_": put(np.float32(3)),
             "x_dim_1_": put(WEIGHTS),
         }
-        dataset = load(mf.document(tensors))
+        dataset = load(mf.make_document(tensors))
         assert_holds(dataset, tensors)
         assert dataset["x"].dims == ("x_dim_0__", "x_dim_1")
         assert dataset["x_dim_0"].dims == ("x_dim_0_dim_0",)
 
     def test_dims_can_be_named_and_shared(self) -> None:
         images, labels = np.zeros((5, 1, 2, 2), np.uint8), np.arange(5)
-        content = mf.document({"train_images": put(images), "train_labels": put(labels)})
+        content = mf.make_document({"train_images": put(images), "train_labels": put(labels)})
         dims = {"train_images": ("n", "channel", "y", "x"), "train_labels": ("n",)}
         dataset = load(content, dims=dims)
         assert dict(dataset.sizes) == {"n": 5, "channel": 1, "y": 2, "x": 2}
         assert dataset.isel(n=dataset.train_labels > 2).sizes["n"] == 2
 
     def test_lengths_that_disagree_are_named(self) -> None:
-        content = mf.document({"images": put(WEIGHTS), "labels": put(np.arange(4))})
+        content = mf.make_document({"images": put(WEIGHTS), "labels": put(np.arange(4))})
         with pytest.raises(ValueError, match="conflicting sizes for dimension 'n'"):
             load(content, dims={"images": ("n", "x"), "labels": ("n",)})
 
     def test_plain_sequence_names_dims_of_only_tensor(self) -> None:
-        assert load(mf.document({"w": put(WEIGHTS)}), dims=("row", "col"))["w"].dims == (
+        assert load(mf.make_document({"w": put(WEIGHTS)}), dims=("row", "col"))["w"].dims == (
             "row",
             "col",
         )
@@ -215,19 +215,19 @@ class TestKeysAndDims:
         ],
     )
     def test_mismatched_dims_raise(self, dims, message) -> None:
-        content = mf.document({"w": put(WEIGHTS), "b": put(WEIGHTS[0])})
+        content = mf.make_document({"w": put(WEIGHTS), "b": put(WEIGHTS[0])})
         with pytest.raises(ValueError, match=message):
             load(content, dims=dims)
 
     def test_name_or_stored_pairs_mean_nothing(self) -> None:
-        content = mf.document({"w": put(WEIGHTS)})
+        content = mf.make_document({"w": put(WEIGHTS)})
         with pytest.raises(ValueError, match="contains variable names"):
             load(content, name="weight")
         with pytest.raises(ValueError, match="stores all elements"):
             load(content, sparse="stored")
 
     def test_variables_can_be_dropped(self) -> None:
-        content = mf.document({"a.w": put(WEIGHTS), "b": put(WEIGHTS)})
+        content = mf.make_document({"a.w": put(WEIGHTS), "b": put(WEIGHTS)})
         assert list(load(content, drop_variables="b")) == ["a.w"]
         assert list(load(content, drop_variables=["a.w", "none"])) == ["b"]
         assert list(load(content, group="a", drop_variables=["w"])) == []
@@ -237,7 +237,7 @@ class TestMetadata:
     def test_numbers_keep_their_bits(self) -> None:
         nan = struct.unpack("<d", bytes.fromhex("010000000000f47f"))[0]
         metadata = {"nan": nan, "-0": -0.0, "least": -(2**63), "most": 2**63 - 1}
-        attrs = load(mf.archive({}, metadata)).attrs
+        attrs = load(mf.make_archive({}, metadata)).attrs
         assert struct.pack("<d", attrs["nan"]) == struct.pack("<d", nan)
         assert math.copysign(1, attrs["-0"]) == -1
         assert (attrs["least"], attrs["most"]) == (-(2**63), 2**63 - 1)
@@ -251,29 +251,29 @@ class TestMetadata:
             "units": "days since 2000-01-01",
             "text": "\N{GRINNING FACE}\0",
         }
-        dataset = load(mf.document({"w": put(WEIGHTS)}, metadata))
+        dataset = load(mf.make_document({"w": put(WEIGHTS)}, metadata))
         assert dataset.attrs == metadata
-        assert math.isnan(load(mf.document({}, {"nan": math.nan})).attrs["nan"])
+        assert math.isnan(load(mf.make_document({}, {"nan": math.nan})).attrs["nan"])
 
     def test_one_key_may_be_tensor_and_metadata_entry(self) -> None:
-        dataset = load(mf.archive({"step": put(WEIGHTS)}, {"step": 7}))
+        dataset = load(mf.make_archive({"step": put(WEIGHTS)}, {"step": 7}))
         assert dataset.attrs["step"] == 7
         assert dataset["step"].shape == (3, 4)
 
     def test_document_of_40_mb_is_fine(self) -> None:
-        dataset = load(mf.document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
+        dataset = load(mf.make_document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
         assert len(dataset.attrs["tokenizer"]) == 20_000_000
 
     def test_key_twice_in_metadata_warns(self) -> None:
-        text = mf.document({}).split(b'"usr_metadata":{}')
-        content = mf.document_of(
+        text = mf.make_document({}).split(b'"usr_metadata":{}')
+        content = mf.parse_document(
             text[0][44:] + b'"usr_metadata":{"a":1,"a":2},"tensor_map":{}}', b""
         )
         with pytest.warns(TensorFormatWarning, match="a repeated key and the last value"):
             assert load(content).attrs == {"a": 2}
 
     def test_encoding_describes_container(self) -> None:
-        dataset = load(mf.document({"w": put(WEIGHTS)}, big_endian=False))
+        dataset = load(mf.make_document({"w": put(WEIGHTS)}, big_endian=False))
         file_info = dataset.encoding["tensorfmt"]
         assert (file_info["container"], file_info["version"], file_info["magnetron_ver"]) == (
             "snapshot",
@@ -291,7 +291,7 @@ class TestDtypes:
             "quarter": Put("float8_e4m3fn", (2, 3), bytes(range(6))),
         }
         path = tmp_path / "model.mag"
-        path.write_bytes(mf.document(tensors))
+        path.write_bytes(mf.make_document(tensors))
         dataset = xr.open_dataset(path, engine="tensorfmt")
         for key, name in {"half": "bfloat16", "quarter": "float8_e4m3fn"}.items():
             assert not dataset[key].variable._in_memory
@@ -301,7 +301,7 @@ class TestDtypes:
 
     def test_narrow_floats_can_be_saved(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
-        path.write_bytes(mf.document({"w": Put("bfloat16", (4, 1), bytes(range(8)))}))
+        path.write_bytes(mf.make_document({"w": Put("bfloat16", (4, 1), bytes(range(8)))}))
         dataset = xr.open_dataset(path, engine="tensorfmt", chunks={})
         dataset.to_netcdf(tmp_path / "model.nc", engine="netcdf4")
         dataset.to_zarr(tmp_path / "model.zarr", zarr_format=2)
@@ -316,14 +316,14 @@ class TestDtypes:
         values = np.arange(6, dtype=">i4").reshape(2, 3)
         raw = {"i": Put("int32", (2, 3), values.tobytes())}
         raw["h"] = Put("bfloat16", (1,), bytes([0x3F, 0x80]))
-        dataset = load(mf.document(raw, big_endian=True))
+        dataset = load(mf.make_document(raw, big_endian=True))
         np.testing.assert_array_equal(dataset["i"].values, values)
         assert dataset["i"].dtype.isnative
         assert dataset["h"].values.tolist() == [1.0]
 
     def test_data_at_odd_offsets(self) -> None:
         tensors = {"odd!": put(np.uint8([1])), "w": put(WEIGHTS), "i": put(np.int64([1, -1]))}
-        content = mf.snapshot(tensors)
+        content = mf.make_snapshot(tensors)
         assert load(content)["w"].encoding["tensorfmt"]["offset"] % 2 == 1
         assert_holds(load(content), tensors)
 
@@ -333,16 +333,16 @@ class TestDtypes:
             "w": put(WEIGHTS),
             "last": put(np.zeros((2, 0), np.int8)),
         }
-        assert_holds(load(mf.document(tensors)), tensors)
-        assert_holds(load(memoryview(mf.document(tensors)), chunks={}), tensors)
+        assert_holds(load(mf.make_document(tensors)), tensors)
+        assert_holds(load(memoryview(mf.make_document(tensors)), chunks={}), tensors)
 
 
 class TestContainersToldApart:
     @pytest.mark.parametrize(
         "content",
         [
-            mf.snapshot(UNRELEASED, alignment=16),
-            mf.snapshot(UNRELEASED, version=200, ids=mf.TWELVE),
+            mf.make_snapshot(UNRELEASED, alignment=16),
+            mf.make_snapshot(UNRELEASED, version=200, ids=mf.TWELVE),
         ],
         ids=["another alignment", "numbers of version 100"],
     )
@@ -353,7 +353,7 @@ class TestContainersToldApart:
     @pytest.mark.parametrize("name", ["archive", "snapshot", "document", "stream"])
     def test_every_container_is_recognised_by_its_content(self, tmp_path: Path, name: str) -> None:
         path = tmp_path / "model"
-        path.write_bytes(getattr(mf, name)({"w": put(WEIGHTS)}))
+        path.write_bytes(getattr(mf, f"make_{name}")({"w": put(WEIGHTS)}))
         np.testing.assert_array_equal(xr.open_dataset(path)["w"].values, WEIGHTS)
         path.write_bytes(b"MAG!" + bytes(60))
         with pytest.raises(TensorFormatError, match="magic and version at byte 0: b'MAG!' and 0"):
@@ -364,10 +364,10 @@ class TestChecksums:
     @pytest.mark.parametrize(
         "content",
         [
-            mf.archive({"w": put(WEIGHTS)}, {"step": 1}),
-            mf.archive({"w": put(WEIGHTS)}, version=100),
-            mf.snapshot({"w": put(WEIGHTS)}),
-            mf.snapshot({"w": put(WEIGHTS)}, version=200),
+            mf.make_archive({"w": put(WEIGHTS)}, {"step": 1}),
+            mf.make_archive({"w": put(WEIGHTS)}, version=100),
+            mf.make_snapshot({"w": put(WEIGHTS)}),
+            mf.make_snapshot({"w": put(WEIGHTS)}, version=200),
         ],
         ids=["archive-1", "archive-100", "snapshot-100", "snapshot-200"],
     )
@@ -384,24 +384,26 @@ class TestChecksums:
     def test_correct_checksum_does_not_warn(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            load(mf.archive({"w": put(WEIGHTS)}), verify=False)
+            load(mf.make_archive({"w": put(WEIGHTS)}), verify=False)
 
 
 class TestTheHeaderAlone:
     def test_opening_reads_no_data(self) -> None:
-        content = mf.document({f"layer.{i}": put(WEIGHTS) for i in range(500)})
+        content = mf.make_document({f"layer.{i}": put(WEIGHTS) for i in range(500)})
         start = int.from_bytes(content[28:36], "little")
         source = HollowSource(content[:start], len(content))
-        container = header_of(source)
+        container = read_header(source)
         assert len(container.tensors) == 500
         assert source.fetched <= start + MAX_READ_AHEAD
 
     def test_chunks_of_large_tensor_are_whole_pages(self) -> None:
-        content = mf.document({"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim_shape)
+        content = mf.make_document(
+            {"embed": Put("bfloat16", (151936, 2560), b"")}, change=_claim_shape
+        )
         nbytes = 151936 * 2560 * 2
         head = content[:36] + struct.pack("<Q", nbytes) + content[44:4096]
         source = HollowSource(head, 4096 + nbytes)
-        (tensor,) = header_of(source).tensors
+        (tensor,) = read_header(source).tensors
         rows, columns = tensor.layout.chunk_shape(32 << 20)
         assert columns == 2560
         assert rows * columns * 2 % 4096 == 0
@@ -410,7 +412,7 @@ class TestTheHeaderAlone:
     @pytest.mark.slow
     def test_dataset_of_many_pickles_and_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
-        path.write_bytes(mf.document({f"layer.{i}": put(WEIGHTS[0]) for i in range(3000)}))
+        path.write_bytes(mf.make_document({f"layer.{i}": put(WEIGHTS[0]) for i in range(3000)}))
         dataset = xr.open_dataset(path, engine="tensorfmt")
         assert len(repr(dataset).splitlines()) < 50
         assert len(pickle.loads(pickle.dumps(dataset))) == 3000

@@ -17,7 +17,7 @@ from tests import magfiles as mf
 from tests.findings import assert_finding_at_error
 from tests.magfiles import put
 from tests.opening import load
-from tests.work import calls_below, memory_below
+from tests.work import limit_calls, limit_memory
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -32,14 +32,14 @@ def patch(content: bytes, at: int, layout: str, *values: Any) -> bytes:
 
 def make_archive(at: int, layout: str, *values: Any, **options: Any) -> bytes:
     """Return an archive of metadata `n` and tensors `w` and `b`, with a changed field."""
-    content = patch(mf.archive(TENSORS, {"n": 1}, **options), at, layout, *values)
-    return mf.with_checksum(content[:115], 8, 12) + content[115:]
+    content = patch(mf.make_archive(TENSORS, {"n": 1}, **options), at, layout, *values)
+    return mf.add_checksum(content[:115], 8, 12) + content[115:]
 
 
 def make_snapshot(at: int, layout: str, *values: Any) -> bytes:
     """Return a snapshot 100 with a changed field."""
-    content = patch(mf.snapshot(TENSORS), at, layout, *values)
-    return mf.with_checksum(content[:134], 16, 20) + content[134:]
+    content = patch(mf.make_snapshot(TENSORS), at, layout, *values)
+    return mf.add_checksum(content[:134], 16, 20) + content[134:]
 
 
 def make_snapshot_300(**changes: Any) -> bytes:
@@ -48,7 +48,7 @@ def make_snapshot_300(**changes: Any) -> bytes:
     def change(content: dict[str, Any]) -> None:
         content["tensor_map"]["w"].update(changes)
 
-    return mf.document(TENSORS, change=change)
+    return mf.make_document(TENSORS, change=change)
 
 
 def remove_key(*names: str) -> Callable[[dict[str, Any]], None]:
@@ -62,14 +62,17 @@ def remove_key(*names: str) -> Callable[[dict[str, Any]], None]:
 
 
 def replace_text(document: bytes) -> bytes:
-    return mf.document_of(document, bytes(64))
+    return mf.parse_document(document, bytes(64))
 
 
 REFUSED = {
     # what every container begins with
     "magic": (b"MAG?" + bytes(60), r"magic and version at byte 0: b'MAG\?' and 0"),
-    "version 2": (patch(mf.archive(TENSORS), 4, "<I", 2), r"b'MAG!' and 2, .*1, 100, 200, 300"),
-    "newer": (patch(mf.document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
+    "version 2": (
+        patch(mf.make_archive(TENSORS), 4, "<I", 2),
+        r"b'MAG!' and 2, .*1, 100, 200, 300",
+    ),
+    "newer": (patch(mf.make_document(TENSORS), 4, "<I", 400), r"400, .*newer than this version"),
     "short": (b"MAG!\1\0\0\0", r"the MAG header at byte 0: truncated by the end of the file"),
     # archive
     "aux of the header": (make_archive(20, "<I", 1), "aux at byte 20: 1, expected 0"),
@@ -82,8 +85,8 @@ REFUSED = {
     "key length": (make_archive(36, "<I", 65536), r"65536, expected 1 to 65535"),
     "key of metadata": (make_archive(40, "B", 0xFF), r"the key at byte 40: the bytes b'\\xff'"),
     "metadata twice": (
-        mf.with_checksum(
-            struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.metadata_record("n", 1), 8, 12
+        mf.add_checksum(
+            struct.pack("<4sIIIII", b"MAG!", 1, 0, 0, 2, 0) + 2 * mf.pack_metadata("n", 1), 8, 12
         ),
         "the key at byte 58: 'n' twice",
     ),
@@ -108,7 +111,7 @@ REFUSED = {
     ),
     "key of a tensor": (make_archive(81, "B", 0xFF), r"the key at byte 81: the bytes b'\\xff'"),
     "one key twice": (
-        mf.with_checksum(make_archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
+        mf.add_checksum(make_archive(114, "s", b"w")[:115], 8, 12) + bytes(200),
         "'w' twice",
     ),
     "offset in the header": (
@@ -126,12 +129,17 @@ REFUSED = {
     ),
     # the record of the published text
     "too high a rank in a literal record": (
-        patch(mf.archive({"w": put(WEIGHTS)}, records="literal"), 24 + 5 + 48 + 1 + 16 + 1, "B", 7),
+        patch(
+            mf.make_archive({"w": put(WEIGHTS)}, records="literal"),
+            24 + 5 + 48 + 1 + 16 + 1,
+            "B",
+            7,
+        ),
         "rank and dtype of tensor record 0",
     ),
     # snapshot 100 and 200
     "snapshot 200 without a pool": (
-        patch(mf.snapshot(TENSORS, version=200), 32, "4s", b"POOL"),
+        patch(mf.make_snapshot(TENSORS, version=200), 32, "4s", b"POOL"),
         r"the marker SRP! at byte 32: b'POOL', expected b'SRP!'",
     ),
     "aux of a snapshot": (
@@ -166,35 +174,41 @@ REFUSED = {
         "the count of tensors at byte 54: 3, expected at most the 2 keys",
     ),
     "bytes after the data": (
-        mf.snapshot(TENSORS) + b"\0",
+        mf.make_snapshot(TENSORS) + b"\0",
         "the data section at byte 202: 1 bytes more than its tensors need, expected up to 0",
     ),
     "padded data": (
-        mf.snapshot({"w": put(np.arange(1, 5, dtype=np.float32))}) + bytes(6),
+        mf.make_snapshot({"w": put(np.arange(1, 5, dtype=np.float32))}) + bytes(6),
         "the data section at byte 109: 6 bytes more than its tensors need, expected up to 0",
     ),
     "cut data of other days": (
-        mf.snapshot(TENSORS, alignment=16)[:-1],
+        mf.make_snapshot(TENSORS, alignment=16)[:-1],
         "the data",
     ),
-    "cut data": (mf.snapshot(TENSORS)[:-1], "the data of 'b' at byte 186: bytes 186 to 202"),
+    "cut data": (mf.make_snapshot(TENSORS)[:-1], "the data of 'b' at byte 186: bytes 186 to 202"),
     # snapshot 300
     "draft": (
         struct.pack("<4sHHQQQQ", b"MAG!", 300, 0, 40, 2, 4096, 0) + bytes(40),
         "aux at byte 8: 0x28, expected 0 or 1; the header is corrupt, or a draft",
     ),
     "aux of 300": (
-        patch(mf.document(TENSORS), 8, "<I", 2),
+        patch(mf.make_document(TENSORS), 8, "<I", 2),
         "aux at byte 8: 0x2, expected 0 or 1",
     ),
-    "document in the header": (patch(mf.document(TENSORS), 12, "<Q", 12), "offsets of document"),
-    "document past the data": (
-        patch(mf.document(TENSORS), 20, "<Q", 5000),
+    "document in the header": (
+        patch(mf.make_document(TENSORS), 12, "<Q", 12),
         "offsets of document",
     ),
-    "document too long": (patch(mf.document(TENSORS), 20, "<Q", 2**40), "offsets of document"),
-    "data past the end": (mf.document(TENSORS)[:-1], "the data at byte 4096: truncated by the end"),
-    "data length": (patch(mf.document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
+    "document past the data": (
+        patch(mf.make_document(TENSORS), 20, "<Q", 5000),
+        "offsets of document",
+    ),
+    "document too long": (patch(mf.make_document(TENSORS), 20, "<Q", 2**40), "offsets of document"),
+    "data past the end": (
+        mf.make_document(TENSORS)[:-1],
+        "the data at byte 4096: truncated by the end",
+    ),
+    "data length": (patch(mf.make_document(TENSORS), 36, "<Q", 2**64 - 1), "the data at byte 4096"),
     "no JSON": (replace_text(b"{not"), r"the document at byte 45: Expecting property name.*'not'"),
     "no UTF-8": (
         replace_text(b'{"a":"\xff"}'),
@@ -208,11 +222,11 @@ REFUSED = {
         "Exceeds the limit .*call sys.set_int_max_str_digits",
     ),
     "no tensors": (
-        mf.document({}, change=remove_key("tensor_map")),
+        mf.make_document({}, change=remove_key("tensor_map")),
         "'tensor_map' at byte 44: None",
     ),
     "no metadata": (
-        mf.document({}, change=remove_key("usr_metadata")),
+        mf.make_document({}, change=remove_key("usr_metadata")),
         "'usr_metadata' at byte 44",
     ),
     "list of tensors": (
@@ -228,7 +242,7 @@ REFUSED = {
         "the entry of 'w'",
     ),
     "no shape": (
-        mf.document(TENSORS, change=remove_key("tensor_map", "w", "shape")),
+        mf.make_document(TENSORS, change=remove_key("tensor_map", "w", "shape")),
         "the entry of 'w'",
     ),
     "shape as a number": (make_snapshot_300(shape=12), "the shape of 'w' at byte 44: 12"),
@@ -273,20 +287,20 @@ REFUSED = {
         r"the key: '\\ud800', expected a string that UTF-8 can encode",
     ),
     "gap of 300": (
-        mf.document(
+        mf.make_document(
             {**TENSORS, "c": put(np.zeros(2000, np.int64))}, change=remove_key("tensor_map", "b")
         ),
         "the data of 'c' at byte 12288: at byte 8192 of the data section, expected the first mult",
     ),
     "overlap of 300": (
-        mf.document(
+        mf.make_document(
             {"w": put(np.zeros(1250, np.float32)), "b": put(WEIGHTS[0])},
             change=lambda content: content["tensor_map"]["b"].update(offset=4096),
         ),
         "the data of 'b' at byte 8192: .* data after the end of 'w' at byte 9096",
     ),
     "data of no tensor": (
-        mf.document(
+        mf.make_document(
             TENSORS | {"c": put(np.zeros(2000, np.int64))}, change=remove_key("tensor_map", "c")
         ),
         "the data section at byte 8208: 20080 bytes more than its tensors need",
@@ -296,7 +310,7 @@ REFUSED = {
         r"the shape of 'w' at byte 44: \[1000.* \.\.\. .*000\], expected a list of lengths",
     ),
     "a long key": (
-        mf.document(
+        mf.make_document(
             {"k" * 10**6: put(WEIGHTS)}, change=lambda c: c["tensor_map"]["k" * 10**6].clear()
         ),
         "the entry of 'kkk.{50,150} ... k{50,150}' at byte 44",
@@ -311,20 +325,32 @@ REFUSED = {
     ),
     # stream
     "version of a stream": (
-        patch(mf.stream(TENSORS), 4, "<I", 2),
+        patch(mf.make_stream(TENSORS), 4, "<I", 2),
         r"version, count of metadata and aux at byte 4: \(2, 0, 0\), expected 1, 0 and 0",
     ),
     "a shape of a stream": (
-        patch(mf.stream(TENSORS), 36, "<q", 2),
+        patch(mf.make_stream(TENSORS), 36, "<q", 2),
         "the data at byte 278: 64 bytes, expected 48 bytes for all tensors",
     ),
-    "marker THDR": (patch(mf.stream(TENSORS), 28, "4s", b"TXXX"), "the marker THDR at byte 28"),
-    "key length of a stream": (patch(mf.stream(TENSORS), 32, "<I", 1025), "a key of 1025 bytes"),
-    "rank 7": (patch(mf.stream(TENSORS), 84, "<I", 0x700), "rank 7 and dtype 0"),
-    "dtype of a stream": (patch(mf.stream(TENSORS), 84, "<I", 0x204), "rank 2 and dtype 4"),
-    "slot": (patch(mf.stream(TENSORS), 60, "<q", 2), r"the shape of tensor record 0 at byte 36"),
-    "zero in a stream": (patch(mf.stream(TENSORS), 36, "<q", 0), "2 lengths of 1 and more"),
-    "cut stream": (mf.stream(TENSORS)[:-1], "the data at byte 278: 63 bytes, expected 64 bytes"),
+    "marker THDR": (
+        patch(mf.make_stream(TENSORS), 28, "4s", b"TXXX"),
+        "the marker THDR at byte 28",
+    ),
+    "key length of a stream": (
+        patch(mf.make_stream(TENSORS), 32, "<I", 1025),
+        "a key of 1025 bytes",
+    ),
+    "rank 7": (patch(mf.make_stream(TENSORS), 84, "<I", 0x700), "rank 7 and dtype 0"),
+    "dtype of a stream": (patch(mf.make_stream(TENSORS), 84, "<I", 0x204), "rank 2 and dtype 4"),
+    "slot": (
+        patch(mf.make_stream(TENSORS), 60, "<q", 2),
+        r"the shape of tensor record 0 at byte 36",
+    ),
+    "zero in a stream": (patch(mf.make_stream(TENSORS), 36, "<q", 0), "2 lengths of 1 and more"),
+    "cut stream": (
+        mf.make_stream(TENSORS)[:-1],
+        "the data at byte 278: 63 bytes, expected 64 bytes",
+    ),
 }
 
 
@@ -342,7 +368,7 @@ def test_errors_are_findings_at_the_same_offset(name: str) -> None:
 def test_document_beyond_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.mag.document.MAX_DOCUMENT_BYTES", 100)
     with pytest.raises(TensorFormatError, match=r"at byte 44: .* bytes, expected at most 100"):
-        load(mf.document(TENSORS), format="mag")
+        load(mf.make_document(TENSORS), format="mag")
 
 
 def test_tensor_described_twice_raises() -> None:
@@ -361,7 +387,7 @@ def test_dtype_whose_name_is_another_than_its_number_is_read_by_number() -> None
 
 
 def test_corrupt_snapshot_is_no_empty_archive() -> None:
-    content = bytearray(mf.snapshot({"w": put(np.arange(8, dtype=np.float32))}))
+    content = bytearray(mf.make_snapshot({"w": put(np.arange(8, dtype=np.float32))}))
     content[16:20], content[60:64] = bytes(4), b"\xff" * 4
     with pytest.raises(TensorFormatError, match="tensor descriptor 0 at byte 57"):
         load(bytes(content), verify=False)
@@ -371,18 +397,18 @@ def test_longer_integers_open_once_python_may_read_them() -> None:
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(6000)
     try:
-        content = mf.document({}, {"n": 10**5000})
+        content = mf.make_document({}, {"n": 10**5000})
         assert load(content).attrs["n"] == 10**5000
     finally:
         sys.set_int_max_str_digits(before)
 
 
 WHOLE = {
-    "archive": mf.archive(TENSORS, {"n": 1, "x": 0.5}),
-    "literal": mf.archive(TENSORS, {"n": 1}, records="literal", lengths="bytes"),
-    "snapshot 100": mf.snapshot(TENSORS),
-    "snapshot 200": mf.snapshot(TENSORS, version=200),
-    "stream": mf.stream(TENSORS),
+    "archive": mf.make_archive(TENSORS, {"n": 1, "x": 0.5}),
+    "literal": mf.make_archive(TENSORS, {"n": 1}, records="literal", lengths="bytes"),
+    "snapshot 100": mf.make_snapshot(TENSORS),
+    "snapshot 200": mf.make_snapshot(TENSORS, version=200),
+    "stream": mf.make_stream(TENSORS),
 }
 
 
@@ -410,7 +436,7 @@ class TestDamage:
     @settings(max_examples=400)
     @given(offset=st.integers(0, 700), value=st.integers(0, 255))
     def test_changed_bytes_of_document_open_or_raise(self, offset: int, value: int) -> None:
-        changed = bytearray(mf.document(TENSORS, {"n": [1, {"x": None}]}))
+        changed = bytearray(mf.make_document(TENSORS, {"n": [1, {"x": None}]}))
         changed[offset] = value
         with contextlib.suppress(TensorFormatError):
             load(bytes(changed), format="mag")
@@ -419,17 +445,17 @@ class TestDamage:
 @pytest.mark.parametrize(
     "content",
     [
-        patch(mf.archive(TENSORS), 12, "<2I", 2**32 - 1, 2**32 - 1),
-        patch(mf.snapshot(TENSORS), 28, "<I", 2**32 - 1),
-        patch(mf.stream(TENSORS), 12, "<I", 2**32 - 1),
+        patch(mf.make_archive(TENSORS), 12, "<2I", 2**32 - 1, 2**32 - 1),
+        patch(mf.make_snapshot(TENSORS), 28, "<I", 2**32 - 1),
+        patch(mf.make_stream(TENSORS), 12, "<I", 2**32 - 1),
         replace_text(b'{"tensor_map":{' + b'"":{},' * 10**5 + b'"":{}},"usr_metadata":{}}'),
     ],
     ids=["archive", "snapshot", "stream", "document"],
 )
 def test_false_counts_cost_neither_time_nor_memory(content: bytes) -> None:
     with (
-        memory_below(100 << 20),
-        calls_below(1_000_000),
+        limit_memory(100 << 20),
+        limit_calls(1_000_000),
         pytest.raises(TensorFormatError),
     ):
         load(content, format="mag")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.paths import DATA
 from xr_tensorfmt import to_mag, validate
 from xr_tensorfmt.core.header import Cursor, HeaderReader
@@ -26,7 +26,7 @@ from xr_tensorfmt.sources import find_source
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_genuine_archive_is_written_byte_for_byte(tmp_path: Path, chunks: Any) -> None:
     genuine = DATA / "a1-gpt2-like.mag"
-    to_mag(opened(genuine, chunks=chunks), tmp_path / "a.mag", version=1)
+    to_mag(open_lazily(genuine, chunks=chunks), tmp_path / "a.mag", version=1)
     assert (tmp_path / "a.mag").read_bytes() == genuine.read_bytes()
 
 
@@ -39,7 +39,7 @@ def test_every_genuine_archive_is_written_byte_for_byte(conformance: Path, tmp_p
     for genuine in sorted((conformance / "mag").glob("a1-*.mag")):
         if genuine.name in OTHERS:
             continue
-        to_mag(opened(genuine), tmp_path / "a.mag", version=1)
+        to_mag(open_lazily(genuine), tmp_path / "a.mag", version=1)
         assert (tmp_path / "a.mag").read_bytes() == genuine.read_bytes(), genuine.name
         count += 1
     assert count == 9
@@ -51,14 +51,14 @@ WEIGHTS = xr.Variable(("w_dim_0", "w_dim_1"), np.arange(6, dtype="f4").reshape(2
 def test_archive_opens_as_what_was_written(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": WEIGHTS}, attrs={"epoch": 3, "loss": -0.5, "least": -(1 << 63)})
     to_mag(dataset, tmp_path / "a.mag", version=1)
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), dataset)
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), dataset)
     assert validate(tmp_path / "a.mag") == []
 
 
 def test_numpy_numbers_in_metadata_of_archive_become_those_of_python(tmp_path: Path) -> None:
     attrs = {"epoch": np.int8(3), "loss": np.float32(0.5)}
     to_mag(xr.Dataset({"w": WEIGHTS}, attrs=attrs), tmp_path / "a.mag", version=1)
-    actual = opened(tmp_path / "a.mag").attrs
+    actual = open_lazily(tmp_path / "a.mag").attrs
     assert {name: type(value) for name, value in actual.items()} == {"epoch": int, "loss": float}
     assert actual == {"epoch": 3, "loss": 0.5}
 
@@ -125,7 +125,7 @@ def test_unsupported_parts_can_be_dropped_in_archive(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": variable}, {"step": 7}, {"title": "net", "epoch": 3})
     to_mag(dataset, tmp_path / "a.mag", version=1, drop=["coords", "dims", "attrs"])
     expected = xr.Dataset({"w": WEIGHTS}, attrs={"epoch": 3})
-    xr.testing.assert_identical(opened(tmp_path / "a.mag").load(), expected)
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), expected)
 
 
 def make_cursor(content: bytes) -> Cursor:
@@ -146,5 +146,5 @@ def test_tensor_records_are_read_as_they_are_packed() -> None:
 @pytest.mark.parametrize("version", ["300", 300.0, "1", 1.0])
 def test_version_may_be_number_or_its_str(version, tmp_path) -> None:
     to_mag(xr.Dataset({"w": WEIGHTS}), tmp_path / "a.mag", version=version)
-    file_info = opened(tmp_path / "a.mag").encoding["tensorfmt"]
+    file_info = open_lazily(tmp_path / "a.mag").encoding["tensorfmt"]
     assert file_info["version"] == int(float(version))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests.released_magnetron import magnetron_dtype, snapshot
+from tests.released_magnetron import get_magnetron_dtype, snapshot
 from tests.strategies import NARROW_DTYPES, NUMPY_DTYPES, bits
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
@@ -47,7 +47,7 @@ def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
     tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
     assert list(tensors) == list(dataset)
     for name, raw in stored.items():
-        assert tensors[name].dtype == magnetron_dtype("boolean" if name == "bool" else name)
+        assert tensors[name].dtype == get_magnetron_dtype("boolean" if name == "bool" else name)
         np.testing.assert_array_equal(get_raw_values(tensors[name], name), raw)
 
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, to_npy, validate
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
@@ -58,7 +58,7 @@ def zip_files(**values: Any) -> bytes:
 @given(arrays, st.booleans())
 def test_reads_files_of_numpy(values: Any, is_fortran: bool) -> None:
     values = np.asfortranarray(values) if is_fortran else values
-    tensor = opened(save(values)).tensor
+    tensor = open_lazily(save(values)).tensor
     assert tensor.dtype == values.dtype.newbyteorder("=")
     assert tensor.dims == tuple(f"dim_{axis}" for axis in range(values.ndim))
     np.testing.assert_array_equal(tensor.values, values)
@@ -78,7 +78,7 @@ def test_writes_same_bytes_as_numpy(tmp_path_factory: Any, values: Any) -> None:
 @given(st.dictionaries(st.text("abc./", min_size=1, max_size=4), arrays, max_size=4))
 def test_reads_zip_of_numpy(values: dict[str, Any]) -> None:
     values.pop("file", None)
-    actual = opened(zip_files(**values), format="npz")
+    actual = open_lazily(zip_files(**values), format="npz")
     assert list(actual) == list(values)
     for key, item in values.items():
         assert actual[key].dims == tuple(f"{key}_dim_{axis}" for axis in range(item.ndim))
@@ -96,18 +96,18 @@ def test_files_are_recognised_by_content(tmp_path: Path) -> None:
 def test_all_versions_of_header_are_read(version: Any) -> None:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.arange(3), version)
-    np.testing.assert_array_equal(opened(file.getvalue()).tensor, [0, 1, 2])
+    np.testing.assert_array_equal(open_lazily(file.getvalue()).tensor, [0, 1, 2])
 
 
 def test_headers_of_python_2_are_read_with_warning_of_numpy() -> None:
     with pytest.warns(UserWarning, match="created on Python 2"):
-        actual = opened(pack_header(format_fields("(2L,)"), data=np.arange(2.0).tobytes()))
+        actual = open_lazily(pack_header(format_fields("(2L,)"), data=np.arange(2.0).tobytes()))
     np.testing.assert_array_equal(actual.tensor, [0, 1])
 
 
 def test_column_of_fortran_order_is_one_range() -> None:
     content = save(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
-    actual = get_lazy_read(opened(content).tensor.variable)
+    actual = get_lazy_read(open_lazily(content).tensor.variable)
     assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
     assert actual.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
@@ -116,7 +116,7 @@ def test_column_of_fortran_order_is_one_range() -> None:
 def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     values = np.arange(1 << 18).reshape(512, 512)
     memory.pipe_file("/bucket/a.npz", zip_files(a=values, b=values + 1, c=np.ones(3)))
-    actual = opened("memory://bucket/a.npz")
+    actual = open_lazily("memory://bucket/a.npz")
     assert actual.tensorfmt.explain().needed == 2 * values.nbytes + 24
     rows = actual.b[[3, 400]]
     assert rows.tensorfmt.explain().needed == 2 * 512 * 8
@@ -130,12 +130,12 @@ def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     )
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"x" * 60_000
-    actual = opened(path)
+    actual = open_lazily(path)
     assert len(actual) == 2000
     assert actual.name01999.values.tolist() == [1999] * 3
     with zipfile.ZipFile(path, "w") as archive, archive.open("b.npy", "w", force_zip64=True) as one:
         one.write(save(np.arange(5)))
-    np.testing.assert_array_equal(opened(path).b, range(5))
+    np.testing.assert_array_equal(open_lazily(path).b, range(5))
 
 
 FOREIGN: Mapping[str, tuple[Any, str]] = {
@@ -155,11 +155,11 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
 def test_dtypes_that_xarray_does_not_support_raise(name: str) -> None:
     values, message = FOREIGN[name]
     with pytest.raises(TensorFormatError, match=f"the dtype of the array at byte 0: .*{message}"):
-        opened(save(values))
+        open_lazily(save(values))
     with pytest.warns(
         TensorFormatWarning, match=f"the dtype of the array 'b' at .*{message}.*omitted"
     ):
-        assert list(opened(zip_files(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
+        assert list(open_lazily(zip_files(a=np.ones(3), b=values, c=np.ones(3)))) == ["a", "c"]
 
 
 def pack_header(text: str, version: bytes = b"\1\0", data: bytes = b"") -> bytes:
@@ -207,7 +207,7 @@ DAMAGED = {
 @pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
 def test_corrupt_files_raise(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
-        opened(content, format="npy")
+        open_lazily(content, format="npy")
 
 
 @given(st.binary(max_size=40), st.integers(0, 200))
@@ -229,13 +229,13 @@ def check_survival(content: bytes, format: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with suppress(TensorFormatError):
-            opened(content, format=format).load()
+            open_lazily(content, format=format).load()
 
 
 def test_another_array_behind_first_raises() -> None:
     content = save(np.arange(3), np.arange(4))
     with pytest.raises(TensorFormatError, match="the first array at byte 152: 160 more bytes"):
-        opened(content)
+        open_lazily(content)
 
 
 def make_archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -253,13 +253,13 @@ def test_compressed_members_raise_with_hint() -> None:
         "the member 'a' at byte 0: compressed, .*load it with np.load and write it with np.savez"
     )
     with pytest.raises(TensorFormatError, match=message):
-        opened(file.getvalue())
+        open_lazily(file.getvalue())
 
 
 def test_members_that_are_no_arrays_are_omitted_with_warning() -> None:
     content = make_archive(("a.npy", save(np.arange(3))), ("README", b"text"))
     with pytest.warns(TensorFormatWarning, match="the member 'README' at byte .*omitted"):
-        assert list(opened(content)) == ["a"]
+        assert list(open_lazily(content)) == ["a"]
 
 
 def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
@@ -291,20 +291,20 @@ def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
 def test_corrupt_zips_raise(name: str) -> None:
     content, message = make_damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
-        opened(content, format="npz")
+        open_lazily(content, format="npz")
 
 
 @pytest.mark.parametrize("name", ["no array", "values cut off"])
 def test_corrupt_members_raise_if_there_are_no_others(name: str) -> None:
     content, message = make_damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):
-        opened(content)
+        open_lazily(content)
 
 
 def test_corrupt_member_is_omitted_with_warning() -> None:
     content = make_archive(("a.npy", save(np.arange(3))[:-8]), ("b.npy", save(np.arange(4))))
     with pytest.warns(TensorFormatWarning, match="the member 'a' at byte 0: .*omitted"):
-        ds = opened(content)
+        ds = open_lazily(content)
     assert list(ds) == ["b"]
     np.testing.assert_array_equal(ds.b, np.arange(4))
     (finding,) = validate(content)
@@ -316,7 +316,7 @@ def test_validate_checks_checksum_of_each_member() -> None:
     assert validate(bytes(content)) == []
     header = content.index(b"PK\3\4", 4)
     content[content.index(b"b.npy") + 140] ^= 1
-    assert opened(bytes(content)).b.size == 4
+    assert open_lazily(bytes(content)).b.size == 4
     (finding,) = validate(bytes(content))
     assert (finding.offset, finding.field) == (header, "the member 'b.npy'")
     assert "CRC-32" in finding.message
@@ -327,7 +327,7 @@ def test_odd_descriptions_of_dtype_raise(descr: str) -> None:
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (2,), }}\n".encode()
     content = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(16)
     with pytest.raises(TensorFormatError, match="the header of the array"):
-        opened(content)
+        open_lazily(content)
 
 
 LABELLED = xr.DataArray(

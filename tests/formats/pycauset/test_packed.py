@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
-from tests.lazyarrays import INDEXERS, SOURCES, assert_same, source_of
-from tests.packedbits import Case, causal, dense_bits, triangle_rows
+from tests.lazyarrays import INDEXERS, SOURCES, assert_same, make_source
+from tests.packedbits import Case, make_causal, make_dense_bits, make_triangle_rows
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -36,8 +36,8 @@ DOUBLE = Plain(np.dtype("<f8"))
 def make_numbers(order: int, dtype: str, *, diagonal: bool = False, unit: int = 8) -> Case:
     values = np.triu(np.arange(1.0, order * order + 1).reshape(order, order), not diagonal)
     values = values.astype(dtype)
-    rows = triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
-    raw = pf.triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
+    rows = make_triangle_rows(order, 8 * values.itemsize, 8, diagonal=diagonal, unit=unit)
+    raw = pf.pack_triangle(values, diagonal=diagonal, multiple=unit, dirty=True)
     return bytes(8) + raw, Packed(rows, Plain(np.dtype(dtype).newbyteorder("<"))), values
 
 
@@ -69,8 +69,8 @@ def make_scaled(scalar: complex, case: Case) -> Case:
 
 
 def make_blocks() -> Case:
-    parts = [[make_numbers(3, "f8"), dense_bits(3, 4)], [dense_bits(2, 3), make_planes()]]
-    parts[1][1] = make_scaled(2, dense_bits(2, 4))
+    parts = [[make_numbers(3, "f8"), make_dense_bits(3, 4)], [make_dense_bits(2, 3), make_planes()]]
+    parts[1][1] = make_scaled(2, make_dense_bits(2, 4))
     corners = [[(0, 0), (0, 3)], [(3, 0), (3, 3)]]
     blocks = tuple(
         Block(Memory(raw), layout, corner)
@@ -82,12 +82,12 @@ def make_blocks() -> Case:
 
 
 CASES: dict[str, Case] = {
-    "dense bits": dense_bits(5, 131),
-    "dense bits, long rows": dense_bits(4, 70, 64),
-    "causal 1": causal(1),
-    "causal 2": causal(2),
-    "causal 65": causal(65),
-    "causal 130": causal(130),
+    "dense bits": make_dense_bits(5, 131),
+    "dense bits, long rows": make_dense_bits(4, 70, 64),
+    "causal 1": make_causal(1),
+    "causal 2": make_causal(2),
+    "causal 65": make_causal(65),
+    "causal 130": make_causal(130),
     "int32 triangle": make_numbers(7, "i4"),
     "int32 triangle, not padded": make_numbers(7, "i4", unit=4),
     "int16 triangle": make_numbers(6, "i2"),
@@ -98,7 +98,7 @@ CASES: dict[str, Case] = {
     "identity": (b"", Diagonal((3, 5)), np.eye(3, 5)),
     "row of a unit vector": (b"", Diagonal((1, 6), shift=4), np.eye(6)[4:5]),
     "two planes": make_planes(),
-    "scaled bits": make_scaled(2.5, causal(70)),
+    "scaled bits": make_scaled(2.5, make_causal(70)),
     "scaled by a complex number": make_scaled(1 - 2j, make_numbers(5, "f8")),
     "scaled planes": make_scaled(3.0, make_planes()),
     "blocks": make_blocks(),
@@ -119,9 +119,9 @@ CASES["conjugated"] = (
 )
 VECTORS: dict[str, Case] = {
     "vector of bits": (
-        dense_bits(1, 75)[0],
-        OnlyRow(dense_bits(1, 75)[1]),
-        dense_bits(1, 75)[2][0],
+        make_dense_bits(1, 75)[0],
+        OnlyRow(make_dense_bits(1, 75)[1]),
+        make_dense_bits(1, 75)[2][0],
     ),
     "unit vector": (b"", Diagonal((9,), shift=3), np.eye(9)[3]),
 }
@@ -141,7 +141,7 @@ def test_full_read_is_exact(
     name: str, source_type: str, tmp_path: Path, always_mapped: None
 ) -> None:
     content, layout, values = (CASES | VECTORS)[name]
-    source = source_of(source_type, content or b"\0", tmp_path / "file")
+    source = make_source(source_type, content or b"\0", tmp_path / "file")
     assert layout.dtype == values.dtype
     assert_same(*make_pair(source, layout, values))
 
@@ -187,7 +187,7 @@ def test_small_windows_and_blocks_give_same_values(
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
-        source = source_of("mmap", content, tmp_path / name)
+        source = make_source("mmap", content, tmp_path / name)
         for key in ({}, {"b": slice(3, 60)}, {"a": [0, 3, 4], "b": slice(2, None)}):
             lazy, eager = make_pair(source, layout, values)
             assert_same(lazy.isel(key), eager.isel(key))
@@ -197,7 +197,7 @@ def test_small_windows_and_blocks_give_same_values(
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("order", [0, 1, 2, 64, 65, 130, 321])
 def test_closed_form_of_row_offsets_agrees_with_loop(bits: int, diagonal: bool, order: int) -> None:
-    rows = triangle_rows(order, bits, 4096, diagonal=diagonal)
+    rows = make_triangle_rows(order, bits, 4096, diagonal=diagonal)
     offset, expected = 4096, []
     for row in range(order):
         expected.append(offset)
@@ -207,16 +207,16 @@ def test_closed_form_of_row_offsets_agrees_with_loop(bits: int, diagonal: bool, 
 
 
 def test_offsets_of_matrix_of_million_rows_need_no_table() -> None:
-    rows = triangle_rows(10**6, 1, 4096)
+    rows = make_triangle_rows(10**6, 1, 4096)
     assert rows.nbytes == sum(-(-length // 64) * 8 for length in range(10**6))
-    assert triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
+    assert make_triangle_rows(10**5, 1, 4096).nbytes == 625_387_560
     assert len(pickle.dumps(Bits(rows))) < 400
     last = rows.compute_starts(np.array([10**6 - 1]))
     assert last.tolist() == [4096 + rows.nbytes]
 
 
 def test_block_of_rows_is_one_request_of_their_bytes() -> None:
-    content, layout, values = causal(300)
+    content, layout, values = make_causal(300)
     source = RecordingSource(content)
     part = layout.read(source, Selection((300, 300), (range(20, 90), range(300))))
     np.testing.assert_array_equal(part, values[20:90])
@@ -248,7 +248,7 @@ def test_computed_values_cost_no_request(name: str) -> None:
 
 
 def test_column_is_one_short_piece_per_row() -> None:
-    layout = Bits(triangle_rows(20_000, 1, 4096))
+    layout = Bits(make_triangle_rows(20_000, 1, 4096))
     selection = Selection(layout.shape, (range(20_000), range(15_000, 15_001)))
     extents = layout.extents(selection)
     assert len(extents) == 15_000
@@ -277,7 +277,7 @@ def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
 
 
 def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
-    layout = Bits(triangle_rows(100_000, 1, 4096))
+    layout = Bits(make_triangle_rows(100_000, 1, 4096))
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
     assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
     # 12,544 bytes a row: 16 rows are the least whole pages.
@@ -286,14 +286,14 @@ def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
     assert (rows % 16, columns) == (0, 100_000)
     assert dense.chunk_shape(50_000) == (1, 36_864)
     assert Scaled(layout, 2.0).chunk_shape(32 << 20) == (41, 100_000)
-    assert Bits(triangle_rows(0, 1, 0)).chunk_shape(1 << 20) == (1, 1)
+    assert Bits(make_triangle_rows(0, 1, 0)).chunk_shape(1 << 20) == (1, 1)
     assert Bits(Rows(2**48, 0, 1, 64, 0)).chunk_shape(31 << 20) == (2**48, 1)
     assert Bits(Rows(0, 2**48, 1, 64, 0)).chunk_shape(31 << 20) == (1, 2**48)
 
 
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
 def test_zeros_stay_zero_whatever_they_are_multiplied_by(scalar: complex) -> None:
-    content, layout, values = causal(9)
+    content, layout, values = make_causal(9)
     read = Scaled(layout, scalar).read(Memory(content), Selection.everything((9, 9)))
     assert not read[~values].any()
     assert not np.isfinite(read[values]).any()

@@ -14,8 +14,8 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests import pycausetfiles as pf
-from tests.opening import tensor_of
-from tests.packedbits import causal, dense_bits
+from tests.opening import open_tensor
+from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
@@ -31,26 +31,29 @@ CAUSAL = np.triu(RNG.random((ORDER, ORDER)) < 0.5, 1)
 DENSE = RNG.random((70, 530)) < 0.5
 VECTOR = RNG.random(201) < 0.5
 FILES = {
-    "v2 causal": (pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.triangle(CAUSAL, dirty=True)), CAUSAL),
+    "v2 causal": (
+        pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.pack_triangle(CAUSAL, dirty=True)),
+        CAUSAL,
+    ),
     "transposed": (
-        pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.triangle(CAUSAL, dirty=True), transposed=1),
+        pf.v2("CAUSAL", "BIT", ORDER, ORDER, pf.pack_triangle(CAUSAL, dirty=True), transposed=1),
         CAUSAL.T,
     ),
     "r1 dense": (
-        pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 70, 530), pf.dense_bits(DENSE, 64, dirty=True)),
+        pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 70, 530), pf.pack_bits(DENSE, 64, dirty=True)),
         DENSE,
     ),
     "r1 dense, whole words": (
-        pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 70, 512), pf.dense_bits(DENSE[:, :512], 64)),
+        pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 70, 512), pf.pack_bits(DENSE[:, :512], 64)),
         DENSE[:, :512],
     ),
     "vector": (
-        pf.v2("VECTOR", "BIT", 201, 1, pf.dense_bits(VECTOR, 8, dirty=True)),
+        pf.v2("VECTOR", "BIT", 201, 1, pf.pack_bits(VECTOR, 8, dirty=True)),
         VECTOR,
     ),
     "no rows": (pf.v2("CAUSAL", "BIT", 0, 0, bytes(8)), np.zeros((0, 0), bool)),
     "one row": (pf.v2("CAUSAL", "BIT", 1, 1, bytes(8)), np.zeros((1, 1), bool)),
-    "no columns": (pf.r1(pf.metadata("DENSE_FLOAT", "BIT", 3, 0)), np.zeros((3, 0), bool)),
+    "no columns": (pf.r1(pf.make_metadata("DENSE_FLOAT", "BIT", 3, 0)), np.zeros((3, 0), bool)),
 }
 SELECTIONS: list[dict[str, Any]] = [
     {},
@@ -80,8 +83,8 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, np.ndarr
 @pytest.mark.parametrize("options", [{}, {"io": "read"}, {"chunks": {}, "chunk_bytes": 5000}])
 def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dict) -> None:
     path, values = file
-    for dims in (None, *tensor_of(path).dims, list(tensor_of(path).dims)):
-        array = tensor_of(path, **options)
+    for dims in (None, *open_tensor(path).dims, list(open_tensor(path).dims)):
+        array = open_tensor(path, **options)
         assert get_lazy_read(array.variable) is not None
         counts = popcount(array, dims)
         expected = xr.DataArray(values, dims=array.dims).sum(dims).astype("i8")
@@ -113,7 +116,7 @@ def test_selections_are_counted_packed(
     (tmp_path / "file").write_bytes(content)
     expected = xr.DataArray(values, dims=("row", "col")).isel(key)
     for dims in (*expected.dims, None):
-        lazy = tensor_of(tmp_path / "file").isel(key)
+        lazy = open_tensor(tmp_path / "file").isel(key)
         repeated = any(isinstance(key.get(dim), list) for dim in np.atleast_1d(dims or lazy.dims))
         if repeated:
             continue
@@ -136,7 +139,7 @@ def test_other_selections_are_counted_all_same(key: dict, tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(content)
     eager = xr.DataArray(values, dims=("row", "col"))
     for options in ({}, {"chunks": {}}):
-        lazy = tensor_of(tmp_path / "file", **options).isel(key)
+        lazy = open_tensor(tmp_path / "file", **options).isel(key)
         for dims in (*lazy.dims, None):
             xr.testing.assert_equal(popcount(lazy, dims).compute(), eager.isel(key).sum(dims))
 
@@ -145,7 +148,7 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
     content, values = FILES["v2 causal"]
     (tmp_path / "file").write_bytes(content)
     eager = xr.DataArray(values, dims=("row", "col"))
-    array = tensor_of(tmp_path / "file", chunks={})
+    array = open_tensor(tmp_path / "file", chunks={})
     for lazy, expected in (
         (~array, ~eager),
         (array[::-1], eager[::-1]),
@@ -162,14 +165,14 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
 
 def test_array_that_was_written_to_is_summed(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = tensor_of(tmp_path / "file")
+    array = open_tensor(tmp_path / "file")
     array[5, 0] = True
     assert int(popcount(array, "col")[5]) == CAUSAL[5].sum() + 1
 
 
 def test_chunked_later_is_counted_packed(tmp_path: Path, counts_are_packed: None) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    part = tensor_of(tmp_path / "file")[10:90].chunk(row=7)
+    part = open_tensor(tmp_path / "file")[10:90].chunk(row=7)
     np.testing.assert_array_equal(popcount(part, "col"), CAUSAL[10:90].sum(1))
 
 
@@ -178,7 +181,7 @@ def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", 1000)
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = tensor_of(tmp_path / "file", chunks={})
+    array = open_tensor(tmp_path / "file", chunks={})
     rows = popcount(array, "col")
     assert rows.data.npartitions > 5
     columns = popcount(array, "row")
@@ -191,7 +194,7 @@ def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
 
 def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
-    array = tensor_of(tmp_path / "file").assign_coords(
+    array = open_tensor(tmp_path / "file").assign_coords(
         row=np.arange(ORDER) * 2, age=("col", CAUSAL[0])
     )
     counts = popcount(array, "col")
@@ -212,7 +215,7 @@ def test_only_bool_can_be_counted() -> None:
 
 
 def test_row_counts_of_some_columns_read_their_words_alone() -> None:
-    content, layout, values = dense_bits(50, 6400)
+    content, layout, values = make_dense_bits(50, 6400)
     source = RecordingSource(content)
     counts = BitCounts(source, layout, 640, 1280)  # type: ignore[arg-type]
     assert counts.count_rows(np.array([20])).tolist() == [values[20, 640:1280].sum()]
@@ -226,7 +229,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._UNPACKED", limit)
-    content, layout, values = causal(order)
+    content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
     # Words between the rows of a window do not count.
@@ -245,7 +248,7 @@ def test_column_counts_of_more_rows_than_byte_can_count(rows: int, width: int) -
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))
-    source = RecordingSource(pf.dense_bits(values, 64, dirty=True))
+    source = RecordingSource(pf.pack_bits(values, 64, dirty=True))
     counts = BitCounts(source, layout, 0, width).count_columns(np.arange(rows))
     np.testing.assert_array_equal(counts[0], values.sum(0))
 
@@ -253,6 +256,9 @@ def test_column_counts_of_more_rows_than_byte_can_count(rows: int, width: int) -
 def test_ellipsis_means_all_dimensions(tmp_path: Path) -> None:
     path = tmp_path / "m.pycauset"
     path.write_bytes(
-        pf.r1(pf.metadata("CAUSAL", "BIT", 3, 3), pf.triangle(np.triu(np.ones((3, 3), bool), 1)))
+        pf.r1(
+            pf.make_metadata("CAUSAL", "BIT", 3, 3),
+            pf.pack_triangle(np.triu(np.ones((3, 3), bool), 1)),
+        )
     )
     assert int(popcount(xr.open_dataset(path).tensor, ...)) == 3

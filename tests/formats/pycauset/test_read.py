@@ -16,9 +16,9 @@ import xarray as xr
 from hypothesis import given
 
 from tests import pycausetfiles as pf
-from tests.opening import tensor_of
+from tests.opening import open_tensor
 from tests.paths import DATA
-from tests.pycausetblocks import block_matrix, two_blocks
+from tests.pycausetblocks import block_matrix, write_two_blocks
 from xr_tensorfmt import TensorFormatWarning
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map
 
@@ -26,7 +26,7 @@ RNG = np.random.default_rng(7)
 
 
 def check(content: bytes, values: np.ndarray, **options: Any) -> xr.DataArray:
-    array = tensor_of(content, **options)
+    array = open_tensor(content, **options)
     assert array.dims == {1: ("index",), 2: ("row", "col")}[values.ndim]
     np.testing.assert_array_equal(array.values, values, strict=True)
     return array
@@ -49,17 +49,17 @@ def test_v2_matrices(order: int, documented: bool) -> None:
         )
 
     causal = np.triu(make_bits(order, order), 1)
-    check(file("CAUSAL", "BIT", pf.triangle(causal, dirty=True)), causal)
-    check(file("CAUSAL", "BIT", pf.triangle(causal), transposed=1), causal.T)
-    check(file("CAUSAL", "BIT", pf.triangle(causal), scalar=2.5), causal * 2.5)
+    check(file("CAUSAL", "BIT", pf.pack_triangle(causal, dirty=True)), causal)
+    check(file("CAUSAL", "BIT", pf.pack_triangle(causal), transposed=1), causal.T)
+    check(file("CAUSAL", "BIT", pf.pack_triangle(causal), scalar=2.5), causal * 2.5)
     for dtype, name in (("i4", "INT32"), ("f8", "FLOAT64")):
         values = make_upper(order, dtype)
-        array = check(file("TRIANGULAR", name, pf.triangle(values)), values)
+        array = check(file("TRIANGULAR", name, pf.pack_triangle(values)), values)
         assert array.matrix_type == f"TRIANGULAR_{'INTEGER' if dtype == 'i4' else 'FLOAT'}"
         check(file("DENSE", name, values.tobytes()), values)
         check(file("DENSE", name, values.tobytes(), transposed=1, scalar=0.5), values.T * 0.5)
     dense = make_bits(order, order)
-    check(file("DENSE", "BIT", pf.dense_bits(dense, 8, dirty=True)), dense)
+    check(file("DENSE", "BIT", pf.pack_bits(dense, 8, dirty=True)), dense)
     complex_values = make_upper(order, "c16") * (1 + 2j)
     check(file("DENSE", "COMPLEX_FLOAT64", complex_values.tobytes()), complex_values)
     check(file("IDENTITY", "FLOAT64", b"", scalar=3.0), np.eye(order) * 3)
@@ -81,11 +81,11 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
             pf.v2("VECTOR", "FLOAT64", length, 1, numbers.tobytes(), **fields),
             numbers.reshape(shape),
         )
-        packed = pf.dense_bits(flags, 8, dirty=True)
+        packed = pf.pack_bits(flags, 8, dirty=True)
         check(pf.v2("VECTOR", "BIT", length, 1, packed, **fields), flags.reshape(shape))
-        info = pf.metadata("VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
+        info = pf.make_metadata("VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
         check(pf.r1(info, numbers.tobytes()), numbers.reshape(shape))
-        unit = pf.metadata("UNIT_VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
+        unit = pf.make_metadata("UNIT_VECTOR", "FLOAT64", length, 1, transposed=bool(transposed))
         if length:
             check(pf.r1(unit | {"seed": length - 1}), np.eye(length)[-1].reshape(shape))
 
@@ -93,15 +93,15 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
 def test_size_tells_what_type_2_means_in_v2() -> None:
     values = make_upper(5, "i4")
     dense = RNG.integers(0, 9, (5, 5)).astype("i4")
-    padded, packed = pf.triangle(values), pf.triangle(values, multiple=4)
+    padded, packed = pf.pack_triangle(values), pf.pack_triangle(values, multiple=4)
     for payload, expected in ((padded, values), (packed, values), (dense.tobytes(), dense)):
         check(pf.v2("INTEGER", "INT32", 5, 5, payload), expected)
 
 
 def test_v1_pads_rows_of_bits_alone() -> None:
     causal, integers = np.triu(make_bits(70, 70), 1), make_upper(5, "i4")
-    check(pf.v2("CAUSAL", "BIT", 70, 70, pf.triangle(causal), version=1), causal)
-    packed = pf.triangle(integers, multiple=4)
+    check(pf.v2("CAUSAL", "BIT", 70, 70, pf.pack_triangle(causal), version=1), causal)
+    packed = pf.pack_triangle(integers, multiple=4)
     array = check(pf.v2("INTEGER", "INT32", 5, 5, packed, version=1, seed=9), integers)
     assert array.attrs["seed"] == 9
     assert array.encoding["tensorfmt"]["version"] == "v1"
@@ -128,11 +128,11 @@ def test_payload_length_tells_whether_triangle_has_diagonal(
         ("i4", "TRIANGULAR_INTEGER", "INT32"),
     ):
         values = make_counted(order, dtype, diagonal=diagonal)
-        fields = pf.metadata(matrix_type, name, order, order)
-        payload = pf.triangle(values, diagonal=diagonal) or bytes(8)
+        fields = pf.make_metadata(matrix_type, name, order, order)
+        payload = pf.pack_triangle(values, diagonal=diagonal) or bytes(8)
         content = pf.r1(fields, payload, length=len(payload) + excess)
         for slot, generation in (("B", 2), ("A", 3))[:updates]:
-            content = pf.updated(content, fields, slot, generation)
+            content = pf.make_updated(content, fields, slot, generation)
         array = check(content, values)
         stored = array.encoding["tensorfmt"]["has_diagonal"]
         assert stored == int(diagonal and order > 0)
@@ -142,7 +142,7 @@ def test_payload_length_tells_whether_triangle_has_diagonal(
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
     # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
-    fields = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
+    fields = pf.make_metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
     payload = np.array([[value]])
     array = check(pf.r1(fields, payload.tobytes(), length=8 + excess), payload)
     assert array.encoding["tensorfmt"]["has_diagonal"] == int(value != 0)
@@ -158,13 +158,17 @@ def test_triangles_of_release_that_counts_64_bytes_too_many(diagonal: bool) -> N
 
 UPPER = np.triu(RNG.integers(0, 3, (9, 9)).astype("f8"))
 WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
-    "CAUSAL": ("BIT", pf.triangle(np.triu(UPPER > 0, 1)), np.triu(UPPER > 0, 1)),
-    "TRIANGULAR_FLOAT": ("FLOAT64", pf.triangle(np.triu(UPPER, 1)), np.triu(UPPER, 1)),
-    "TRIANGULAR_INTEGER": ("INT32", pf.triangle(np.triu(UPPER, 1).astype("i4")), np.triu(UPPER, 1)),
-    "SYMMETRIC": ("FLOAT64", pf.triangle(UPPER, diagonal=True), UPPER + np.triu(UPPER, 1).T),
+    "CAUSAL": ("BIT", pf.pack_triangle(np.triu(UPPER > 0, 1)), np.triu(UPPER > 0, 1)),
+    "TRIANGULAR_FLOAT": ("FLOAT64", pf.pack_triangle(np.triu(UPPER, 1)), np.triu(UPPER, 1)),
+    "TRIANGULAR_INTEGER": (
+        "INT32",
+        pf.pack_triangle(np.triu(UPPER, 1).astype("i4")),
+        np.triu(UPPER, 1),
+    ),
+    "SYMMETRIC": ("FLOAT64", pf.pack_triangle(UPPER, diagonal=True), UPPER + np.triu(UPPER, 1).T),
     "ANTISYMMETRIC": (
         "FLOAT64",
-        pf.triangle(np.triu(UPPER, 1), diagonal=True),
+        pf.pack_triangle(np.triu(UPPER, 1), diagonal=True),
         np.triu(UPPER, 1) - np.triu(UPPER, 1).T,
     ),
     "DIAGONAL": ("FLOAT64", np.arange(9.0).tobytes(), np.diag(np.arange(9.0))),
@@ -185,10 +189,12 @@ def test_zeros_are_positive_whatever_scalar(
     data_type, payload, values = WITH_ZEROS[matrix_type]
     parts = {"real": scalar.real, "imag": float(scalar.imag)}
     columns = 9 if values.ndim == 2 else 1
-    fields = pf.metadata(matrix_type, data_type, 9, columns, scalar=parts, conjugated=conjugated)
+    fields = pf.make_metadata(
+        matrix_type, data_type, 9, columns, scalar=parts, conjugated=conjugated
+    )
     content, zero = pf.r1(fields, payload), values == 0
     points = xr.DataArray(np.argwhere(zero), dims=("point", "axis"))
-    array = tensor_of(content)
+    array = open_tensor(content)
     picked = array.isel({dim: points[:, axis] for axis, dim in enumerate(array.dims)})
     for zeros in (array.values[zero], picked.values):
         assert zeros.size
@@ -204,19 +210,19 @@ def test_stored_zip_member_is_read_in_place() -> None:
     dense = make_bits(3, 3)
     fields = {"rows": 3, "cols": 3, "seed": 1, "scalar": 1.0, "is_transposed": True}
     fields |= {"matrix_type": "DENSE_FLOAT", "data_type": "BIT"}
-    content = pf.zipped(fields, pf.dense_bits(dense, 8), ("cache.json", b"{}"))
+    content = pf.make_zip(fields, pf.pack_bits(dense, 8), ("cache.json", b"{}"))
     array = check(content, dense.T)
     assert array.encoding["tensorfmt"]["version"] == "zip"
     # Such a zip is of no program that is known, so that the format must be named.
-    check(pf.entry("other", b"x") + content, dense.T, format="pycauset")
+    check(pf.pack_entry("other", b"x") + content, dense.T, format="pycauset")
     # Sizes of 8 bytes, as for entries of more than 4 GiB.
-    payload = pf.dense_bits(dense, 8)
-    long = bytearray(pf.entry("data.bin", b""))
+    payload = pf.pack_bits(dense, 8)
+    long = bytearray(pf.pack_entry("data.bin", b""))
     long[18:26] = b"\xff" * 8
     long[28:30] = (20).to_bytes(2, "little")
     extra = b"\1\0\x10\0" + len(payload).to_bytes(8, "little") * 2
-    first = pf.entry("metadata.json", json.dumps(fields).encode())
-    check(pf.archive(first, bytes(long) + extra + payload), dense.T)
+    first = pf.pack_entry("metadata.json", json.dumps(fields).encode())
+    check(pf.pack_archive(first, bytes(long) + extra + payload), dense.T)
 
 
 @pytest.mark.parametrize("name", pf.NUMPY_DTYPES)
@@ -227,7 +233,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     matrix_type = "INTEGER" if "INT" in name else "DENSE_FLOAT"
 
     def file(**view: Any) -> bytes:
-        fields = pf.metadata(matrix_type, name, *logical.shape, transposed=transposed, **view)
+        fields = pf.make_metadata(matrix_type, name, *logical.shape, transposed=transposed, **view)
         return pf.r1(fields, values.tobytes())
 
     array = check(file(), logical)
@@ -236,7 +242,7 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
     scaled = check(file(scalar=-2.0), wide * -2)
     assert scaled.encoding["dtype"] == (name.lower() if wide.dtype != values.dtype else wide.dtype)
     number = {"real": 0.5, "imag": -1.5}
-    product = tensor_of(file(scalar=number, conjugated=True)).values
+    product = open_tensor(file(scalar=number, conjugated=True)).values
     np.testing.assert_allclose(product, np.conj(wide * (0.5 - 1.5j)), rtol=1e-14)
     check(file(conjugated=True), np.conj(logical) if "COMPLEX" in name else logical)
 
@@ -244,54 +250,60 @@ def test_r1_dense_of_every_type(name: str, transposed: bool) -> None:
 @pytest.mark.parametrize("shape", [(3, 5), (4, 513), (2, 512)])
 def test_r1_pads_dense_rows_of_bits_to_64_bytes_or_to_8(shape: tuple[int, int]) -> None:
     values = make_bits(*shape)
-    fields = pf.metadata("DENSE_FLOAT", "BIT", *shape)
-    check(pf.r1(fields, pf.dense_bits(values, 64, dirty=True)), values)
-    check(pf.r1(fields, pf.dense_bits(values, 8, dirty=True)), values)
+    fields = pf.make_metadata("DENSE_FLOAT", "BIT", *shape)
+    check(pf.r1(fields, pf.pack_bits(values, 64, dirty=True)), values)
+    check(pf.r1(fields, pf.pack_bits(values, 8, dirty=True)), values)
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 9])
 def test_r1_triangles_diagonals_and_mirror_images(order: int) -> None:
     values = np.triu(RNG.random((order, order)))
-    raw = pf.triangle(values, diagonal=True)
+    raw = pf.pack_triangle(values, diagonal=True)
     mirror = np.triu(values, 1).T
-    check(pf.r1(pf.metadata("SYMMETRIC", "FLOAT64", order, order), raw), values + mirror)
-    check(pf.r1(pf.metadata("ANTISYMMETRIC", "FLOAT64", order, order), raw), values - mirror)
+    check(pf.r1(pf.make_metadata("SYMMETRIC", "FLOAT64", order, order), raw), values + mirror)
+    check(pf.r1(pf.make_metadata("ANTISYMMETRIC", "FLOAT64", order, order), raw), values - mirror)
     line = np.ascontiguousarray(values.diagonal())
-    check(pf.r1(pf.metadata("DIAGONAL", "FLOAT64", order, order), line.tobytes()), np.diag(line))
+    check(
+        pf.r1(pf.make_metadata("DIAGONAL", "FLOAT64", order, order), line.tobytes()), np.diag(line)
+    )
     strict = np.triu(values, 1)
-    fields = pf.metadata("TRIANGULAR_FLOAT", "FLOAT64", order, order, transposed=True)
-    check(pf.r1(fields, pf.triangle(strict)), strict.T)
+    fields = pf.make_metadata("TRIANGULAR_FLOAT", "FLOAT64", order, order, transposed=True)
+    check(pf.r1(fields, pf.pack_triangle(strict)), strict.T)
 
 
 def test_r1_identity_that_is_not_square_and_transposed() -> None:
-    fields = pf.metadata("IDENTITY", "FLOAT64", 3, 5, transposed=True, scalar=2.0)
+    fields = pf.make_metadata("IDENTITY", "FLOAT64", 3, 5, transposed=True, scalar=2.0)
     check(pf.r1(fields), 2 * np.eye(3, 5))
 
 
 def test_r1_half_precision_complex_has_two_planes() -> None:
     halves = RNG.random((2, 2, 3)).astype("<f2")
-    fields = pf.metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
+    fields = pf.make_metadata("DENSE_FLOAT", "COMPLEX_FLOAT16", 2, 3)
     values = (halves[0] + 1j * halves[1]).astype("c8")
     assert check(pf.r1(fields, halves.tobytes()), values).encoding["dtype"] == "complex_float16"
 
 
 def test_newest_metadata_count_and_old_payload_lengths_may_be_too_long() -> None:
     values = RNG.random((2, 2))
-    first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
-    second = pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0))
-    third = pf.updated(second, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=4.0), "A", 3)
+    first = pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
+    second = pf.make_updated(first, pf.make_metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0))
+    third = pf.make_updated(
+        second, pf.make_metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=4.0), "A", 3
+    )
     for content, factor, slot in ((first, 1, "A"), (second, 2, "B"), (third, 4, "A")):
         assert check(content, values * factor).encoding["tensorfmt"]["slot"] == slot
     long = bytearray(first)
-    long[16:144] = pf.slot(1, 32 + 64, 4096 + 32, len(first) - 4096 - 32)
+    long[16:144] = pf.pack_slot(1, 32 + 64, 4096 + 32, len(first) - 4096 - 32)
     check(bytes(long), values)
 
 
 @pytest.mark.parametrize("damage", ["slot", "metadata", "range"])
 def test_corrupt_slot_falls_back_to_other_with_warning(damage: str) -> None:
     values = RNG.random((2, 2))
-    first = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
-    content = bytearray(pf.updated(first, pf.metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0)))
+    first = pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 2, 2), values.tobytes())
+    content = bytearray(
+        pf.make_updated(first, pf.make_metadata("DENSE_FLOAT", "FLOAT64", 2, 2, scalar=2.0))
+    )
     if damage == "slot":
         content[144] ^= 1
     elif damage == "metadata":
@@ -299,7 +311,7 @@ def test_corrupt_slot_falls_back_to_other_with_warning(damage: str) -> None:
     else:
         content = content[:-1]
     with pytest.warns(TensorFormatWarning, match="slot B.*; slot A, generation 1, is read instead"):
-        array = tensor_of(bytes(content))
+        array = open_tensor(bytes(content))
     np.testing.assert_array_equal(array, values)
 
 
@@ -316,12 +328,12 @@ def test_metadata_become_attributes() -> None:
         "inverse": {"value": {"ref_kind": "sibling_object_store"}, "signature": signature},
         "other": {"value": 1.0},
     }
-    fields = pf.metadata(
+    fields = pf.make_metadata(
         "CAUSAL", "BIT", 2, 2, seed=2**64 - 1, cached=cached,
         properties={"is_zero": False, "more": [1, b"x"]}, object_type="CausalSet", n=2,
         spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
     )  # fmt: skip
-    array = tensor_of(pf.r1(fields, bytes(8)))
+    array = open_tensor(pf.r1(fields, bytes(8)))
     assert array.attrs == {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
         "is_transposed": 0, "is_conjugated": 0, "is_temporary": 0,
@@ -338,8 +350,8 @@ def test_complex_metadata_are_str_for_netcdf(tmp_path: Path) -> None:
     signature = {"payload_uuid": "u" * 32, "view_signature": "t=0;c=0;sr=1;si=2"}
     cached = {"eigenvalues": {"value": [[1.0, 0.0], [2.0, 3.0]], "signature": signature}}
     scalar = {"real": 1.0, "imag": 2.0}
-    fields = pf.metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
-    array = tensor_of(pf.r1(fields, np.ones(1).tobytes()))
+    fields = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 1, 1, scalar=scalar, cached=cached)
+    array = open_tensor(pf.r1(fields, np.ones(1).tobytes()))
     assert complex(array.attrs["scalar"]) == 1 + 2j
     assert list(map(complex, array.attrs["cached_eigenvalues"])) == [1, 2 + 3j]
     abs(array).assign_attrs(array.attrs).to_netcdf(tmp_path / "t.nc", engine="netcdf4")
@@ -347,7 +359,7 @@ def test_complex_metadata_are_str_for_netcdf(tmp_path: Path) -> None:
 
 def test_temporary_files_and_seeds_of_v2_are_attributes() -> None:
     content = pf.v2("CAUSAL", "BIT", 2, 2, bytes(8), temporary=1, seed=5, transposed=1)
-    attrs = tensor_of(content).attrs
+    attrs = open_tensor(content).attrs
     assert (attrs["is_temporary"], attrs["seed"], attrs["is_transposed"]) == (1, 5, 1)
 
 
@@ -355,17 +367,17 @@ def test_open_options() -> None:
     content = pf.v2("IDENTITY", "FLOAT64", 2, 2, b"")
     array = xr.open_dataset(content, engine="tensorfmt", dims=("i", "j"), name="C").C
     assert array.dims == ("i", "j")
-    assert tensor_of(content, format="pycauset", sparse="dense").shape == (2, 2)
+    assert open_tensor(content, format="pycauset", sparse="dense").shape == (2, 2)
     with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not apply"):
-        tensor_of(content, sparse="stored")
+        open_tensor(content, sparse="stored")
 
 
 def test_files_are_recognised_by_content(tmp_path: Path) -> None:
     for number, content in enumerate(
         [
             pf.v2("IDENTITY", "FLOAT64", 2, 2, b""),
-            pf.r1(pf.metadata("IDENTITY", "FLOAT64", 2, 2)),
-            pf.zipped(
+            pf.r1(pf.make_metadata("IDENTITY", "FLOAT64", 2, 2)),
+            pf.make_zip(
                 {"rows": 2, "cols": 2, "matrix_type": "IDENTITY", "data_type": "FLOAT64"}, b""
             ),
         ]
@@ -377,11 +389,11 @@ def test_files_are_recognised_by_content(tmp_path: Path) -> None:
 
 def test_blocks_that_round_integers_warn(tmp_path: Path) -> None:
     large = np.array([[2**62 + 1]])
-    path = two_blocks(
+    path = write_two_blocks(
         tmp_path, ("INTEGER", "INT64", large), ("INTEGER", "UINT64", large.astype("u8"))
     )
     with pytest.warns(TensorFormatWarning, match="blocks of int64, uint64 together are float64"):
-        tensor_of(path)
+        open_tensor(path)
 
 
 def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
@@ -390,10 +402,10 @@ def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
     ones, twos = np.ones((1, 1)), np.full((1, 1), 2.0)
     block_type = ("DENSE_FLOAT", "FLOAT64")
     before = xr.open_dataset(
-        two_blocks(tmp_path, (*block_type, ones), (*block_type, ones))
+        write_two_blocks(tmp_path, (*block_type, ones), (*block_type, ones))
     ).tensor.chunk()
     block = tmp_path / "two.pycauset.blocks" / "b.pycauset"
-    os.utime(two_blocks(tmp_path, (*block_type, ones), (*block_type, twos)), ns=(0, 0))
+    os.utime(write_two_blocks(tmp_path, (*block_type, ones), (*block_type, twos)), ns=(0, 0))
     os.utime(block, ns=(1, 1))
     path = tmp_path / "two.pycauset"
     first = xr.open_dataset(path).tensor.chunk()
@@ -408,13 +420,13 @@ def test_block_that_is_rewritten_has_another_name_in_dask_if_chunked_later(
 def test_blocks_are_siblings_for_any_file_name(tmp_path: Path, name: str) -> None:
     path, values = block_matrix(tmp_path)
     path.with_name("m.pycauset.blocks").rename(tmp_path / f"{name}.blocks")
-    np.testing.assert_array_equal(tensor_of(path.rename(tmp_path / name)), values)
+    np.testing.assert_array_equal(open_tensor(path.rename(tmp_path / name)), values)
 
 
 @pytest.mark.parametrize("way", ["mmap", "read"])
 def test_nested_blocks(tmp_path: Path, way: str) -> None:
     path, values = block_matrix(tmp_path)
-    array = tensor_of(path, io=way)
+    array = open_tensor(path, io=way)
     np.testing.assert_array_equal(array, values)
     np.testing.assert_array_equal(array[1:4, [0, 3]], values[1:4, [0, 3]])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array.chunk())).compute(), values)
@@ -422,7 +434,7 @@ def test_nested_blocks(tmp_path: Path, way: str) -> None:
 
 @given(pf.metadata_values)
 def test_metadata_of_any_form_are_decoded(value: Any) -> None:
-    assert decode_map(pf.encoded({"key": value}), "<path>", 0) == {"key": value}
+    assert decode_map(pf.encode({"key": value}), "<path>", 0) == {"key": value}
 
 
 def compute_expected(record: dict[str, Any]) -> np.ndarray:
@@ -450,6 +462,6 @@ def test_real_files_by_every_source_and_chunked(conformance: Path) -> None:
         for file, options in sources.values():
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                array = tensor_of(file, **options)
+                array = open_tensor(file, **options)
             assert array.dtype == values.dtype
             np.testing.assert_allclose(array.values, values, rtol=tolerance, err_msg=str(path))

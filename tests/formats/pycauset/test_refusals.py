@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.findings import assert_finding_at_error
-from tests.pycausetblocks import block_matrix, facts, manifest
+from tests.pycausetblocks import block_matrix, make_manifest, make_metadata
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 
 VALUES = np.arange(9.0).reshape(3, 3)
 GOOD_V2 = pf.v2("DENSE", "FLOAT64", 3, 3, VALUES.tobytes())
-GOOD_R1 = pf.r1(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
+GOOD_R1 = pf.r1(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3), VALUES.tobytes())
 
 
 def load(content: bytes | Path, **options: Any) -> xr.Dataset:
@@ -32,7 +32,7 @@ def patch(content: bytes, offset: int, new: bytes) -> bytes:
 
 def make_container(payload: bytes = bytes(72), without: str = "", **changes: Any) -> bytes:
     """Return the container of a dense matrix, with some changed keys."""
-    keys = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3) | changes
+    keys = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3) | changes
     keys.pop(without, None)
     return pf.r1(keys, payload)
 
@@ -43,17 +43,17 @@ def replace_slots(first: bytes, second: bytes) -> bytes:
 
 def replace_block(raw: bytes) -> bytes:
     offset = 4096 + 80
-    one = pf.slot(1, 72, offset, len(raw))
+    one = pf.pack_slot(1, 72, offset, len(raw))
     return patch(GOOD_R1[:offset], 16, one + one) + raw
 
 
 def zip_entries(payload: bytes = bytes(72), **changes: Any) -> bytes:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"} | changes
-    return pf.zipped(keys, payload)
+    return pf.make_zip(keys, payload)
 
 
-FACTS = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=7)
-BLOCK = pf.block(pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3))
+FACTS = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, seed=7)
+BLOCK = pf.block(pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3))
 ZIP_TEXT = b'{"rows": 3}'
 DEEP = b"\x07\x01\x00\x00\x00" * 40 + b"\x01\x01"
 
@@ -111,19 +111,19 @@ REFUSED = {
         r"type 2 \(INTEGER\) of order 5 at byte 4096: 44 bytes, expected 100 or 48 or 40 bytes",
     ),
     "both slots damaged": (
-        replace_slots(bytes(128), patch(pf.slot(1, 72, 4176, 9), 0, b"\2")),
+        replace_slots(bytes(128), patch(pf.pack_slot(1, 72, 4176, 9), 0, b"\2")),
         r"header slots at byte 16: slot A at byte 16 has checksum 0x.* and slot B at byte 144 has",
     ),
     "payload offset": (
-        replace_slots(*[pf.slot(1, 72, 4176, 9, offset=4100)] * 2),
+        replace_slots(*[pf.pack_slot(1, 72, 4176, 9, offset=4100)] * 2),
         r"payload offset 4100, which is not a multiple of 4096",
     ),
     "metadata offset": (
-        replace_slots(*[pf.slot(1, 72, 4177, 9)] * 2),
+        replace_slots(*[pf.pack_slot(1, 72, 4177, 9)] * 2),
         r"metadata offset 4177, which is not a multiple of 16",
     ),
     "slot past the end": (
-        replace_slots(*[pf.slot(1, 72, 4176, 2**63)] * 2),
+        replace_slots(*[pf.pack_slot(1, 72, 4176, 2**63)] * 2),
         r"ranges up to byte 9223372036854779984 in a file of",
     ),
     "metadata magic": (
@@ -148,7 +148,7 @@ REFUSED = {
         r"the metadata at byte 4210: a value of type bool, expected a map",
     ),
     "more than a map": (
-        replace_block(pf.block(pf.encoded({}) + b"\0")),
+        replace_block(pf.block(pf.encode({}) + b"\0")),
         r"the metadata at byte 4213: 1 more bytes, expected the end of the map",
     ),
     "unknown tag": (
@@ -169,12 +169,12 @@ REFUSED = {
     ),
     "deep": (replace_block(pf.block(DEEP)), r"more than 32 nested maps and arrays"),
     "a key twice": (
-        replace_block(pf.block(pf.encoded(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
+        replace_block(pf.block(pf.encode(FACTS).replace(b"\4\0seed", b"\4\0rows"))),
         r"metadata at byte \d+: the key 'rows' twice in a map, expected unique keys",
     ),
     "a key twice in a map within": (
         replace_block(
-            pf.block(pf.encoded(FACTS | {"view": {"a": 1, "b": 2}}).replace(b"\1\0b", b"\1\0a"))
+            pf.block(pf.encode(FACTS | {"view": {"a": 1, "b": 2}}).replace(b"\1\0b", b"\1\0a"))
         ),
         r"metadata at byte \d+: the key 'a' twice in a map, expected unique keys",
     ),
@@ -210,19 +210,19 @@ REFUSED = {
         r"payload of 4 x 3 DENSE_FLOAT values of type FLOAT64 at byte 4096: 80 bytes, expected 96",
     ),
     "active index": (
-        pf.r1(pf.metadata("UNIT_VECTOR", "FLOAT64", 3, 1, seed=3)),
+        pf.r1(pf.make_metadata("UNIT_VECTOR", "FLOAT64", 3, 1, seed=3)),
         r"shape of a UNIT_VECTOR .*more rows than the active index 3",
     ),
     "other zip": (
-        pf.archive(pf.entry("a.txt", b"x")),
+        pf.pack_archive(pf.pack_entry("a.txt", b"x")),
         r"'metadata.json' at byte 0: missing among 'a.txt'",
     ),
     "zip without data": (
-        pf.archive(pf.entry("metadata.json", ZIP_TEXT)),
+        pf.pack_archive(pf.pack_entry("metadata.json", ZIP_TEXT)),
         r"the entry 'data.bin' at byte 0: missing among 'metadata.json'",
     ),
     "compressed": (
-        pf.archive(pf.entry("metadata.json", ZIP_TEXT, method=8)),
+        pf.pack_archive(pf.pack_entry("metadata.json", ZIP_TEXT, method=8)),
         r"the entry 'metadata.json' at byte 0: compressed, .*unzip 'matrix.bin'",
     ),
     "zip cut off": (
@@ -242,7 +242,7 @@ REFUSED = {
         r"payload of 3 x 3 .*: 71 bytes, expected 72",
     ),
     "zip entry twice": (
-        pf.zipped({}, bytes(72), ("data.bin", bytes(72))),
+        pf.make_zip({}, bytes(72), ("data.bin", bytes(72))),
         r"the directory of the zip at byte \d+: 'data.bin' twice, expected each name once",
     ),
     "zip metadata with a key twice": (
@@ -254,13 +254,16 @@ REFUSED = {
         r"a JSON object at byte 43: a repeated key, expected unique keys",
     ),
     "zip text": (
-        pf.zipped(b"[", b""),
+        pf.make_zip(b"[", b""),
         r"metadata.json at byte 44: Expecting value: '', expected a JSON object",
     ),
-    "zip list": (pf.zipped(b"[1]", b""), "metadata.json at byte 43: a list, expected a JSON obj"),
-    "zip deep": (pf.zipped(b"[" * 10**6, b""), "metadata.json at byte 43: lists or objects that a"),
+    "zip list": (pf.make_zip(b"[1]", b""), "metadata.json at byte 43: a list, expected a JSON obj"),
+    "zip deep": (
+        pf.make_zip(b"[" * 10**6, b""),
+        "metadata.json at byte 43: lists or objects that a",
+    ),
     "zip metadata too large": (
-        pf.zipped(bytes((1 << 20) + 1), b""),
+        pf.make_zip(bytes((1 << 20) + 1), b""),
         r": 1048577 bytes, expected at",
     ),
 }
@@ -312,7 +315,7 @@ BLOCKS = {
 def test_block_errors(name: str, tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     change, message = BLOCKS[name]
-    keys = manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")
+    keys = make_manifest([0, 5], [0, 3, 4], [["a", "c"]], "m")
     change(keys["block_manifest"])  # type: ignore[no-untyped-call]
     path.write_bytes(pf.r1(keys))
     with pytest.raises(TensorFormatError, match=message):
@@ -338,7 +341,7 @@ def test_blocks_without_directory_raise(tmp_path: Path) -> None:
 def test_recursive_blocks_raise(tmp_path: Path) -> None:
     directory = tmp_path
     for _ in range(10):
-        (directory / "a.pycauset").write_bytes(pf.r1(manifest([0, 1], [0, 1], [["a"]], "a")))
+        (directory / "a.pycauset").write_bytes(pf.r1(make_manifest([0, 1], [0, 1], [["a"]], "a")))
         directory = directory / "a.pycauset.blocks"
         directory.mkdir()
     with pytest.raises(TensorFormatError, match="more than 8 levels"):
@@ -365,7 +368,7 @@ def test_real_files_without_description(name: str, message: str, conformance: Pa
 
 
 SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zip_entries(),
-         pf.r1(facts("SYMMETRIC", "FLOAT64", 4, 4, "u"), bytes(80))]  # fmt: skip
+         pf.r1(make_metadata("SYMMETRIC", "FLOAT64", 4, 4, "u"), bytes(80))]  # fmt: skip
 
 
 @settings(max_examples=300)

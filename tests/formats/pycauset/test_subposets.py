@@ -24,7 +24,7 @@ def make_causal(order: int) -> np.ndarray:
 
 
 def make_causal_file(values: np.ndarray) -> bytes:
-    return pf.r1(pf.metadata("CAUSAL", "BIT", *values.shape), pf.triangle(values))
+    return pf.r1(pf.make_metadata("CAUSAL", "BIT", *values.shape), pf.pack_triangle(values))
 
 
 def open_tensor(content: bytes | Path) -> xr.DataArray:
@@ -40,7 +40,7 @@ def test_columns_of_bits_are_taken_some_rows_at_once(
     monkeypatch.setattr(bits, "_ROWS", row_count)
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
-    content = pf.dense_bits(values, 8) if diagonal is None else pf.triangle(values)
+    content = pf.pack_bits(values, 8) if diagonal is None else pf.pack_triangle(values)
     layout = Bits(Rows(order, order, 1, 8, 0, diagonal))
     rng = np.random.default_rng(order)
     for count in {1, order // 2 or 1, order - order // 10}:
@@ -64,11 +64,11 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
             data.isel(row=some, col=slice(9, 2, -1)), values[some, 9:2:-1]
         )
         np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
-        source = RecordingSource(pf.triangle(values))
+        source = RecordingSource(pf.pack_triangle(values))
         layout = Bits(Rows(100, 100, 1, 8, 0, 1))
         actual = plan_outer((some, some), layout.shape).read(layout, source)
         np.testing.assert_array_equal(actual, expected, strict=True)
-        assert source.fetched <= len(pf.triangle(values))
+        assert source.fetched <= len(pf.pack_triangle(values))
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
@@ -93,8 +93,8 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     matrix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = make_causal(200)
-    payload = pf.triangle(values) if matrix == "CAUSAL" else pf.dense_bits(values, 8)
-    data = open_tensor(pf.r1(pf.metadata(matrix, "BIT", 200, 200), payload))
+    payload = pf.pack_triangle(values) if matrix == "CAUSAL" else pf.pack_bits(values, 8)
+    data = open_tensor(pf.r1(pf.make_metadata(matrix, "BIT", 200, 200), payload))
     expected = xr.DataArray(values, dims=("row", "col"))
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])

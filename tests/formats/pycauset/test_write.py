@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.processes import run_script
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
@@ -56,11 +56,11 @@ SPECIAL: dict[str, Callable[[int], np.ndarray]] = {
     "UNIT_VECTOR": lambda n: np.eye(n)[n // 2],
 }
 PAYLOADS: dict[str, Callable[[np.ndarray], bytes]] = {
-    "CAUSAL": pf.triangle,
-    "TRIANGULAR_FLOAT": pf.triangle,
-    "TRIANGULAR_INTEGER": pf.triangle,
-    "SYMMETRIC": lambda values: pf.triangle(values, diagonal=True),
-    "ANTISYMMETRIC": lambda values: pf.triangle(values, diagonal=True),
+    "CAUSAL": pf.pack_triangle,
+    "TRIANGULAR_FLOAT": pf.pack_triangle,
+    "TRIANGULAR_INTEGER": pf.pack_triangle,
+    "SYMMETRIC": lambda values: pf.pack_triangle(values, diagonal=True),
+    "ANTISYMMETRIC": lambda values: pf.pack_triangle(values, diagonal=True),
     "DIAGONAL": lambda values: values.diagonal().tobytes(),
     "IDENTITY": lambda values: b"",
     "UNIT_VECTOR": lambda values: b"",
@@ -74,7 +74,7 @@ def make_array(values: Any, **more: Any) -> xr.DataArray:
 
 
 def get_storage_attrs(path: Path, name: str = "tensor") -> dict[str, Any]:
-    return opened(path)[name].encoding["tensorfmt"]
+    return open_lazily(path)[name].encoding["tensorfmt"]
 
 
 def read_metadata(content: bytes) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def check_bytes(path: Path, payload: bytes, **expected: Any) -> dict[str, Any]:
     content = path.read_bytes()
     metadata = read_metadata(content)
     assert content == pf.r1(metadata, payload)
-    fields = pf.metadata(
+    fields = pf.make_metadata(
         expected["matrix_type"], expected["data_type"], expected["rows"], expected["cols"]
     )
     fields |= {"payload_uuid": metadata["payload_uuid"]}
@@ -107,7 +107,7 @@ def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int
     matrix_type = "VECTOR" if len(shape) == 1 else "INTEGER" if "INT" in name else "DENSE_FLOAT"
     size = {"rows": shape[0], "cols": 1 if len(shape) == 1 else shape[1]}
     check_bytes(path, values.tobytes(), matrix_type=matrix_type, data_type=name, **size)
-    back = opened(path)
+    back = open_lazily(path)
     pf.assert_comes_back(back, make_array(values).to_dataset())
     assert back.tensor.dtype == values.dtype
 
@@ -120,13 +120,13 @@ def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     to_pycauset(make_array(values), path)
     check_bytes(
         path,
-        pf.dense_bits(values, 64),
+        pf.pack_bits(values, 64),
         matrix_type="DENSE_FLOAT", data_type="BIT", rows=5, cols=columns,
     )  # fmt: skip
     to_pycauset(make_array(values[0]), path)
     vector = {"matrix_type": "VECTOR", "data_type": "BIT", "rows": columns, "cols": 1}
-    check_bytes(path, pf.bits_of(values[0], 8), **vector)
-    pf.assert_comes_back(opened(path), make_array(values[0]).to_dataset())
+    check_bytes(path, pf.pack_row(values[0], 8), **vector)
+    pf.assert_comes_back(open_lazily(path), make_array(values[0]).to_dataset())
 
 
 @pytest.mark.parametrize("matrix_type", SPECIAL)
@@ -143,7 +143,7 @@ def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> N
     for data in (values, da.from_array(values, chunks=-(-order // 3))):
         to_pycauset(make_array(data), path, matrix_type=matrix_type)
         check_bytes(path, PAYLOADS[matrix_type](values), **expected)
-        pf.assert_comes_back(opened(path).load(), make_array(values).to_dataset())
+        pf.assert_comes_back(open_lazily(path).load(), make_array(values).to_dataset())
 
 
 def test_identity_need_not_be_square(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_identity_need_not_be_square(tmp_path: Path) -> None:
 def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
     data = make_array(np.zeros(shape, dtype))
     to_pycauset(data, tmp_path / "t")
-    pf.assert_comes_back(opened(tmp_path / "t"), data.to_dataset())
+    pf.assert_comes_back(open_lazily(tmp_path / "t"), data.to_dataset())
     to_pycauset(data.chunk(), tmp_path / "t")
-    pf.assert_comes_back(opened(tmp_path / "t"), data.to_dataset())
+    pf.assert_comes_back(open_lazily(tmp_path / "t"), data.to_dataset())
 
 
 def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
@@ -212,13 +212,13 @@ def test_any_dataset_round_trips(
         limit = draws.draw(st.sampled_from([1, 60, packed.BATCH_BYTES]))
         patch.setattr(packed, "BATCH_BYTES", limit)
         to_pycauset(given_data, path, matrix_type=matrix_type)
-    pf.assert_comes_back(opened(path).load(), data)
+    pf.assert_comes_back(open_lazily(path).load(), data)
     if matrix_type is not None:
         assert get_storage_attrs(path, str(name))["matrix_type"] == matrix_type
     if form == "lazy":
         # Without being told it is of the same type again.
-        to_pycauset(opened(path), again)
-        pf.assert_comes_back(opened(again).load(), data)
+        to_pycauset(open_lazily(path), again)
+        pf.assert_comes_back(open_lazily(again).load(), data)
         assert (
             get_storage_attrs(again, str(name))["matrix_type"]
             == get_storage_attrs(path, str(name))["matrix_type"]
@@ -227,7 +227,7 @@ def test_any_dataset_round_trips(
 
 @given(st.dictionaries(st.text(max_size=5), pf.numbers_and_strings))
 def test_numbers_strings_and_maps_are_encoded(value: Any) -> None:
-    assert encode_map({"key": value, "a": 1}) == pf.encoded({"key": value, "a": 1})
+    assert encode_map({"key": value, "a": 1}) == pf.encode({"key": value, "a": 1})
 
 
 def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
@@ -237,12 +237,12 @@ def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
             continue
         # Every other one in chunks; some twice, as the second file has a note and the first none.
         chunks = {"chunks": {}, "chunk_bytes": 1000} if number % 2 else {}
-        first = opened(root / record["file"], **chunks)
+        first = open_lazily(root / record["file"], **chunks)
         to_pycauset(first, tmp_path / "first")
-        last = opened(tmp_path / "first")
+        last = open_lazily(tmp_path / "first")
         if number % 5 == 0:
             to_pycauset(last, tmp_path / "second")
-            last = opened(tmp_path / "second")
+            last = open_lazily(tmp_path / "second")
         pf.assert_comes_back(last.load(), first.load())
         assert last.tensor.dtype == first.tensor.dtype
         attrs, stored = first.tensor.attrs, last.tensor.encoding["tensorfmt"]
@@ -256,7 +256,10 @@ def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
 def write_causal_file(directory: Path, order: int = 70) -> Path:
     path = directory / "causal.pycauset"
     path.write_bytes(
-        pf.r1(pf.metadata("CAUSAL", "BIT", order, order), pf.triangle(SPECIAL["CAUSAL"](order)))
+        pf.r1(
+            pf.make_metadata("CAUSAL", "BIT", order, order),
+            pf.pack_triangle(SPECIAL["CAUSAL"](order)),
+        )
     )
     return path
 
@@ -279,33 +282,33 @@ def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("matrix_type", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
 def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: str) -> None:
     to_pycauset(make_array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
-    data = opened(tmp_path / "t").load()
+    data = open_lazily(tmp_path / "t").load()
     to_pycauset(data, tmp_path / "t")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
     data.tensor[20, 3] = 1
     to_pycauset(data, tmp_path / "t")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-    pf.assert_comes_back(opened(tmp_path / "t").load(), data)
+    pf.assert_comes_back(open_lazily(tmp_path / "t").load(), data)
 
 
 def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
-    data = opened(write_causal_file(tmp_path), chunks={})
+    data = open_lazily(write_causal_file(tmp_path), chunks={})
     for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
         to_pycauset(part, tmp_path / "t")
         assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-        pf.assert_comes_back(opened(tmp_path / "t").load(), part.load().drop_attrs())
+        pf.assert_comes_back(open_lazily(tmp_path / "t").load(), part.load().drop_attrs())
     to_pycauset(data, tmp_path / "t", encoding={"tensor": {"dtype": "int32"}})
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "INTEGER"
 
 
 def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
-    data = opened(write_causal_file(tmp_path), chunks={}).transpose("col", "row")
+    data = open_lazily(write_causal_file(tmp_path), chunks={}).transpose("col", "row")
     with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to store all"):
         to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
     assert not (tmp_path / "t").exists()
     to_pycauset(data, tmp_path / "t")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-    pf.assert_comes_back(opened(tmp_path / "t").load(), data.load().drop_attrs())
+    pf.assert_comes_back(open_lazily(tmp_path / "t").load(), data.load().drop_attrs())
 
 
 def spoil(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
@@ -350,10 +353,10 @@ def test_zeros_of_either_sign_and_nans_are_their_own_mirror_images(tmp_path: Pat
     values[2, 5] = values[5, 2] = values[3, 3] = np.nan
     values[1, 4], values[4, 1] = 0.0, -0.0
     to_pycauset(make_array(values).chunk(2), tmp_path / "t", matrix_type="SYMMETRIC")
-    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
+    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
     upper = np.triu(values, 1) * np.where(np.tri(9), -1, 1)
     to_pycauset(make_array(upper), tmp_path / "t", matrix_type="TRIANGULAR_FLOAT")
-    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, upper)
+    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, upper)
 
 
 def test_chunks_of_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
@@ -375,7 +378,7 @@ def test_chunks_of_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: 
         assert max(alive) <= 4
         to_pycauset(lazy, tmp_path / "t", matrix_type="DENSE_FLOAT")
         assert len(created) == 24 + 12
-    np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
+    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
 
 
 CLUSTER = """
@@ -405,7 +408,7 @@ def test_symmetric_matrix_is_compared_by_worker_of_cluster(tmp_path: Path) -> No
     values = SPECIAL["SYMMETRIC"](30)
     np.save(tmp_path / "values.npy", values)
     assert "requires" in run_script(CLUSTER, "values.npy", directory=tmp_path)
-    np.testing.assert_array_equal(opened(tmp_path / "right").tensor, values)
+    np.testing.assert_array_equal(open_lazily(tmp_path / "right").tensor, values)
     assert not (tmp_path / "wrong").exists()
 
 
@@ -414,9 +417,9 @@ def test_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path)
     task = to_pycauset(make_array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
     assert not path.exists()
     task.compute()
-    data = opened(path).chunk(row=7)
+    data = open_lazily(path).chunk(row=7)
     to_pycauset(data + data.tensor.T, path, matrix_type="SYMMETRIC")
-    np.testing.assert_array_equal(opened(path).tensor, values + values.T)
+    np.testing.assert_array_equal(open_lazily(path).tensor, values + values.T)
 
 
 def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> None:
@@ -458,7 +461,7 @@ def test_delayed_write_computes_in_task(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     task.compute()
     assert get_storage_attrs(tmp_path / "t")["seed"] == 4
-    assert opened(tmp_path / "t").tensor.values.tolist() == np.eye(9)[4].tolist()
+    assert open_lazily(tmp_path / "t").tensor.values.tolist() == np.eye(9)[4].tolist()
 
 
 # Facts.
@@ -473,26 +476,26 @@ def test_seed_is_stored_for_pycauset(tmp_path: Path) -> None:
         data = make_array(make_square(3), attrs={"seed": other})
         to_pycauset(data, path)
         assert read_metadata(path.read_bytes())["seed"] == 0
-        pf.assert_comes_back(opened(path), data.to_dataset())
+        pf.assert_comes_back(open_lazily(path), data.to_dataset())
     to_pycauset(make_array(make_square(3), attrs={"seed": 5}), path, seed=6)
     assert read_metadata(path.read_bytes())["seed"] == 6
-    assert opened(path).tensor.attrs["seed"] == 5
+    assert open_lazily(path).tensor.attrs["seed"] == 5
 
 
 def test_causal_set_stays_causal_set(tmp_path: Path) -> None:
     spacetime = {"type": "MinkowskiDiamond", "args": {"dimension": 2}}
     content = pf.r1(
-        pf.metadata("CAUSAL", "BIT", 3, 3, seed=4, properties={"is_zero": False},
+        pf.make_metadata("CAUSAL", "BIT", 3, 3, seed=4, properties={"is_zero": False},
                     object_type="CausalSet", n=3, spacetime=spacetime),
-        pf.triangle(np.triu(np.ones((3, 3), bool), 1)),
+        pf.pack_triangle(np.triu(np.ones((3, 3), bool), 1)),
     )  # fmt: skip
-    data, path = opened(content), tmp_path / "t"
+    data, path = open_lazily(content), tmp_path / "t"
     to_pycauset(data, path)
     metadata = read_metadata(path.read_bytes())
     actual = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
     assert actual == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
     assert "properties" not in metadata
-    pf.assert_comes_back(opened(path).load(), data.load())
+    pf.assert_comes_back(open_lazily(path).load(), data.load())
     for changed in (
         data.isel(row=slice(2), col=slice(2)),
         data.assign_coords(row=[1, 2, 3]).tensor.astype("i4"),
@@ -541,7 +544,7 @@ def format_embedded(tensor: dict[str, Any], length: int = 2, **coordinates: list
 )
 def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -> None:
     with pytest.warns(TensorFormatWarning, match=f"are ignored .*{fault}"):
-        data = opened(write_embedded(tmp_path, note))
+        data = open_lazily(write_embedded(tmp_path, note))
     assert data.tensor.dims == ("row", "col")
     assert data.tensor.attrs["matrix_type"] == "DENSE_FLOAT"
 
@@ -549,7 +552,7 @@ def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -
 def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     data = make_array(make_square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
     to_pycauset(data, tmp_path / "t")
-    actual = opened(tmp_path / "t", name="C", dims=("i", "j"))
+    actual = open_lazily(tmp_path / "t", name="C", dims=("i", "j"))
     pf.assert_comes_back(actual, data.rename("C").rename(a="i", b="j").to_dataset())
 
 
@@ -624,7 +627,7 @@ def test_part_is_written_in_place(
     expected[region] = part
     for data in (part, part.chunk(5)):
         to_pycauset(data, path, region=region)
-        pf.assert_comes_back(opened(path).load(), expected.to_dataset())
+        pf.assert_comes_back(open_lazily(path).load(), expected.to_dataset())
     assert path.stat().st_size == size
     to_pycauset(expected, tmp_path / "whole", matrix_type=matrix_type)
     payload = slice(4096, -get_metadata_length(path))
@@ -688,14 +691,14 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
     [
         (
             pf.r1(
-                pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
+                pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=CACHED),
                 np.eye(3).tobytes(),
             ),
             "t has the cached results 'trace', which region= would make stale; rewrite the whole",
         ),
         (
             pf.r1(
-                pf.metadata(
+                pf.make_metadata(
                     "DENSE_FLOAT",
                     "FLOAT64",
                     3,
@@ -708,7 +711,7 @@ CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
             "the cached results 'norm', 'trace' and the properties 'is_diagonal', 'is_symmetric'",
         ),
         (
-            pf.zipped(
+            pf.make_zip(
                 {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"},
                 np.eye(3).tobytes(),
             ),
@@ -722,7 +725,7 @@ def test_part_is_not_written_if_properties_hold(
 ) -> None:
     path = tmp_path / "t"
     path.write_bytes(content)
-    data = opened(path).load().tensor
+    data = open_lazily(path).load().tensor
     with pytest.raises(ValueError, match=message):
         to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
     assert path.read_bytes() == content
@@ -730,8 +733,8 @@ def test_part_is_not_written_if_properties_hold(
 
 def test_part_is_written_if_properties_are_false(tmp_path: Path) -> None:
     path, properties = tmp_path / "t", {"is_zero": False}
-    facts = pf.metadata("DENSE_FLOAT", "FLOAT64", 3, 3, properties=properties)
+    facts = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, properties=properties)
     path.write_bytes(pf.r1(facts, np.eye(3).tobytes()))
-    data = opened(path).load().tensor
+    data = open_lazily(path).load().tensor
     to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
-    np.testing.assert_array_equal(opened(path).tensor, np.diag([2.0, 2.0, 1.0]))
+    np.testing.assert_array_equal(open_lazily(path).tensor, np.diag([2.0, 2.0, 1.0]))

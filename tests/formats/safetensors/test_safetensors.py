@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import load, load_file, save, save_file
 
-from tests.opening import opened
+from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_safetensors, validate
 from xr_tensorfmt.core.narrow_floats import Float8E4M3FN, Float8E5M2
 
@@ -44,7 +44,7 @@ keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=8).filter(
 
 
 def read(content: bytes, **options: Any) -> xr.Dataset:
-    return opened(content, format="safetensors", **options)
+    return open_lazily(content, format="safetensors", **options)
 
 
 @given(st.dictionaries(keys, arrays, max_size=5), st.dictionaries(keys, st.text(max_size=5)))
@@ -74,8 +74,8 @@ def test_package_reads_written_files(tmp_path_factory: Any, tensors: dict[str, A
     for key, values in tensors.items():
         assert actual[key].dtype == values.dtype
         np.testing.assert_array_equal(actual[key], values)
-    xr.testing.assert_identical(opened(path).load(), dataset)
-    assert list(opened(path)) == list(dataset)
+    xr.testing.assert_identical(open_lazily(path).load(), dataset)
+    assert list(open_lazily(path)) == list(dataset)
     assert validate(path) == []
 
 
@@ -101,7 +101,7 @@ def test_narrow_floats_are_exact_float32_and_are_written_back(tmp_path: Path, dt
     bits = bits.repeat(2).view("u2") if dtype == "bfloat16" else bits
     values = bits.view(NARROW[dtype])
     save_file({"w": values}, tmp_path / "a.safetensors")
-    actual = opened(tmp_path / "a.safetensors")
+    actual = open_lazily(tmp_path / "a.safetensors")
     assert actual.w.dtype == np.float32
     assert actual.w.encoding["dtype"] == dtype
     np.testing.assert_array_equal(actual.w, values.astype("f4"))
@@ -134,7 +134,7 @@ def test_dataset_round_trips(tmp_path: Path) -> None:
         attrs={"format": "pt", "epoch": np.int64(7), "classes": ["a", "b"]},
     )
     to_safetensors(dataset.chunk(), tmp_path / "a.safetensors")
-    xr.testing.assert_identical(opened(tmp_path / "a.safetensors").load(), dataset)
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.safetensors").load(), dataset)
     with safe_open(tmp_path / "a.safetensors", "numpy") as file:
         assert set(file.keys()) == {"layers.0.weight", "in"}
         metadata = file.metadata()
@@ -148,7 +148,7 @@ def test_metadata_that_another_program_has_changed_win(tmp_path: Path) -> None:
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()
     save_file({}, path, {**metadata, "format": "pt"})
-    assert opened(path).attrs == {"format": "pt", "epoch": 7}
+    assert open_lazily(path).attrs == {"format": "pt", "epoch": 7}
 
 
 def test_groups_and_trees_work() -> None:
@@ -163,7 +163,7 @@ def test_values_are_lazy_and_have_names_for_dimensions(tmp_path: Path) -> None:
     actual = xr.open_dataset(tmp_path / "a.safetensors", chunks={})  # engine= is guessed
     assert actual.w.dims == ("w_dim_0", "w_dim_1")
     assert actual.w.chunks == ((2,), (3,))
-    assert opened(tmp_path / "a.safetensors", dims={"w": ("a", "b")}).w.dims == ("a", "b")
+    assert open_lazily(tmp_path / "a.safetensors", dims={"w": ("a", "b")}).w.dims == ("a", "b")
     assert float(actual.w[1, 2]) == 5
 
 
@@ -319,12 +319,12 @@ def test_index_of_one_file_has_dims_that_were_written(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": (("out", "in"), np.ones((2, 3)))}, attrs={"epoch": 7})
     to_safetensors(dataset, tmp_path / "model-1.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"w": "model-1.safetensors"}}))
-    xr.testing.assert_identical(opened(tmp_path / INDEX).load(), dataset)
+    xr.testing.assert_identical(open_lazily(tmp_path / INDEX).load(), dataset)
 
 
 def test_index_in_store_is_one_dataset(memory: MemoryFileSystem) -> None:
     put_index(memory, "/bucket")
-    actual = opened(f"memory://bucket/{INDEX}", chunks={})
+    actual = open_lazily(f"memory://bucket/{INDEX}", chunks={})
     assert int(actual["b.w"].sum()) == 6
     assert list(actual) == ["a.w", "a.b", "b.w"]
 
@@ -339,7 +339,7 @@ def test_files_of_index_are_opened_at_once(memory: MemoryFileSystem, monkeypatch
         return cat_file(fs, path, **options)
 
     monkeypatch.setattr(MemoryFileSystem, "cat_file", waiting)
-    assert len(opened(f"memory://bucket/{INDEX}")) == 3
+    assert len(open_lazily(f"memory://bucket/{INDEX}")) == 3
 
 
 INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -376,7 +376,7 @@ def test_corrupt_index_raises(
 ) -> None:
     put_index(memory, "/bucket", **changes)
     with pytest.raises(error, match=message):
-        opened(f"memory://bucket/{INDEX}")
+        open_lazily(f"memory://bucket/{INDEX}")
 
 
 def test_tensors_that_index_does_not_name_are_omitted_with_warning(
@@ -384,11 +384,11 @@ def test_tensors_that_index_does_not_name_are_omitted_with_warning(
 ) -> None:
     put_index(memory, "/bucket", weight_map={"b.w": max(SHARDS)})
     with pytest.warns(TensorFormatWarning, match="the tensor 'a.b'.*omitted"):
-        assert list(opened(f"memory://bucket/{INDEX}")) == ["b.w"]
+        assert list(open_lazily(f"memory://bucket/{INDEX}")) == ["b.w"]
 
 
 def test_index_becomes_one_file(index: str, tmp_path: Path) -> None:
-    to_safetensors(opened(index), tmp_path / "whole.safetensors")
+    to_safetensors(open_lazily(index), tmp_path / "whole.safetensors")
     actual = load_file(tmp_path / "whole.safetensors")
     expected = {key: item for tensors in SHARDS.values() for key, item in tensors.items()}
     assert set(actual) == set(expected)
@@ -401,7 +401,7 @@ def test_index_without_directory_raises() -> None:
         name = INDEX
 
     with pytest.raises(ValueError, match="has no directory with its sibling files"):
-        opened(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
+        open_lazily(Named(json.dumps({"weight_map": {"a": "b"}}).encode()))
 
 
 def make_model() -> xr.Dataset:
@@ -426,7 +426,7 @@ def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -
     with safe_open(tmp_path / second, "numpy") as file:
         assert file.metadata() == {"format": "pt"}
         np.testing.assert_array_equal(file.get_tensor("2.weight"), np.full((4, 3), 2))
-    back = opened(tmp_path / INDEX)
+    back = open_lazily(tmp_path / INDEX)
     xr.testing.assert_identical(back.load(), make_model().assign_attrs(total_size=144))
     assert validate(tmp_path / INDEX) == []
 
@@ -434,34 +434,34 @@ def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -
 def test_a_tensor_that_exceeds_the_limit_has_a_file_of_its_own(tmp_path: Path) -> None:
     to_safetensors(make_model().chunk(out=2), tmp_path / INDEX, max_shard_bytes=1)
     assert len(list_files(tmp_path)) == 4
-    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model())
+    xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
 def test_a_model_without_tensors_has_one_file(tmp_path: Path) -> None:
     empty = xr.Dataset(attrs={"format": "pt"})
     to_safetensors(empty, tmp_path / INDEX)
     assert list_files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
-    assert opened(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
+    assert open_lazily(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
 
 
 def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None:
     (tmp_path / "model-00009-of-00009.safetensors").touch()  # not in the index
     to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
-    lazy = opened(tmp_path / INDEX)
+    lazy = open_lazily(tmp_path / INDEX)
     to_safetensors(lazy * 2, tmp_path / INDEX)
     assert list_files(tmp_path) == [
         "model-00001-of-00001.safetensors",
         "model-00009-of-00009.safetensors",
         INDEX,
     ]
-    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model() * 2)
+    xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model() * 2)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_a_replaced_index_can_be_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / INDEX).write_text(content)
     to_safetensors(make_model(), tmp_path / INDEX)
-    xr.testing.assert_equal(opened(tmp_path / INDEX), make_model())
+    xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
 def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None
     expected = make_model()
     for weight in expected.data_vars.values():
         weight[2:] += 1
-    xr.testing.assert_equal(opened(tmp_path / INDEX), expected)
+    xr.testing.assert_equal(open_lazily(tmp_path / INDEX), expected)
 
 
 @pytest.mark.parametrize("limit", ["many", 0, -1, [3]])
@@ -488,7 +488,7 @@ def test_a_directory_opens_as_its_index(tmp_path: Path, memory: MemoryFileSystem
     to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
     to_safetensors(make_model(), f"memory://bucket/model/{INDEX}", max_shard_bytes=1)
     for directory in (tmp_path, f"{tmp_path}/", "memory://bucket/model"):
-        xr.testing.assert_equal(opened(directory), make_model())
+        xr.testing.assert_equal(open_lazily(directory), make_model())
         assert validate(directory) == []
     assert xr.open_datatree(tmp_path, engine="tensorfmt").groups == ("/", "/0", "/1", "/2")
 
@@ -498,10 +498,10 @@ def test_a_directory_with_two_indexes_is_ambiguous(tmp_path: Path) -> None:
         to_safetensors(make_model(), tmp_path / f"{name}.safetensors.index.json")
     names = r"several models: model\.fp16\.safetensors\.index\.json, model\.safetensors\."
     with pytest.raises(IsADirectoryError, match=names):
-        opened(tmp_path)
+        open_lazily(tmp_path)
 
 
 def test_a_directory_without_an_index_is_refused(tmp_path: Path) -> None:
     to_safetensors(make_model(), tmp_path / "model.safetensors")
     with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
-        opened(tmp_path)
+        open_lazily(tmp_path)

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.headers import header_of
-from tests.opening import opened
+from tests.headers import read_header
+from tests.opening import open_lazily
 from tests.recording import RecordingSource
-from tests.tensfiles import quad
-from tests.work import memory_below
+from tests.tensfiles import pack_quad
+from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
@@ -50,7 +50,7 @@ def sparse_tensors(draw: st.DrawFn, dtype: str) -> tuple[np.ndarray, list[int]]:
 
 
 def make_content(dense: np.ndarray, indices: list[int]) -> bytes:
-    return tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices])
+    return tf.make_index_value(dense.shape, indices, dense.ravel(order="F")[indices])
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<f4", "<c16", ">i4", "u1"])
@@ -92,7 +92,7 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
 @given(sparse_tensors(">f8").map(lambda created: (created[0].astype("<f8"), created[1])))
 def test_stored_pairs_open_in_file_order_with_indices(created: tuple) -> None:
     dense, indices = created
-    stored = opened(make_content(dense, indices), sparse="stored")
+    stored = open_lazily(make_content(dense, indices), sparse="stored")
     assert stored.tensor.dims == ("entry",)
     assert not stored.indexes
     along = np.unravel_index(np.array(indices, dtype=np.int64), dense.shape, order="F")
@@ -105,11 +105,11 @@ def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
     dense = np.arange(12.0).reshape(3, 4)
     indices = [7, 0, 3, 11, 5]
     content = make_content(dense, indices)
-    stored = opened(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
+    stored = open_lazily(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
     flat = dense.ravel(order="F")[indices]
     assert stored.tensor.chunks == ((2, 2, 1),)
     np.testing.assert_array_equal(stored.tensor.compute(), flat)
-    lazy = opened(content, sparse="stored")
+    lazy = open_lazily(content, sparse="stored")
     assert lazy.tensor.isel(entry=[4, 0]).values.tolist() == flat[[4, 0]].tolist()
     assert lazy.tensor.isel(entry=slice(None, None, -2)).values.tolist() == flat[::-2].tolist()
     picked = {"entry": xr.DataArray([[1, 1], [4, 2]], dims=("p", "q"))}
@@ -121,51 +121,53 @@ def make_quaternions() -> tuple[bytes, np.ndarray]:
     values = np.arange(8, dtype="<f4").reshape(2, 4)
     dense = np.zeros((3, 4), dtype="f4")
     dense[[2, 0]] = values
-    return tf.index_value((3,), [2, 0], values, numbers=4), dense
+    return tf.make_index_value((3,), [2, 0], values, numbers=4), dense
 
 
 def test_values_of_several_components() -> None:
     content, dense = make_quaternions()
-    tensor = opened(content).tensor
+    tensor = open_lazily(content).tensor
     assert tensor.dims == ("a", "component")
     np.testing.assert_array_equal(tensor.values, dense)
     np.testing.assert_array_equal(
-        opened(content).tensor.isel(component=[3, 1]).values, dense[:, [3, 1]]
+        open_lazily(content).tensor.isel(component=[3, 1]).values, dense[:, [3, 1]]
     )
     points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
-    assert opened(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
+    assert open_lazily(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
     with pytest.raises(
         ValueError, match="elements of 4 numbers cannot be opened with sparse='stored'"
     ):
-        opened(content, sparse="stored")
+        open_lazily(content, sparse="stored")
 
 
 def test_scalar_of_pairs() -> None:
-    assert opened(tf.index_value((), [0], np.array([2.5]))).tensor.values == 2.5
-    assert opened(tf.index_value((), [], np.array([]))).tensor.values == 0.0
-    assert opened(tf.index_value((), [0], np.array([2.5])), sparse="stored").tensor.values == [2.5]
+    assert open_lazily(tf.make_index_value((), [0], np.array([2.5]))).tensor.values == 2.5
+    assert open_lazily(tf.make_index_value((), [], np.array([]))).tensor.values == 0.0
+    assert open_lazily(
+        tf.make_index_value((), [0], np.array([2.5])), sparse="stored"
+    ).tensor.values == [2.5]
 
 
 def test_binary128_pairs() -> None:
-    content = tf.header((4,), version=tf.V1_0, size=16, flags=1)
-    content += struct.pack("<QQ", 2, 3) + quad(1.5) + struct.pack("<Q", 0) + quad(-2.0)
-    assert opened(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
+    content = tf.pack_header((4,), version=tf.V1_0, size=16, flags=1)
+    content += struct.pack("<QQ", 2, 3) + pack_quad(1.5) + struct.pack("<Q", 0) + pack_quad(-2.0)
+    assert open_lazily(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
 
 
 def test_pairs_may_follow_chunks() -> None:
-    content = tf.index_value(
-        (2, 2), [1], np.ones(1), tf.chunk(b"COMMENT ", b"hi"), tf.symmetry("x", "ba")
+    content = tf.make_index_value(
+        (2, 2), [1], np.ones(1), tf.pack_chunk(b"COMMENT ", b"hi"), tf.pack_symmetry("x", "ba")
     )
-    tensor = opened(content).tensor
+    tensor = open_lazily(content).tensor
     assert tensor.values.tolist() == [[0, 0], [1, 0]]
     assert tensor.attrs == {"symmetries": "x ba", "skipped_chunks": "COMMENT "}
 
 
 @pytest.mark.parametrize("as_stored", [False, True])
 def test_index_out_of_range_raises_in_both_views(as_stored: bool) -> None:
-    content = tf.index_value((2, 2), [1, 4], np.ones(2))
+    content = tf.make_index_value((2, 2), [1, 4], np.ones(2))
     with pytest.raises(TensorFormatError, match="below 4"):
-        opened(content, sparse="stored" if as_stored else "auto").load()
+        open_lazily(content, sparse="stored" if as_stored else "auto").load()
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -173,16 +175,16 @@ def test_index_out_of_range_raises_in_both_views(as_stored: bool) -> None:
     "indices", [[0, 1, 2, 3, 3], [0, 1, 2, 3, 4, 5, 6, 7, 7], [9, 1, 2, 3, 4, 5, 6, 7, 8, 9]]
 )
 def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
-    content = tf.index_value((10,), indices, np.ones(len(indices)))
+    content = tf.make_index_value((10,), indices, np.ones(len(indices)))
     with pytest.raises(TensorFormatError, match=f"pair {len(indices) - 1} .*as in another pair"):
-        opened(content).load()
+        open_lazily(content).load()
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_chunk_reads_only_matching_blocks() -> None:
-    content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
+    content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
-    layout = header_of(source).tensors[0].layout
+    layout = read_header(source).tensors[0].layout
     layout.read(source, Selection((1000,), (range(1),)))
     source.requests.clear()
     values = layout.read(source, Selection((1000,), (range(500, 540),)))
@@ -194,9 +196,9 @@ def test_chunk_reads_only_matching_blocks() -> None:
 
 
 def test_pairs_are_scanned_once_and_index_pickles() -> None:
-    content = tf.index_value((1000,), range(0, 1000, 5), np.ones(200))
+    content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))
     source = RecordingSource(content)
-    layout = header_of(source).tensors[0].layout
+    layout = read_header(source).tensors[0].layout
     assert source.fetched < len(content) or len(content) < 4096
     source.requests.clear()
     empty = Selection((1000,), (range(1, 2),))
@@ -245,34 +247,36 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
         if not related & done and dense[index]:
             indices.append(int(flat))
         done |= related
-    chunks = [tf.symmetry(code, index_map, packed=True) for code, index_map in SYMMETRIES[case]]
-    content = tf.index_value(dense.shape, indices, dense.ravel(order="F")[indices], *chunks)
+    chunks = [
+        tf.pack_symmetry(code, index_map, packed=True) for code, index_map in SYMMETRIES[case]
+    ]
+    content = tf.make_index_value(dense.shape, indices, dense.ravel(order="F")[indices], *chunks)
     assert len(indices) < dense.size / 1.4
-    np.testing.assert_allclose(opened(content).tensor.values, dense, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(open_lazily(content).tensor.values, dense, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(
-        opened(content).tensor[1, ..., :2].values, dense[1, ..., :2], rtol=1e-12, atol=1e-12
+        open_lazily(content).tensor[1, ..., :2].values, dense[1, ..., :2], rtol=1e-12, atol=1e-12
     )
     points = {name: xr.DataArray([2, 0, 1, 1][:4], dims="p") for name in names[:-1]}
     points[names[-1]] = xr.DataArray([0, 1, 2, 2], dims="p")
     expected = dense[tuple(points[name].values for name in names)]
     np.testing.assert_allclose(
-        opened(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
+        open_lazily(content).tensor.isel(points).values, expected, rtol=1e-12, atol=1e-12
     )
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
 def test_stored_zero_of_antisymmetric_tensor_stays_positive_zero(dtype) -> None:
-    chunk = tf.symmetry("-x", "ba", packed=True)
-    filled = opened(tf.index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
+    chunk = tf.pack_symmetry("-x", "ba", packed=True)
+    filled = open_lazily(tf.make_index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
     assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()
 
 
 def test_related_elements_may_both_be_stored_if_they_agree() -> None:
-    chunk = tf.symmetry("-x", "ba", packed=True)
-    content = tf.index_value((2, 2), [1, 2, 0], np.array([3.0, -3.0, 0.0]), chunk)
-    assert opened(content).tensor.values.tolist() == [[0, -3], [3, 0]]
-    nan = tf.index_value((2, 2), [1, 2], np.array([np.nan, np.nan]), chunk)
-    assert np.isnan(opened(nan).tensor.values[0, 1])
+    chunk = tf.pack_symmetry("-x", "ba", packed=True)
+    content = tf.make_index_value((2, 2), [1, 2, 0], np.array([3.0, -3.0, 0.0]), chunk)
+    assert open_lazily(content).tensor.values.tolist() == [[0, -3], [3, 0]]
+    nan = tf.make_index_value((2, 2), [1, 2], np.array([np.nan, np.nan]), chunk)
+    assert np.isnan(open_lazily(nan).tensor.values[0, 1])
 
 
 def test_groups_are_closed_and_bounded() -> None:
@@ -292,11 +296,11 @@ def test_scanning_many_pairs_needs_little_memory(tmp_path: Path) -> None:
     table = np.empty(count, dtype=[("index", "<u8"), ("value", "<f8")])
     table["index"] = np.arange(count, dtype="u8") * 3
     table["value"] = 1.0
-    head = tf.header((3 << 11, 1 << 11), version=tf.V1_0, flags=1)
+    head = tf.pack_header((3 << 11, 1 << 11), version=tf.V1_0, flags=1)
     path.write_bytes(head + count.to_bytes(8, "little") + table.tobytes())
     del table
     tensor = xr.open_dataset(path, engine="tensorfmt", chunks={}).tensor
-    with memory_below(24 << 20):
+    with limit_memory(24 << 20):
         first = tensor.isel(b=slice(0, 2)).compute()
     assert float(first.sum()) == 2 * (1 << 11)
 

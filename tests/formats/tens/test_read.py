@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.opening import opened
-from tests.tensfiles import quad, values_of
+from tests.opening import open_lazily
+from tests.tensfiles import make_values, pack_quad
 from xr_tensorfmt import TensorFormatWarning
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
@@ -30,8 +30,8 @@ def assert_holds(dataset: xr.Dataset, values: np.ndarray) -> None:
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (3, 1, 5), (2, 3, 4, 5), (0, 3)])
 @pytest.mark.parametrize("tails", [bytes(3), b"\x7f\x55\x56"])
 def test_version_0_9_in_column_major_order_whatever_garbage(dtype, shape, tails) -> None:
-    values = values_of(shape, dtype)
-    dataset = opened(tf.version_0_9(values, tails=tails))
+    values = make_values(shape, dtype)
+    dataset = open_lazily(tf.make_0_9(values, tails=tails))
     assert dataset.tensor.dims == tuple("abcd"[: len(shape)])
     assert dataset.tensor.attrs == {}
     assert_holds(dataset, values)
@@ -39,25 +39,25 @@ def test_version_0_9_in_column_major_order_whatever_garbage(dtype, shape, tails)
 
 @pytest.mark.parametrize("shape", [(), (4, 2, 3), (0, 3)])
 def test_complex_files_that_count_16_bytes_per_number(shape) -> None:
-    values = values_of(shape, "<c16")
-    assert_holds(opened(tf.version_0_9(values, size=16)), values)
+    values = make_values(shape, "<c16")
+    assert_holds(open_lazily(tf.make_0_9(values, size=16)), values)
 
 
 def test_size_tells_16_byte_numbers_from_16_byte_elements() -> None:
     numbers = np.arange(6, dtype="<f8").reshape(3, 2)
-    quads = b"".join(quad(x) for pair in numbers for x in pair)
-    content = tf.header((3,), size=16, numbers=2) + quads
-    assert opened(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
-    content = tf.header((3,), size=32, numbers=2) + quads
-    assert opened(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
-    content = tf.header((6,), size=16, numbers=1) + quads
-    assert opened(content).tensor.values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    quads = b"".join(pack_quad(x) for pair in numbers for x in pair)
+    content = tf.pack_header((3,), size=16, numbers=2) + quads
+    assert open_lazily(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
+    content = tf.pack_header((3,), size=32, numbers=2) + quads
+    assert open_lazily(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
+    content = tf.pack_header((6,), size=16, numbers=1) + quads
+    assert open_lazily(content).tensor.values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, *INTEGERS, "u1", "i1"])
 def test_version_1_0_reads_every_number_type_exactly(dtype) -> None:
-    values = values_of((3, 5), dtype)
-    dataset = opened(tf.version_1_0(values))
+    values = make_values((3, 5), dtype)
+    dataset = open_lazily(tf.make_1_0(values))
     assert_holds(dataset, values)
     assert dataset.tensor.encoding["dtype"] == np.dtype(dtype)
 
@@ -68,21 +68,23 @@ def test_version_1_0_reads_every_number_type_exactly(dtype) -> None:
     [(2, ">i4"), *((count, dtype) for count in (4, 8) for dtype in ("<f8", ">i4", "<f4"))],
 )
 def test_elements_of_several_numbers_get_component_axis(numbers, dtype) -> None:
-    stored = values_of((numbers, 3, 2), dtype)
-    head = tf.header(
-        (3, 2), version=tf.V1_0, **{**tf.number_fields(stored.dtype), "numbers": numbers}
+    stored = make_values((numbers, 3, 2), dtype)
+    head = tf.pack_header(
+        (3, 2), version=tf.V1_0, **{**tf.get_number_fields(stored.dtype), "numbers": numbers}
     )
-    dataset = opened(head + tf.chunk(b"DENSDATA", tf.raw(stored)))
+    dataset = open_lazily(head + tf.pack_chunk(b"DENSDATA", tf.pack_values(stored)))
     assert dataset.tensor.dims == ("a", "b", "component")
-    renamed = opened(head + tf.chunk(b"DENSDATA", tf.raw(stored)), dims=("i", "j"))
+    renamed = open_lazily(
+        head + tf.pack_chunk(b"DENSDATA", tf.pack_values(stored)), dims=("i", "j")
+    )
     assert renamed.tensor.dims == ("i", "j", "component")
     assert_holds(dataset, np.moveaxis(stored, 0, -1))
 
 
 def test_binary128_with_components() -> None:
-    head = tf.header((2,), version=tf.V1_0, size=16, numbers=4)
-    data = b"".join(quad(float(i)) for i in range(8))
-    tensor = opened(head + tf.chunk(b"DENSDATA", data)).tensor
+    head = tf.pack_header((2,), version=tf.V1_0, size=16, numbers=4)
+    data = b"".join(pack_quad(float(i)) for i in range(8))
+    tensor = open_lazily(head + tf.pack_chunk(b"DENSDATA", data)).tensor
     assert tensor.values.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert tensor.dtype == np.dtype(tensor.encoding["dtype"]) == "float64"
     assert tensor.encoding["dtype"] == "binary128"
@@ -91,22 +93,22 @@ def test_binary128_with_components() -> None:
 
 @pytest.mark.parametrize("drop", [0, 4])
 def test_dense_data_need_no_padding_where_they_are_last(drop) -> None:
-    values = values_of((3, 5), "<f4")  # 60 bytes
-    content = tf.header((3, 5), version=tf.V1_0, size=4)
+    values = make_values((3, 5), "<f4")  # 60 bytes
+    content = tf.pack_header((3, 5), version=tf.V1_0, size=4)
     size = 16 + 64 - drop
-    content += b"DENSDATA" + struct.pack("<Q", size) + tf.raw(values) + bytes(4 - drop)
-    assert_holds(opened(content), values)
+    content += b"DENSDATA" + struct.pack("<Q", size) + tf.pack_values(values) + bytes(4 - drop)
+    assert_holds(open_lazily(content), values)
 
 
 def test_other_chunks_are_skipped_and_named() -> None:
-    values = values_of((3, 5), "<f8")
-    content = tf.version_1_0(
+    values = make_values((3, 5), "<f8")
+    content = tf.make_1_0(
         values,
-        tf.chunk(b"COMMENT ", b"hello"),
-        tf.symmetry("conj(x)", "ba"),
-        tf.symmetry("x", "ba"),
+        tf.pack_chunk(b"COMMENT ", b"hello"),
+        tf.pack_symmetry("conj(x)", "ba"),
+        tf.pack_symmetry("x", "ba"),
     )
-    dataset = opened(content)
+    dataset = open_lazily(content)
     assert_holds(dataset, values)
     assert dataset.tensor.attrs == {
         "symmetries": "conj(x) ba, x ba",
@@ -115,21 +117,21 @@ def test_other_chunks_are_skipped_and_named() -> None:
 
 
 def test_sparse_dimensions_are_told_in_version_1_0() -> None:
-    content = tf.version_1_0(values_of((2, 3), "<f8"), tails=b"\x01\0\0")
-    assert opened(content).tensor.attrs == {"sparse_dims": "a, b"}
-    assert opened(content, dims=("i", "j")).tensor.attrs == {"sparse_dims": "i, j"}
+    content = tf.make_1_0(make_values((2, 3), "<f8"), tails=b"\x01\0\0")
+    assert open_lazily(content).tensor.attrs == {"sparse_dims": "a, b"}
+    assert open_lazily(content, dims=("i", "j")).tensor.attrs == {"sparse_dims": "i, j"}
 
 
 @pytest.mark.parametrize("names", ["aa", "a\0", "a\x80", "a ", "\xe4b"])
 def test_names_that_repeat_or_do_not_print_fall_back_to_numbers(names) -> None:
-    dataset = opened(tf.version_0_9(values_of((3, 5), "<f8"), names=names))
+    dataset = open_lazily(tf.make_0_9(make_values((3, 5), "<f8"), names=names))
     assert dataset.tensor.dims == ("dim_0", "dim_1")
     assert dataset.tensor.encoding["tensorfmt"]["index_names"] == names
 
 
 def test_encoding_describes_file() -> None:
-    dataset = opened(
-        tf.version_1_0(values_of((3, 5), ">i4"), tf.chunk(b"FILLFILL", b""), names="Gq")
+    dataset = open_lazily(
+        tf.make_1_0(make_values((3, 5), ">i4"), tf.pack_chunk(b"FILLFILL", b""), names="Gq")
     )
     assert dataset.tensor.dims == ("G", "q")
     assert dataset.tensor.encoding["tensorfmt"] == {
@@ -151,8 +153,8 @@ def test_encoding_describes_file() -> None:
     st.booleans(),
 )
 def test_round_trips_through_specification(shape, dtype, raw) -> None:
-    values = values_of(shape, dtype)
-    assert_holds(opened((tf.version_0_9 if raw else tf.version_1_0)(values)), values)
+    values = make_values(shape, dtype)
+    assert_holds(open_lazily((tf.make_0_9 if raw else tf.make_1_0)(values)), values)
 
 
 def test_files_of_cc4s_have_expected_values(conformance) -> None:
@@ -177,32 +179,33 @@ def test_conformance_files_open_as_described(conformance) -> None:
 
 
 def test_version_1_0_without_chunk_is_read_with_warning() -> None:
-    values = values_of((3, 5), "<f8")
-    content = tf.version_0_9(values, version=tf.V1_0)
+    values = make_values((3, 5), "<f8")
+    content = tf.make_0_9(values, version=tf.V1_0)
     words = "the chunk 'DENSDATA' that version 1.0 requires at byte 48: missing, but values of exac"
     with pytest.warns(TensorFormatWarning, match=words):
-        assert_holds(opened(content), values)
+        assert_holds(open_lazily(content), values)
 
 
 def test_values_that_look_like_chunk_names_are_values() -> None:
     content = (
-        tf.header((24,), number_type=b"uint", size=1, version=tf.V1_0) + b"helloabcdefghijklmnopqrs"
+        tf.pack_header((24,), number_type=b"uint", size=1, version=tf.V1_0)
+        + b"helloabcdefghijklmnopqrs"
     )
     with pytest.warns(TensorFormatWarning, match="that version 1.0 requires at byte .*: missing"):
-        tensor = opened(content).tensor
+        tensor = open_lazily(content).tensor
     assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
 
 
 def test_chunk_in_0_9_file_that_counts_16_bytes_per_number_is_no_quadruple() -> None:
     values = np.array([1 + 2j])
-    assert_holds(opened(tf.version_1_0(values, size=16, version=tf.V0_9)), values)
+    assert_holds(open_lazily(tf.make_1_0(values, size=16, version=tf.V0_9)), values)
 
 
 def test_version_0_9_with_chunk_is_read() -> None:
-    values = values_of((3, 5), "<f8")
-    assert_holds(opened(tf.version_1_0(values, version=tf.V0_9)), values)
+    values = make_values((3, 5), "<f8")
+    assert_holds(open_lazily(tf.make_1_0(values, version=tf.V0_9)), values)
 
 
 def test_other_versions_below_1_0_are_read_if_their_size_fits() -> None:
-    values = values_of((3, 5), "<f8")
-    assert_holds(opened(tf.version_0_9(values, version=0x8000)), values)
+    values = make_values((3, 5), "<f8")
+    assert_holds(open_lazily(tf.make_0_9(values, version=0x8000)), values)

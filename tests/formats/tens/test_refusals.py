@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.findings import assert_finding_at_error
-from tests.work import calls_below, memory_below
+from tests.work import limit_calls, limit_memory
 from xr_tensorfmt import TensorFormatError
 
 VALUES = np.arange(15, dtype="<f8").reshape(3, 5)
@@ -24,7 +24,7 @@ def load(content: bytes, **options) -> xr.Dataset:
 
 def make_dense(size: int | None = None, *before: bytes, **fields: object) -> bytes:
     """Return a 1.0 file whose DENSDATA chunk claims `size` bytes."""
-    content = bytearray(tf.version_1_0(VALUES, *before, **fields))
+    content = bytearray(tf.make_1_0(VALUES, *before, **fields))
     if size is not None:
         offset = content.index(b"DENSDATA") + 8
         content[offset : offset + 8] = struct.pack("<Q", size)
@@ -32,13 +32,15 @@ def make_dense(size: int | None = None, *before: bytes, **fields: object) -> byt
 
 
 def make_other_chunk(size: int) -> bytes:
-    content = bytearray(tf.version_1_0(VALUES, tf.chunk(b"COMMENT ", b"hello...")))
+    content = bytearray(tf.make_1_0(VALUES, tf.pack_chunk(b"COMMENT ", b"hello...")))
     content[56:64] = struct.pack("<Q", size)
     return bytes(content)
 
 
 def make_pairs(indices, count: int | None = None, *before: bytes, **fields: object) -> bytes:
-    content = bytearray(tf.index_value((3, 4), indices, np.ones(len(indices)), *before, **fields))
+    content = bytearray(
+        tf.make_index_value((3, 4), indices, np.ones(len(indices)), *before, **fields)
+    )
     if count is not None:
         offset = len(content) - 16 * len(indices) - 8
         content[offset : offset + 8] = struct.pack("<Q", count)
@@ -46,58 +48,61 @@ def make_pairs(indices, count: int | None = None, *before: bytes, **fields: obje
 
 
 REFUSED = {
-    "31 bytes": (tf.header(())[:31], r"the TENS header at byte 0: truncated"),
+    "31 bytes": (tf.pack_header(())[:31], r"the TENS header at byte 0: truncated"),
     "empty file": (b"", r"the TENS header at byte 0: truncated by the end of the file at byte 0"),
-    "magic": (tf.version_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0: b'TENZ'"),
-    "version 2": (tf.version_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
+    "magic": (tf.make_0_9(VALUES, magic=b"TENZ"), r"magic number at byte 0: b'TENZ'"),
+    "version 2": (tf.make_1_0(VALUES, version=0x20000), r"version at byte 4: 0x00020000"),
     "big-endian header": (
-        tf.version_0_9(VALUES, version=0x00900000),
+        tf.make_0_9(VALUES, version=0x00900000),
         r"version at byte 4: 0x00900000, .*the integers of the header are big-endian",
     ),
     "big-endian header of 1.0": (
-        tf.version_0_9(VALUES, version=0x00000100),
+        tf.make_0_9(VALUES, version=0x00000100),
         r"version at byte 4: 0x00000100, .*the integers of the header are big-endian",
     ),
     "lengths beside a length of 0": (
-        tf.header((2**32 - 1, 2**32 - 1, 0)),
+        tf.pack_header((2**32 - 1, 2**32 - 1, 0)),
         r"tensor's size at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
     ),
     "unknown version": (
-        tf.version_0_9(VALUES, version=0x8000)[:-1],
+        tf.make_0_9(VALUES, version=0x8000)[:-1],
         r"version at byte 4: 0x00008000, .*does not fit",
     ),
     "1.0 without a chunk, other size": (
-        tf.version_0_9(VALUES, version=tf.V1_0)[:-8],
+        tf.make_0_9(VALUES, version=tf.V1_0)[:-8],
         r"data at byte 48: missing \(112 bytes remain\), expected a chunk 'DENSDATA'",
     ),
-    "number type": (tf.version_0_9(VALUES, number_type=b"ieee"), r"number type at byte 8: b'ieee'"),
-    "mixed case": (tf.version_0_9(VALUES, number_type=b"Sint"), r"number type at byte 8: b'Sint'"),
-    "bytes per number": (tf.version_1_0(VALUES, size=3), r"bytes per number at byte 12: 3"),
-    "one-byte float": (tf.version_1_0(VALUES, size=1), r": 1, expected one of 4, 8, 16"),
+    "number type": (tf.make_0_9(VALUES, number_type=b"ieee"), r"number type at byte 8: b'ieee'"),
+    "mixed case": (tf.make_0_9(VALUES, number_type=b"Sint"), r"number type at byte 8: b'Sint'"),
+    "bytes per number": (tf.make_1_0(VALUES, size=3), r"bytes per number at byte 12: 3"),
+    "one-byte float": (tf.make_1_0(VALUES, size=1), r": 1, expected one of 4, 8, 16"),
     "32-byte complex in 1.0": (
-        tf.version_1_0(VALUES, size=32, numbers=2),
+        tf.make_1_0(VALUES, size=32, numbers=2),
         r"bytes per number at byte 12: 32",
     ),
     "numbers per element": (
-        tf.version_1_0(VALUES, numbers=3),
+        tf.make_1_0(VALUES, numbers=3),
         r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
     ),
-    "order": (tf.header((1,) * 32), r"the rank of the tensor at byte 20: 32, expected at most 31"),
-    "dimensions cut off": (tf.header((3, 5))[:40], r"dimension headers at byte 32: truncated"),
+    "order": (
+        tf.pack_header((1,) * 32),
+        r"the rank of the tensor at byte 20: 32, expected at most 31",
+    ),
+    "dimensions cut off": (tf.pack_header((3, 5))[:40], r"dimension headers at byte 32: truncated"),
     "reserved flag": (make_dense(flags=2), r"tensor flags at byte 24: 0x00000002"),
     "flags in 0.9": (
-        tf.version_0_9(VALUES, flags=1),
+        tf.make_0_9(VALUES, flags=1),
         r"tensor flags at byte 24: 0x00000001, expected 0 in a version below 1.0",
     ),
-    "0.9 short by one": (tf.version_0_9(VALUES)[:-1], r": 119 bytes, expected 120 bytes"),
-    "0.9 long by one": (tf.version_0_9(VALUES) + b"\0", r": 121 bytes, expected 120 bytes"),
+    "0.9 short by one": (tf.make_0_9(VALUES)[:-1], r": 119 bytes, expected 120 bytes"),
+    "0.9 long by one": (tf.make_0_9(VALUES) + b"\0", r": 121 bytes, expected 120 bytes"),
     "complex of neither size": (
-        tf.header((3,), size=16, numbers=2) + bytes(72),
+        tf.pack_header((3,), size=16, numbers=2) + bytes(72),
         r": 72 bytes, expected 48 bytes or 96 bytes",
     ),
-    "no data": (tf.header((3, 5), version=tf.V1_0), r"data at byte 48: missing \(0 bytes"),
+    "no data": (tf.pack_header((3, 5), version=tf.V1_0), r"data at byte 48: missing \(0 bytes"),
     "no data after chunks": (
-        tf.header((3, 5), version=tf.V1_0) + tf.chunk(b"COMMENT ", b"hello"),
+        tf.pack_header((3, 5), version=tf.V1_0) + tf.pack_chunk(b"COMMENT ", b"hello"),
         r"data at byte 72: missing",
     ),
     "dense size too small": (
@@ -116,11 +121,11 @@ REFUSED = {
         r"in a file whose flags say index-value storage",
     ),
     "packed dense": (
-        make_dense(None, tf.symmetry("x", "ab", packed=True)),
+        make_dense(None, tf.pack_symmetry("x", "ab", packed=True)),
         r"symmetry 'x ab' at byte 48: packed in a file of sequential values",
     ),
     "symmetry of other names": (
-        make_dense(None, tf.symmetry("x", "ac")),
+        make_dense(None, tf.pack_symmetry("x", "ac")),
         r"index map of a symmetry at byte 67: 'ac', expected a permutation of .* 'ab'",
     ),
     "symmetry too short": (
@@ -128,7 +133,7 @@ REFUSED = {
         r"size of chunk 'SYMMETRY' at byte 56: 24, expected at least 119",
     ),
     "too many chunks": (
-        make_dense(None, *[tf.chunk(b"COMMENT ", b"")] * 4096),
+        make_dense(None, *[tf.pack_chunk(b"COMMENT ", b"")] * 4096),
         r"number of chunks before the data at byte 48: more than 4096",
     ),
     **{
@@ -139,25 +144,25 @@ REFUSED = {
         for size in (0, 8, 17, 4096, 1 << 63, (1 << 64) - 8)
     },
     "product over the file": (
-        tf.header((2**32 - 1, 2**32 - 1)) + bytes(80),
+        tf.pack_header((2**32 - 1, 2**32 - 1)) + bytes(80),
         r": 80 bytes, expected \d{21} bytes",
     ),
     "product over 2^64 in 1.0": (
-        tf.header((2**32 - 1,) * 3, version=tf.V1_0) + tf.chunk(b"DENSDATA", bytes(64)),
+        tf.pack_header((2**32 - 1,) * 3, version=tf.V1_0) + tf.pack_chunk(b"DENSDATA", bytes(64)),
         r"size of chunk 'DENSDATA' at byte 64: 80",
     ),
     "product over 2^62 of pairs": (
-        tf.index_value((2**32 - 1,) * 2, [0], np.ones(1)),
+        tf.make_index_value((2**32 - 1,) * 2, [0], np.ones(1)),
         r"tensor's size at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
     ),
     "no pair count": (
-        tf.header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
+        tf.pack_header((3, 4), version=tf.V1_0, flags=1) + bytes(7),
         r"number of pairs at byte 48: truncated",
     ),
     "more pairs than room": (make_pairs([1, 2], 3), r": 3, expected at most the 2 pairs"),
     "count of 2^63": (make_pairs([1, 2], 1 << 63), r": 9223372036854775808, expected"),
     "more pairs than elements": (
-        tf.index_value((2,), [0, 1, 0], np.ones(3)),
+        tf.make_index_value((2,), [0, 1, 0], np.ones(3)),
         r"number of pairs at byte 40: 3, expected at most the 2 elements",
     ),
     "index out of range": (
@@ -174,46 +179,56 @@ REFUSED = {
     ),
     "far twice": (make_pairs([5, 1, 5]), r"index of pair 2 at byte 88: 5, as in another pair"),
     "packed by an unknown operation": (
-        tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("conj", "ba", packed=True)),
+        tf.make_index_value((3, 3), [1], np.ones(1), tf.pack_symmetry("conj", "ba", packed=True)),
         r"packed with the operation 'conj', expected 'x' or '-x'",
     ),
     "packed by names that repeat": (
-        tf.index_value((3, 3), [1], np.ones(1), tf.symmetry("x", "aa", packed=True), names="aa"),
+        tf.make_index_value(
+            (3, 3), [1], np.ones(1), tf.pack_symmetry("x", "aa", packed=True), names="aa"
+        ),
         r"packed with the index names 'aa', expected index names that are all different",
     ),
     "packed over other lengths": (
-        tf.index_value((3, 4), [1], np.ones(1), tf.symmetry("x", "ba", packed=True)),
+        tf.make_index_value((3, 4), [1], np.ones(1), tf.pack_symmetry("x", "ba", packed=True)),
         r"packed with the lengths \(3, 4\), expected indices of equal lengths",
     ),
     "antisymmetric unsigned": (
-        tf.index_value((3, 3), [1], np.ones(1, "<u2"), tf.symmetry("-x", "ba", packed=True)),
+        tf.make_index_value(
+            (3, 3), [1], np.ones(1, "<u2"), tf.pack_symmetry("-x", "ba", packed=True)
+        ),
         r"packed with unsigned numbers, expected numbers that can be negative",
     ),
     "stored against the symmetry": (
-        tf.index_value((3, 3), [1, 3], np.array([1.0, 2.0]), tf.symmetry("x", "ba", packed=True)),
+        tf.make_index_value(
+            (3, 3), [1, 3], np.array([1.0, 2.0]), tf.pack_symmetry("x", "ba", packed=True)
+        ),
         r"pair [01] at byte \d+: another value for an element",
     ),
     "antisymmetric diagonal": (
-        tf.index_value((3, 3), [4], np.array([1.0]), tf.symmetry("-x", "ba", packed=True)),
+        tf.make_index_value(
+            (3, 3), [4], np.array([1.0]), tf.pack_symmetry("-x", "ba", packed=True)
+        ),
         r"pair 0 at byte \d+: another value for an element",
     ),
     "antisymmetric smallest integer": (
-        tf.index_value((3, 3), [1], np.array([-128], "i1"), tf.symmetry("-x", "ba", packed=True)),
+        tf.make_index_value(
+            (3, 3), [1], np.array([-128], "i1"), tf.pack_symmetry("-x", "ba", packed=True)
+        ),
         r"pair 0 at byte 80: another value for an element than a related pair gives, or one wi",
     ),
     "group too large": (
-        tf.index_value(
+        tf.make_index_value(
             (2,) * 8,
             [1],
             np.ones(1),
-            tf.symmetry("x", "bcdefgha", packed=True),
-            tf.symmetry("x", "bacdefgh", packed=True),
+            tf.pack_symmetry("x", "bcdefgha", packed=True),
+            tf.pack_symmetry("x", "bacdefgh", packed=True),
         ),
         r"group of the packed symmetries at byte 96: larger than 5040",
     ),
     "wide integer": (
-        tf.header((2,), version=tf.V1_0, number_type=b"SINT", size=16)
-        + tf.chunk(b"DENSDATA", bytes(32)),
+        tf.pack_header((2,), version=tf.V1_0, number_type=b"SINT", size=16)
+        + tf.pack_chunk(b"DENSDATA", bytes(32)),
         r"bytes per number at byte 12: 16, expected one of 1, 2, 4, 8 for numbers of type SINT",
     ),
 }
@@ -236,14 +251,14 @@ def test_errors_are_findings_at_the_same_offset(name: str) -> None:
 
 
 GOOD = {
-    "0.9": tf.version_0_9(VALUES),
-    "complex 0.9": tf.version_0_9(VALUES + 1j, size=16),
-    "1.0": tf.version_1_0(
-        VALUES.astype("<f4"), tf.symmetry("x", "ab"), tf.chunk(b"COMMENT ", b"hi")
+    "0.9": tf.make_0_9(VALUES),
+    "complex 0.9": tf.make_0_9(VALUES + 1j, size=16),
+    "1.0": tf.make_1_0(
+        VALUES.astype("<f4"), tf.pack_symmetry("x", "ab"), tf.pack_chunk(b"COMMENT ", b"hi")
     ),
     "pairs": make_pairs([1, 7, 3]),
-    "packed": tf.index_value(
-        (3, 3), [3, 7], np.array([1.0, 2.0]), tf.symmetry("-x", "ba", packed=True)
+    "packed": tf.make_index_value(
+        (3, 3), [3, 7], np.array([1.0, 2.0]), tf.pack_symmetry("-x", "ba", packed=True)
     ),
 }
 
@@ -265,7 +280,7 @@ def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         offset = data.draw(st.integers(0, len(content) - 1))
         content[offset] = data.draw(st.integers(0, 255))
-    with memory_below(100 << 20), calls_below(1_000_000):
+    with limit_memory(100 << 20), limit_calls(1_000_000):
         try:
             tensor = xr.open_dataset(bytes(content), engine="tensorfmt", format="tens").tensor
             # A damaged length can stand for a tensor that no memory holds; its corner will do.
@@ -278,7 +293,7 @@ def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
 
 
 def test_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> None:
-    content = tf.index_value((2**21, 2**20), [5], np.ones(1))
+    content = tf.make_index_value((2**21, 2**20), [5], np.ones(1))
     with pytest.raises(ValueError, match="open it with sparse='stored', or with sparse='dense'"):
         load(content)
     stored = xr.open_dataset(content, engine="tensorfmt", sparse="stored")
@@ -293,9 +308,9 @@ def test_stored_pairs_of_dense_file_do_not_exist() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16", "<f4", "<i2", "u1"])
-@pytest.mark.parametrize("before", [(), (tf.symmetry("x", ""),)])
+@pytest.mark.parametrize("before", [(), (tf.pack_symmetry("x", ""),)])
 def test_scalar_that_was_truncated_is_no_letters_of_chunk(dtype: str, before) -> None:
-    content = tf.version_1_0(np.array(3, dtype), *before)
+    content = tf.make_1_0(np.array(3, dtype), *before)
     load(content)
     for length in range(len(content) - 8):  # the last 8 are the value, and padding
         with pytest.raises(TensorFormatError):

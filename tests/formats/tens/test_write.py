@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.opening import opened
-from tests.tensfiles import values_of
+from tests.opening import open_lazily
+from tests.tensfiles import make_values
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
@@ -111,12 +111,12 @@ def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
 @pytest.mark.parametrize("dtype", ["<f4", "<f8", "<c16", "<i2", "<u1"])
 @pytest.mark.parametrize("shape", [(), (3,), (3, 5), (2, 0, 3)])
 def test_bytes_equal_specification(dtype, shape, tmp_path) -> None:
-    values = values_of(shape, dtype)
+    values = make_values(shape, dtype)
     dims = list("Gqr"[: len(shape)])
     to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
     content = (tmp_path / "t").read_bytes()
     embedded = parse(content)[1][b"XRTENSOR"]
-    assert content == tf.version_1_0(values, tf.chunk(b"XRTENSOR", embedded), names="".join(dims))
+    assert content == tf.make_1_0(values, tf.pack_chunk(b"XRTENSOR", embedded), names="".join(dims))
     tensors = {"tensor": {"name": "tensor", "dims": dims, "attrs": {}}}
     assert json.loads(embedded.rstrip(b"\0")) == {"version": 1, "tensors": tensors}
 
@@ -167,8 +167,8 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
 
 
 def test_big_endian_integers_become_little_endian(tmp_path) -> None:
-    values = values_of((3, 5), ">i4")
-    (tmp_path / "big").write_bytes(tf.version_1_0(values))
+    values = make_values((3, 5), ">i4")
+    (tmp_path / "big").write_bytes(tf.make_1_0(values))
     to_tens(xr.open_dataset(tmp_path / "big", engine="tensorfmt"), tmp_path / "t")
     np.testing.assert_array_equal(parse((tmp_path / "t").read_bytes())[0], values)
 
@@ -208,17 +208,17 @@ def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> 
 @given(data=st.data())
 def test_version_0_9_holds_doubles_of_any_shape(data, tmp_path_factory) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=4)))
-    values = values_of(shape, data.draw(st.sampled_from(["<f8", "<c16"])))
+    values = make_values(shape, data.draw(st.sampled_from(["<f8", "<c16"])))
     ds = xr.Dataset({"tensor": (tuple("abcd"[: len(shape)]), values)})
     path = tmp_path_factory.mktemp("t") / "t.bin"
     to_file(chunk(ds, data.draw), path, version="0.9")
-    assert path.read_bytes() == tf.version_0_9(values)
+    assert path.read_bytes() == tf.make_0_9(values)
     xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
 
 
 def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> None:
     rank = 30
-    content = tf.header((1,) * rank, names=bytes(range(97, 97 + rank))) + bytes(8)
+    content = tf.pack_header((1,) * rank, names=bytes(range(97, 97 + rank))) + bytes(8)
     (tmp_path / "old").write_bytes(content)
     to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", version="0.9")
     assert (tmp_path / "t").read_bytes() == content
@@ -270,7 +270,7 @@ OLDER = r"TENS 0\.9 \(unlike version='1\.0'\)"
 
 def open_old(tmp_path: Path, name: str = "old") -> xr.Dataset:
     """Open a file of version 0.9."""
-    (tmp_path / name).write_bytes(tf.version_0_9(np.arange(6.0).reshape(2, 3)))
+    (tmp_path / name).write_bytes(tf.make_0_9(np.arange(6.0).reshape(2, 3)))
     return xr.open_dataset(tmp_path / name, engine="tensorfmt")
 
 
@@ -296,7 +296,7 @@ def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
     data = change(open_old(tmp_path))
     to_file(data, tmp_path / name, "tens")
     tensor = data.tensor if isinstance(data, xr.Dataset) else data
-    content = tf.version_0_9(tensor.values, names="".join(map(str, tensor.dims)))
+    content = tf.make_0_9(tensor.values, names="".join(map(str, tensor.dims)))
     assert (tmp_path / name).read_bytes() == content
 
 
@@ -344,7 +344,7 @@ def test_suffix_bin_means_version_0_9(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     for name, write in (("x.bin", to_file), ("y.BIN", to_tens), ("z.bin", to_tens)):
         write(ds, tmp_path / name)
-        assert (tmp_path / name).read_bytes() == tf.version_0_9(np.eye(3))
+        assert (tmp_path / name).read_bytes() == tf.make_0_9(np.eye(3))
     message = (
         r"x\.bin: TENS 0\.9 \(the default for \.bin files, unlike version='1\.0'\) "
         r"cannot store the coordinate 'c'; call drop_vars\(\), or pass drop=\['coords'\] to leave"
@@ -401,7 +401,7 @@ def test_version_0_9_converts_to_double_if_requested(tmp_path) -> None:
     with pytest.raises(ValueError, match=f"'tensor' is float32, but {OLDER} supports only float64"):
         to_tens(ds, tmp_path / "t", version="0.9")
     to_tens(ds, tmp_path / "t", version="0.9", encoding={"tensor": {"dtype": "float64"}})
-    assert (tmp_path / "t").read_bytes() == tf.version_0_9(np.array([1.5, 2]))
+    assert (tmp_path / "t").read_bytes() == tf.make_0_9(np.array([1.5, 2]))
 
 
 @pytest.mark.parametrize("dtype", ["?", "f2", "M8[ns]", "S3"])
@@ -465,10 +465,10 @@ def test_unsupported_data_raise(data, options, message, tmp_path) -> None:
 )
 @pytest.mark.parametrize("sparse", [False, True])
 def test_components_become_dimension_of_file(numbers, dtype, sparse, tmp_path) -> None:
-    stored = values_of((numbers, 3, 2), dtype)
-    fields = {**tf.number_fields(stored.dtype), "numbers": numbers, "version": tf.V1_0}
+    stored = make_values((numbers, 3, 2), dtype)
+    fields = {**tf.get_number_fields(stored.dtype), "numbers": numbers, "version": tf.V1_0}
     (tmp_path / "old").write_bytes(
-        tf.header((3, 2), **fields) + tf.chunk(b"DENSDATA", tf.raw(stored))
+        tf.pack_header((3, 2), **fields) + tf.pack_chunk(b"DENSDATA", tf.pack_values(stored))
     )
     opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt").chunk(component=1)
     opened = opened.assign_coords(component=np.arange(numbers)).rename(tensor="Q", a="row")
@@ -492,7 +492,7 @@ SYMMETRIC = np.add.outer(np.arange(3.0), np.arange(3.0))
 
 
 def add_chunks(*chunks: bytes) -> bytes:
-    return tf.version_1_0(SYMMETRIC, *chunks)
+    return tf.make_1_0(SYMMETRIC, *chunks)
 
 
 def list_chunks(path: Path) -> list[bytes]:
@@ -506,7 +506,7 @@ def list_chunks(path: Path) -> list[bytes]:
 
 def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -> None:
     content = add_chunks(
-        tf.symmetry("x", "ba"), tf.symmetry("conj", "ba"), tf.chunk(b"OTHERONE", b"")
+        tf.pack_symmetry("x", "ba"), tf.pack_symmetry("conj", "ba"), tf.pack_chunk(b"OTHERONE", b"")
     )
     (tmp_path / "old").write_bytes(content)
     opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt", dims=("F", "q"))
@@ -514,7 +514,7 @@ def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -
     to_tens(opened, tmp_path / "t")
     # What "conj" means cannot be checked, so that only the attribute tells of it.
     assert list_chunks(tmp_path / "t") == [b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
-    assert tf.symmetry("x", "qF") in (tmp_path / "t").read_bytes()
+    assert tf.pack_symmetry("x", "qF") in (tmp_path / "t").read_bytes()
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
     xr.testing.assert_identical(back, opened)
     assert back.tensor.encoding["tensorfmt"]["symmetries"] == "x qF"
@@ -530,12 +530,12 @@ def test_symmetries_that_user_gives_are_stated_and_all_values_stored(chunks, tmp
     values, actual, _ = parse(content)
     np.testing.assert_array_equal(values, SYMMETRIC)
     embedded = actual[b"XRTENSOR"]
-    assert content == add_chunks(tf.symmetry("x", "ba"), tf.chunk(b"XRTENSOR", embedded))
+    assert content == add_chunks(tf.pack_symmetry("x", "ba"), tf.pack_chunk(b"XRTENSOR", embedded))
     assert not validate(content)
 
 
 def test_values_against_symmetry_of_opened_file_raise(tmp_path) -> None:
-    (tmp_path / "t").write_bytes(add_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "t").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
     changed = xr.open_dataset(tmp_path / "t", engine="tensorfmt").load()
     changed.tensor[1, 0] = 5
     message = r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry 'x ba' does not"
@@ -567,7 +567,7 @@ def test_version_0_9_cannot_state_symmetries(tmp_path) -> None:
     ],
 )
 def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
-    (tmp_path / "old").write_bytes(add_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "old").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
     opened = change(xr.open_dataset(tmp_path / "old", engine="tensorfmt"))
     to_tens(opened, tmp_path / "t")
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
@@ -576,14 +576,14 @@ def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
 
 
 def test_empty_symmetries_omit_inherited_ones(tmp_path) -> None:
-    (tmp_path / "old").write_bytes(add_chunks(tf.symmetry("x", "ba")))
+    (tmp_path / "old").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
     to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", symmetries=[])
     assert list_chunks(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
 
 
 def replace_embedded(content: dict | bytes) -> bytes:
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return add_chunks(tf.chunk(b"XRTENSOR", raw))
+    return add_chunks(tf.pack_chunk(b"XRTENSOR", raw))
 
 
 DAMAGED = [
@@ -602,7 +602,7 @@ OTHER_RANK = b'{"version": 1, "tensors": {"tensor": {"dims": ["x"]}}}', "has 2 d
 @pytest.mark.parametrize(("embedded", "message"), [*DAMAGED, OTHER_RANK])
 def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
     with pytest.warns(TensorFormatWarning, match=message):
-        back = opened(replace_embedded(embedded))
+        back = open_lazily(replace_embedded(embedded))
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
@@ -610,9 +610,9 @@ def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
 # The dims of the tensor are not those of the pairs, and of another rank no matter.
 @pytest.mark.parametrize(("embedded", "message"), DAMAGED)
 def test_corrupt_embedded_metadata_of_stored_pairs_warn(embedded, message) -> None:
-    content = tf.index_value((3, 3), [1], np.ones(1), tf.chunk(b"XRTENSOR", embedded))
+    content = tf.make_index_value((3, 3), [1], np.ones(1), tf.pack_chunk(b"XRTENSOR", embedded))
     with pytest.warns(TensorFormatWarning, match=message):
-        back = opened(content, sparse="stored")
+        back = open_lazily(content, sparse="stored")
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"entry": 1}
 
@@ -622,7 +622,7 @@ def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
         TensorFormatWarning,
         match=f"{MAX_EMBEDDED_BYTES + 4096} characters, more than {MAX_EMBEDDED_BYTES}",
     ):
-        assert opened(replace_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
+        assert open_lazily(replace_embedded(b" " * (MAX_EMBEDDED_BYTES + 8192))).tensor.sum() == 18
 
 
 def test_requested_names_override_embedded_names(tmp_path) -> None:

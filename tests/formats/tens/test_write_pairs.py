@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
-from tests.opening import opened
+from tests.opening import open_lazily
 from tests.processes import run_script
-from tests.tensfiles import values_of
+from tests.tensfiles import make_values
 from xr_tensorfmt import validate
 from xr_tensorfmt.writers import to_tens
 
@@ -34,14 +34,14 @@ def make_expected(values: np.ndarray, embedded: bytes, names: str, *before: byte
     flat = values.ravel(order="F")
     bits = flat.view(np.uint8).reshape(flat.size, flat.itemsize).any(axis=1)
     indices = np.flatnonzero(bits).tolist()
-    chunks = (*before, tf.chunk(b"XRTENSOR", embedded))
-    return tf.index_value(values.shape, indices, flat[indices], *chunks, names=names)
+    chunks = (*before, tf.pack_chunk(b"XRTENSOR", embedded))
+    return tf.make_index_value(values.shape, indices, flat[indices], *chunks, names=names)
 
 
 @st.composite
 def sparse_arrays(draw: st.DrawFn) -> xr.DataArray:
     shape = tuple(draw(st.lists(st.integers(0, 5), max_size=3)))
-    values = values_of(shape, draw(st.sampled_from(["<f8", "<f4", "<c16", "<c8", "<i2", "<u1"])))
+    values = make_values(shape, draw(st.sampled_from(["<f8", "<f4", "<c16", "<c8", "<i2", "<u1"])))
     values = np.asarray(values)
     random = np.random.default_rng(draw(st.integers(0, 9)))
     values = np.where(random.random(shape) < draw(st.sampled_from([0, 0.3, 1])), values, 0)
@@ -64,7 +64,7 @@ def test_pairs_in_memory_or_in_chunks_of_file_equal_specification(
         to_tens(array, path, sparse=True)
     content = path.read_bytes()
     assert content == make_expected(array.values, read_embedded(content), "".join(array.dims))
-    xr.testing.assert_identical(opened(path), array.to_dataset())
+    xr.testing.assert_identical(open_lazily(path), array.to_dataset())
 
 
 @settings(max_examples=35)
@@ -75,20 +75,20 @@ def test_pairs_of_chunks_cut_in_any_way_make_same_tensor(array, data, tmp_path_f
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xr_tensorfmt.writing.block_grids.MIN_RUN_BYTES", 1)
         to_tens(array.chunk(chunks), path, sparse=True)
-    back = opened(path)
+    back = open_lazily(path)
     xr.testing.assert_identical(back, array.to_dataset())
     assert back["T"].dtype == array.dtype
-    to_tens(opened(path, chunks={}), path, sparse=True)  # over the file that is read
-    xr.testing.assert_identical(opened(path), array.to_dataset())
+    to_tens(open_lazily(path, chunks={}), path, sparse=True)  # over the file that is read
+    xr.testing.assert_identical(open_lazily(path), array.to_dataset())
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
 def test_nan_and_negative_zero_are_kept(dtype, tmp_path) -> None:
     values = np.array([0.0, -0.0, np.nan, 0.0, np.inf], dtype)
     to_tens(xr.DataArray(values, dims="a"), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored")
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     assert stored.a.values.tolist() == [1, 2, 4]
-    back = opened(tmp_path / "t").tensor.values
+    back = open_lazily(tmp_path / "t").tensor.values
     assert back.tobytes() == values.tobytes()
 
 
@@ -142,7 +142,7 @@ def test_both_passes_hold_few_chunks_at_once(tmp_path) -> None:
         to_tens(xr.DataArray(array, dims=("b", "a")).T, tmp_path / "t", sparse=True)
     assert loader.loads == 64 + 32  # half of the chunks have no pairs
     assert loader.most <= 12
-    back = opened(tmp_path / "t", sparse="stored")
+    back = open_lazily(tmp_path / "t", sparse="stored")
     assert back.sizes == {"entry": 32 * 4000}
 
 
@@ -165,7 +165,7 @@ def test_delayed_write_writes_on_compute(tmp_path) -> None:
     dask.compute(*tasks)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "t", "u"]
     for path in tmp_path.iterdir():
-        xr.testing.assert_identical(opened(path), ds)
+        xr.testing.assert_identical(open_lazily(path), ds)
 
 
 CLUSTER = """
@@ -198,7 +198,7 @@ def test_cluster_of_processes_writes_pairs(tmp_path) -> None:
 def test_version_0_9_has_no_pairs(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.eye(3)[0])})
     to_tens(ds, tmp_path / "t", sparse=True)
-    for data, sparse in ((ds, True), (opened(tmp_path / "t", sparse="stored"), False)):
+    for data, sparse in ((ds, True), (open_lazily(tmp_path / "t", sparse="stored"), False)):
         with pytest.raises(ValueError, match=r"TENS 0\.9 .* supports neither pairs nor"):
             to_tens(data, tmp_path / "u", version="0.9", sparse=sparse)
 
@@ -216,37 +216,37 @@ def make_dense(shape: tuple[int, ...] = (3, 4, 2)) -> xr.Dataset:
 def test_stored_pairs_are_written_sorted(chunks, tmp_path) -> None:
     ds = make_dense()
     to_tens(ds.chunk(left=2, q=2), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored")
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     stored = stored if chunks is None else stored.chunk(chunks)
     assert stored["T"].dims == ("entry",)
     assert list(stored.coords) == ["left", "q", "r", "time"]
     assert stored.attrs == {"title": "some"}
     assert stored["T"].attrs == {"units": "eV"}
     to_tens(stored, tmp_path / "u")
-    again = opened(tmp_path / "u", sparse="stored")
+    again = open_lazily(tmp_path / "u", sparse="stored")
     order = np.lexsort((stored.left, stored.q, stored.r))
     assert order.tolist() != sorted(order.tolist())
     xr.testing.assert_identical(again, stored.isel(entry=order))
     # What labels whole dimensions has no place among pairs.
     back = ds.drop_vars("left").assign_coords(time=3)
-    xr.testing.assert_identical(opened(tmp_path / "u"), back)
+    xr.testing.assert_identical(open_lazily(tmp_path / "u"), back)
 
 
 def test_stored_pairs_can_be_chosen_changed_and_renamed(tmp_path) -> None:
     to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored").rename(left="F", T="V")
+    stored = open_lazily(tmp_path / "t", sparse="stored").rename(left="F", T="V")
     some = stored.isel(entry=slice(None, None, -2))
     some["V"] = some["V"].astype("f4").assign_attrs(some["V"].attrs)
     some["V"].encoding = stored["V"].encoding
     to_tens(some, tmp_path / "u")
-    back = opened(tmp_path / "u", sparse="stored")
+    back = open_lazily(tmp_path / "u", sparse="stored")
     xr.testing.assert_identical(back, some.isel(entry=slice(None, None, -1)))
-    assert opened(tmp_path / "u").V.dims == ("F", "q", "r")
+    assert open_lazily(tmp_path / "u").V.dims == ("F", "q", "r")
 
 
 def test_stored_pairs_of_one_element_raise(tmp_path) -> None:
     to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored").load()
+    stored = open_lazily(tmp_path / "t", sparse="stored").load()
     stored = stored.isel(entry=[0, 1, 2, 1])
     message = r"'T' has two pairs for the element {'left': \d, 'q': \d, 'r': 0}; drop one of them"
     with pytest.raises(ValueError, match=message):
@@ -255,12 +255,12 @@ def test_stored_pairs_of_one_element_raise(tmp_path) -> None:
 
 
 def test_symmetries_of_stored_pairs_stay_attribute(tmp_path) -> None:
-    content = tf.index_value((3, 3), [0, 4], np.ones(2), tf.symmetry("x", "ba"))
+    content = tf.make_index_value((3, 3), [0, 4], np.ones(2), tf.pack_symmetry("x", "ba"))
     (tmp_path / "t").write_bytes(content)
-    stored = opened(tmp_path / "t", sparse="stored")
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     to_tens(stored, tmp_path / "u")
     assert b"SYMMETRY" not in (tmp_path / "u").read_bytes()
-    back = opened(tmp_path / "u", sparse="stored")
+    back = open_lazily(tmp_path / "u", sparse="stored")
     assert back.tensor.attrs == {"symmetries": "x ba"}
     xr.testing.assert_identical(back, stored)
     with pytest.raises(ValueError, match="not supported for pairs opened with sparse='stored'"):
@@ -268,15 +268,15 @@ def test_symmetries_of_stored_pairs_stay_attribute(tmp_path) -> None:
 
 
 def test_stored_pairs_of_packed_symmetries_raise(tmp_path) -> None:
-    chunk = tf.symmetry("-x", "ji", packed=True)
-    content = tf.index_value((3, 3), [3, 2], np.array([1.0, 2.0]), chunk, names="ij")
+    chunk = tf.pack_symmetry("-x", "ji", packed=True)
+    content = tf.make_index_value((3, 3), [3, 2], np.array([1.0, 2.0]), chunk, names="ij")
     (tmp_path / "t").write_bytes(content)
     message = "symmetries such as '-x ji' are not supported for pairs opened with sparse='stored'"
     with pytest.raises(ValueError, match=message):
-        to_tens(opened(tmp_path / "t", sparse="stored"), tmp_path / "u")
+        to_tens(open_lazily(tmp_path / "t", sparse="stored"), tmp_path / "u")
     assert not (tmp_path / "u").exists()
-    to_tens(opened(tmp_path / "t"), tmp_path / "u", sparse=True)
-    xr.testing.assert_identical(opened(tmp_path / "u"), opened(tmp_path / "t"))
+    to_tens(open_lazily(tmp_path / "t"), tmp_path / "u", sparse=True)
+    xr.testing.assert_identical(open_lazily(tmp_path / "u"), open_lazily(tmp_path / "t"))
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -284,7 +284,7 @@ def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
     to_tens(
         xr.DataArray(np.zeros(shape), dims=list("a")[: len(shape)]), tmp_path / "t", sparse=True
     )
-    stored = opened(tmp_path / "t", sparse="stored")
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     assert stored.sizes == {"entry": 0}
     to_tens(stored, tmp_path / "u")
     assert (tmp_path / "u").read_bytes() == (tmp_path / "t").read_bytes()
@@ -306,7 +306,7 @@ def test_files_without_pairs_are_written_again(shape, tmp_path) -> None:
 )
 def test_stored_pairs_that_do_not_fit_raise(change, message, tmp_path) -> None:
     to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored")
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     changed = change(stored)
     changed["T"].encoding = stored["T"].encoding
     for name in {"left", "q", "r"} & set(changed.coords):
@@ -318,9 +318,9 @@ def test_stored_pairs_that_do_not_fit_raise(change, message, tmp_path) -> None:
 
 def test_index_outside_of_tensor_raises(tmp_path) -> None:
     to_tens(make_dense().drop_vars("left"), tmp_path / "t", sparse=True)
-    stored = opened(tmp_path / "t", sparse="stored").load()
+    stored = open_lazily(tmp_path / "t", sparse="stored").load()
     stored["q"] = stored.q.astype("f8").assign_attrs(stored.q.attrs)
-    stored.q.encoding = opened(tmp_path / "t", sparse="stored").q.encoding
+    stored.q.encoding = open_lazily(tmp_path / "t", sparse="stored").q.encoding
     for value in (-1.0, 4.0, np.nan):
         stored.q[2] = value
         with pytest.raises(
@@ -364,16 +364,18 @@ def test_symmetries_are_stated_and_no_element_is_omitted(
         array = array.chunk(a=1, b=3)
     elif array_type.startswith("lazy"):
         to_tens(array, tmp_path / "source")
-        array = opened(tmp_path / "source", chunks={} if "chunks" in array_type else None).tensor
+        array = open_lazily(
+            tmp_path / "source", chunks={} if "chunks" in array_type else None
+        ).tensor
     to_tens(array, tmp_path / "t", sparse=sparse, symmetries=text)
     assert not validate(tmp_path / "t")
-    back = opened(tmp_path / "t")
+    back = open_lazily(tmp_path / "t")
     xr.testing.assert_identical(back.tensor, array.load())
     file_info = back.tensor.encoding["tensorfmt"]
     assert file_info["symmetries"] == text
     assert "packed_symmetries" not in file_info
     if sparse:
-        stored = opened(tmp_path / "t", sparse="stored")
+        stored = open_lazily(tmp_path / "t", sparse="stored")
         assert stored.sizes["entry"] == np.count_nonzero(values)
     broken = array.load().copy()
     broken[(0,) * (values.ndim - 2) + (0, 1)] += 1
@@ -387,21 +389,23 @@ def test_bytes_of_pairs_with_symmetry_equal_specification(tmp_path) -> None:
         xr.DataArray(values, dims=("a", "b")), tmp_path / "t", sparse=True, symmetries=["-x ba"]
     )
     content = (tmp_path / "t").read_bytes()
-    assert content == make_expected(values, read_embedded(content), "ab", tf.symmetry("-x", "ba"))
+    assert content == make_expected(
+        values, read_embedded(content), "ab", tf.pack_symmetry("-x", "ba")
+    )
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_packed_files_are_written_in_full(sparse, conformance, tmp_path) -> None:
-    before = opened(conformance / "tens" / "spec_1.0" / "ix_packed_antisym.tens")
+    before = open_lazily(conformance / "tens" / "spec_1.0" / "ix_packed_antisym.tens")
     packed = before.tensor.encoding["tensorfmt"]["packed_symmetries"]
     to_tens(before, tmp_path / "t", sparse=sparse)
-    back = opened(tmp_path / "t")
+    back = open_lazily(tmp_path / "t")
     xr.testing.assert_identical(back, before)
     file_info = back.tensor.encoding["tensorfmt"]
     assert file_info["symmetries"] == packed
     assert "packed_symmetries" not in file_info
     if sparse:
-        stored = opened(tmp_path / "t", sparse="stored")
+        stored = open_lazily(tmp_path / "t", sparse="stored")
         assert stored.sizes["entry"] == np.count_nonzero(before.tensor)
 
 
@@ -411,16 +415,18 @@ def test_symmetries_hold_up_to_rounding(tmp_path) -> None:
     for sparse in (False, True):
         to_tens(array, tmp_path / "t", sparse=sparse, symmetries="x ba")
         assert not validate(tmp_path / "t")
-        np.testing.assert_array_equal(opened(tmp_path / "t").tensor, values)
+        np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
     array[0, 1] = 2.001
     with pytest.raises(ValueError, match=r"'tensor' is 2\.0.* at a=., b=. and 2\.0.* at a=., b=."):
         to_tens(array, tmp_path / "t", symmetries="x ba")
 
 
 def test_file_that_no_longer_has_its_symmetry_raises(tmp_path) -> None:
-    content = tf.index_value((2, 2), [2], np.ones(1), tf.symmetry("-x", "ba", packed=True))
+    content = tf.make_index_value(
+        (2, 2), [2], np.ones(1), tf.pack_symmetry("-x", "ba", packed=True)
+    )
     (tmp_path / "t").write_bytes(content)
-    changed = opened(tmp_path / "t").load()
+    changed = open_lazily(tmp_path / "t").load()
     changed.tensor[1, 0] = 5
     message = (
         r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry '-x ba' does not "
@@ -468,18 +474,20 @@ def test_nan_is_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
     values = np.array([[1, np.nan], [np.nan, 0.0]])
     ds = xr.Dataset({"tensor": (("first", "second"), values)})
     to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
-    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
-    assert opened(tmp_path / "t", sparse="stored").first.values.tolist() == [0, 1, 0]
+    xr.testing.assert_identical(open_lazily(tmp_path / "t"), ds)
+    assert open_lazily(tmp_path / "t", sparse="stored").first.values.tolist() == [0, 1, 0]
 
 
 def test_dim_of_components_keeps_its_place_under_symmetries(tmp_path) -> None:
     values = make_symmetric([((1, 0, 2), 1)], (3, 3, 4), "i4")
     raw = np.moveaxis(values, -1, 0)
-    head = tf.header((3, 3), version=tf.V1_0, numbers=4, number_type=b"sint", size=4)
-    (tmp_path / "t").write_bytes(head + tf.chunk(b"DENSDATA", raw.astype("<i4").tobytes(order="F")))
-    ds = opened(tmp_path / "t")
+    head = tf.pack_header((3, 3), version=tf.V1_0, numbers=4, number_type=b"sint", size=4)
+    (tmp_path / "t").write_bytes(
+        head + tf.pack_chunk(b"DENSDATA", raw.astype("<i4").tobytes(order="F"))
+    )
+    ds = open_lazily(tmp_path / "t")
     to_tens(ds, tmp_path / "u", sparse=True, symmetries="x bac")
-    xr.testing.assert_identical(opened(tmp_path / "u"), ds)
+    xr.testing.assert_identical(open_lazily(tmp_path / "u"), ds)
 
 
 def test_check_of_symmetries_holds_few_chunks_at_once(tmp_path) -> None:
@@ -493,7 +501,7 @@ def test_check_of_symmetries_holds_few_chunks_at_once(tmp_path) -> None:
     # To check, to count, and those to write that have pairs.
     assert loader.loads == 2 * count**2 + count**2 // 2
     assert loader.most <= 24
-    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
+    xr.testing.assert_identical(open_lazily(tmp_path / "t"), ds)
 
 
 @pytest.mark.slow
@@ -505,7 +513,7 @@ def test_rewriting_opened_file_has_bounded_memory(chunks, tmp_path, monkeypatch)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write.DEFAULT_CHUNK_BYTES", 400_000)
     monkeypatch.setattr("xr_tensorfmt.formats.tens.write_pairs.DEFAULT_CHUNK_BYTES", 400_000)
     limit = {} if chunks is None else {"chunk_bytes": 400_000}
-    ds = opened(tmp_path / "t", chunks=chunks, io="read", **limit)
+    ds = open_lazily(tmp_path / "t", chunks=chunks, io="read", **limit)
     tracemalloc.start()
     try:
         to_tens(ds, tmp_path / "u", sparse=True, symmetries="x ba")
@@ -514,17 +522,17 @@ def test_rewriting_opened_file_has_bounded_memory(chunks, tmp_path, monkeypatch)
         tracemalloc.stop()
     # Two to four MB, which depend on the chunks and threads alone.
     assert most < values.nbytes / 6
-    xr.testing.assert_identical(opened(tmp_path / "u"), ds)
+    xr.testing.assert_identical(open_lazily(tmp_path / "u"), ds)
 
 
 def test_pairs_of_tensor_with_dim_called_entry_are_indexed_by_letters(tmp_path) -> None:
     ds = xr.Dataset({"T": (("entry", "b"), np.eye(3))}, {"entry": [1, 2, 3], "n": 5})
     to_tens(ds, tmp_path / "t", sparse=True)
-    xr.testing.assert_identical(opened(tmp_path / "t"), ds)
-    stored = opened(tmp_path / "t", sparse="stored")
+    xr.testing.assert_identical(open_lazily(tmp_path / "t"), ds)
+    stored = open_lazily(tmp_path / "t", sparse="stored")
     assert list(stored.coords) == ["a", "b", "n"]
     to_tens(stored, tmp_path / "u")
-    xr.testing.assert_identical(opened(tmp_path / "u", sparse="stored"), stored)
+    xr.testing.assert_identical(open_lazily(tmp_path / "u", sparse="stored"), stored)
     # The whole tensor, with its dim, is not taken for pairs.
-    to_tens(opened(tmp_path / "t").isel(b=0, drop=True), tmp_path / "u")
-    xr.testing.assert_identical(opened(tmp_path / "u"), ds.isel(b=0, drop=True))
+    to_tens(open_lazily(tmp_path / "t").isel(b=0, drop=True), tmp_path / "u")
+    xr.testing.assert_identical(open_lazily(tmp_path / "u"), ds.isel(b=0, drop=True))

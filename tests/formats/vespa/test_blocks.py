@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
-from tests.work import memory_below
+from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
@@ -53,7 +53,7 @@ def make_header(labels: int, size: int, blocks: int = COUNT, stop: int = 0) -> V
 def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple[bytes, Integers]:
     """Return blocks, and the offsets of all blocks and of the end."""
     pieces = [
-        b"".join(vf.string(label(number)) for _ in range(labels)) + cells(size)
+        b"".join(vf.pack_string(label(number)) for _ in range(labels)) + cells(size)
         for number in range(COUNT)
     ]
     return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
@@ -74,8 +74,8 @@ def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None
 def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> None:
     monkeypatch.setattr(scan, "WINDOW_BYTES", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
-    values = vf.values_for("int8", (3, 70000))
-    content = vf.tensor("int8", ["k", "l"], {"x": 70000}, labels, values)
+    values = vf.make_values("int8", (3, 70000))
+    content = vf.make_tensor("int8", ["k", "l"], {"x": 70000}, labels, values)
     ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
     assert list(zip(ds.k.values, ds.l.values, strict=True)) == labels
     np.testing.assert_array_equal(ds.tensor.values, values)
@@ -88,8 +88,8 @@ def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> 
 def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(sparse: str) -> None:
     labels = [(f"{number:05}",) for number in range(COUNT)]
     labels[7000], labels[7001] = ("7000",), ("007001",)
-    values = vf.values_for("int8", (COUNT, 500))
-    content = vf.tensor("int8", ["k"], {"x": 500}, labels, values)
+    values = vf.make_values("int8", (COUNT, 500))
+    content = vf.make_tensor("int8", ["k"], {"x": 500}, labels, values)
     tensor = open_stored(content, sparse=sparse).tensor
     np.testing.assert_array_equal(tensor[7001, 0].values, values[7001, 0])
     np.testing.assert_array_equal(tensor[7000:7002].values, values[7000:7002])
@@ -99,7 +99,7 @@ def test_lengths_of_labels_that_cancel_out_between_other_blocks_move_no_cell(spa
 @pytest.mark.parametrize(("block", "length"), [(5000, 9), (5000, 11), (5000, 255), (COUNT - 2, 9)])
 def test_corrupt_label_is_error_at_opening(block: int, length: int) -> None:
     content, edges = make_file(LABELS["one length"], CELLS["zeros"], 1, 64)
-    head = vf.header("int8", ["k"], {"x": 64}, COUNT)
+    head = vf.pack_header("int8", ["k"], {"x": 64}, COUNT)
     damaged = bytearray(head + content)
     damaged[len(head) + edges[block]] = length
     with pytest.raises(TensorFormatError, match=r"block \d+ at byte|the end of"):
@@ -108,7 +108,7 @@ def test_corrupt_label_is_error_at_opening(block: int, length: int) -> None:
 
 def test_equal_strides_do_not_mean_equal_lengths() -> None:
     labels = [("a", "bb"), ("cc", "d"), ("e", "ff")]
-    content = vf.tensor("int8", ["k", "l"], {}, labels, np.array([1, 2, 3]))
+    content = vf.make_tensor("int8", ["k", "l"], {}, labels, np.array([1, 2, 3]))
     ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
     assert list(zip(ds.k.values, ds.l.values, strict=True)) == labels
     assert ds.tensor.values.tolist() == [1, 2, 3]
@@ -120,9 +120,9 @@ def open_stored(content: bytes, **keywords) -> xr.Dataset:
 
 
 def make_numbered(count: int, cells: str = "float", width: int = 8) -> tuple[bytes, np.ndarray]:
-    values = vf.values_for(cells, (count, width))
+    values = vf.make_values(cells, (count, width))
     labels = [(f"doc{number}",) for number in range(count)]
-    return vf.tensor(cells, ["user"], {"x": width}, labels, values), values
+    return vf.make_tensor(cells, ["user"], {"x": width}, labels, values), values
 
 
 def test_chunks_are_equal_counts_of_blocks_near_target() -> None:
@@ -193,8 +193,8 @@ def axis_key(length: int):
 def test_any_selection_of_outer_product(data) -> None:
     pair = st.tuples(st.sampled_from("abcd"), st.sampled_from("xyz"))
     pairs = data.draw(st.sets(pair, min_size=1))
-    labels, values = sorted(pairs), vf.values_for("float", (len(pairs), 3))
-    content = vf.tensor("float", ["k", "l"], {"n": 3}, labels, values)
+    labels, values = sorted(pairs), vf.make_values("float", (len(pairs), 3))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 3}, labels, values)
     tensor = xr.open_dataset(
         memoryview(content), engine="tensorfmt", format="vespa", sparse="dense", cache=False
     ).tensor
@@ -221,8 +221,8 @@ def make_blocks(source: Source) -> Layout:
 
 def test_outer_product_reads_blocks_that_it_needs() -> None:
     labels = [(f"u{number % 50}", f"i{number // 50}") for number in range(2000)]
-    values = vf.values_for("float", (2000, 64))
-    content = vf.tensor("float", ["k", "l"], {"n": 64}, labels, values)
+    values = vf.make_values("float", (2000, 64))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 64}, labels, values)
     source = RecordingSource(content)
     blocks = make_blocks(source)
     layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
@@ -235,8 +235,8 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
 
 def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
     labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
-    values = vf.values_for("float", (100, 4))
-    content = vf.tensor("float", ["k", "l"], {"n": 4}, labels, values)
+    values = vf.make_values("float", (100, 4))
+    content = vf.make_tensor("float", ["k", "l"], {"n": 4}, labels, values)
     keywords = {"engine": "tensorfmt", "format": "vespa", "sparse": "dense", "fill_value": 0}
     ds = xr.open_dataset(memoryview(content), chunks={}, chunk_bytes=960, **keywords)
     assert ds.tensor.chunks[0] == (20,) * 5
@@ -244,7 +244,7 @@ def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
     np.testing.assert_array_equal(ds.tensor.sum("l").values, values)
     rows = ds.tensor.isel(k=slice(0, 0)).values
     assert rows.shape == (0, 3, 4)
-    empty = vf.tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
+    empty = vf.make_tensor("float", ["k", "l"], {"n": 4}, [], values[:0])
     source = Memory(empty)
     blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
@@ -270,7 +270,7 @@ def test_scan_needs_little_memory() -> None:
     short = [b"\x03%03d" % (number % 1000) + bytes(4) for number in range(100_000)]
     long = [b"\x24" + b"%036d" % number + bytes(4) for number in range(40_000)]
     content = np.frombuffer(b"".join(short + long), dtype=np.uint8)
-    with memory_below(3 * len(content)):
+    with limit_memory(3 * len(content)):
         starts, stop = scan_window(content, make_header(1, 4), 140_000)
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])

@@ -28,7 +28,7 @@ def open_vespa(content: bytes, **options) -> xr.Dataset:
 
 def make_users(count: int = 5, cells: str = "float") -> bytes:
     labels = [(f"u{number}",) for number in range(count)]
-    return vf.tensor(cells, ["user"], {"x": 3}, labels, vf.values_for(cells, (count, 3)))
+    return vf.make_tensor(cells, ["user"], {"x": 3}, labels, vf.make_values(cells, (count, 3)))
 
 
 @given(vf.tensors())
@@ -61,7 +61,7 @@ def test_outer_product_has_each_block_at_its_labels(created) -> None:
 
 @pytest.mark.parametrize("cells", vf.CELL_TYPES)
 def test_cell_types_and_what_encoding_remembers(cells: str) -> None:
-    ds = open_vespa(vf.tensor(cells, [], {"x": 3}, [], vf.values_for(cells, (1, 3))))
+    ds = open_vespa(vf.make_tensor(cells, [], {"x": 3}, [], vf.make_values(cells, (1, 3))))
     assert ds.tensor.dtype == DTYPES[cells]
     assert ds.tensor.encoding["dtype"] == (
         "bfloat16" if cells == "bfloat16" else vf.CELL_TYPES[cells]
@@ -71,7 +71,7 @@ def test_cell_types_and_what_encoding_remembers(cells: str) -> None:
 
 
 def test_tensor_without_cell_type_is_double() -> None:
-    content = vf.header(indexed={"x": 2}) + vf.raw_cells(np.array([1.5, -2]), "double")
+    content = vf.pack_header(indexed={"x": 2}) + vf.pack_cells(np.array([1.5, -2]), "double")
     tensor = open_vespa(content).tensor
     assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
@@ -80,7 +80,7 @@ def test_tensor_without_cell_type_is_double() -> None:
 @given(st.lists(st.integers(0, 300) | st.integers(0, integers.LARGEST), min_size=1))
 def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
     packed = [integers.pack(value) for value in values]
-    assert packed == [vf.integer(value) for value in values]
+    assert packed == [vf.pack_integer(value) for value in values]
     assert [integers.unpack(record) for record in packed] == values
     assert [integers.packed_size(record[0]) for record in packed] == list(map(len, packed))
     sizes = np.array(list(map(len, packed)))
@@ -97,7 +97,7 @@ def test_integer_too_large_for_vespa_raises() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.LARGEST])
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
-    long = vf.integer(value, long=True)
+    long = vf.pack_integer(value, long=True)
     assert integers.unpack(long) == value
     unpacked, ends = integers.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
     assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
@@ -143,7 +143,7 @@ def test_empty_tensors_keep_their_sizes_and_names() -> None:
 def test_one_label_per_block_is_index_at_once() -> None:
     ds = open_vespa(make_users(20))
     assert ds.tensor.dims == ("user", "x")
-    expected = vf.values_for("float", (20, 3))
+    expected = vf.make_values("float", (20, 3))
     np.testing.assert_array_equal(ds.tensor.sel(user="u17").values, expected[17])
     np.testing.assert_array_equal(ds.tensor.sel(user=["u3", "u0"]).values, expected[[3, 0]])
 
@@ -156,8 +156,8 @@ def test_stored_blocks_have_lazy_labels_and_no_index() -> None:
 
 def make_two_labels() -> tuple[bytes, np.ndarray]:
     labels = [("i1", "u1"), ("i2", "u1"), ("i1", "u3")]
-    values = vf.values_for("double", (3, 2))
-    return vf.tensor("double", ["item", "user"], {"x": 2}, labels, values), values
+    values = vf.make_values("double", (3, 2))
+    return vf.make_tensor("double", ["item", "user"], {"x": 2}, labels, values), values
 
 
 def test_two_labels_per_block_are_coordinates_that_one_line_makes_index() -> None:
@@ -171,7 +171,7 @@ def test_two_labels_per_block_are_coordinates_that_one_line_makes_index() -> Non
 
 
 def test_type_sorts_mapped_and_indexed_dimensions_together() -> None:
-    content = vf.header("float", ["b", "d"], {"a": 2, "c": 3}, 0)
+    content = vf.pack_header("float", ["b", "d"], {"a": 2, "c": 3}, 0)
     assert open_vespa(content).tensor.attrs["vespa_type"] == "tensor<float>(a[2],b{},c[3],d{})"
 
 
@@ -191,7 +191,7 @@ def test_dims_called_block_or_tensor_get_underscore_where_they_would_clash(
 ) -> None:
     labels = [("l",) * len(mapped)]
     values = np.ones((1,) * (1 + len(indexed)))
-    ds = open_vespa(vf.tensor("double", mapped, indexed, labels, values))
+    ds = open_vespa(vf.make_tensor("double", mapped, indexed, labels, values))
     assert ds.tensor.dims == dims
     names = {"block": "block_"} if len(mapped) > 1 else {"tensor": "tensor_"}
     assert set(ds.coords) == {names.get(name, name) for name in mapped}
@@ -220,8 +220,10 @@ def test_labels_of_any_length_and_script(long: bool) -> None:
         "🙂",
         "x" * 70000,
     ]
-    values = vf.values_for("int8", (len(labels), 1))
-    content = vf.tensor("int8", ["k"], {"x": 1}, [(label,) for label in labels], values, long=long)
+    values = vf.make_values("int8", (len(labels), 1))
+    content = vf.make_tensor(
+        "int8", ["k"], {"x": 1}, [(label,) for label in labels], values, long=long
+    )
     ds = open_vespa(content)
     assert ds.k.values.tolist() == labels
     np.testing.assert_array_equal(ds.tensor.values, values)
@@ -230,7 +232,7 @@ def test_labels_of_any_length_and_script(long: bool) -> None:
 
 def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
     labels = [(b"ok",), (b"\xff\xfe",), (b"\xc3\xa4",)]
-    content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((3, 1)))
+    content = vf.make_tensor("int8", ["k"], {"x": 1}, labels, np.zeros((3, 1)))
     with pytest.raises(TensorFormatError, match=r"label 0 of block 1 at byte 15: b'\\xff\\xfe'"):
         open_vespa(content)
     expected = open_vespa(content, text_errors="surrogateescape").k.values
@@ -244,7 +246,7 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
 def test_text_errors_is_not_keyword_of_open_mfdataset_itself(tmp_path: Path) -> None:
     for number in range(2):
         labels = [(b"\xff%d" % number,)]
-        content = vf.tensor("int8", ["k"], {"x": 1}, labels, np.zeros((1, 1)))
+        content = vf.make_tensor("int8", ["k"], {"x": 1}, labels, np.zeros((1, 1)))
         (tmp_path / f"{number}.tbf").write_bytes(content)
     with xr.open_mfdataset(
         sorted(tmp_path.glob("*.tbf")), engine="tensorfmt", text_errors="surrogateescape"
@@ -254,7 +256,7 @@ def test_text_errors_is_not_keyword_of_open_mfdataset_itself(tmp_path: Path) -> 
 
 def test_repeated_labels_are_kept_with_warning_and_refused_when_dense() -> None:
     labels = [("a",), ("b",), ("a",)]
-    content = vf.tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
+    content = vf.make_tensor("float", ["k"], {"x": 1}, labels, np.array([[1], [2], [3]]))
     message = "the labels of block 2 at byte 22: 'a', which block 0 has too; both are kept"
     with pytest.warns(TensorFormatWarning, match=message) as caught:
         ds = xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
@@ -268,7 +270,7 @@ def test_repeated_labels_are_kept_with_warning_and_refused_when_dense() -> None:
         TensorFormatError, match=r"the labels of block 2 at byte .*: those of block 0"
     ):
         open_vespa(content, sparse="dense")
-    two = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
+    two = vf.make_tensor("int8", ["k", "l"], {}, [("a", "b"), ("a", "b"), ("a", "c")], np.ones(3))
     assert open_vespa(two, sparse="stored").k.values.tolist() == ["a", "a", "a"]
 
 
@@ -318,7 +320,7 @@ def test_hexadecimal_digits_as_printed_by_vespa() -> None:
 
 def test_warnings_and_errors_name_digits() -> None:
     labels = [("a",), ("a",)]
-    repeated = vf.tensor("int8", ["k"], {}, labels, np.zeros(2)).hex()
+    repeated = vf.make_tensor("int8", ["k"], {}, labels, np.zeros(2)).hex()
     with pytest.warns(TensorFormatWarning, match="^<hexadecimal digits>: the labels of block 1"):
         vespa_from_hex(repeated)
     with pytest.raises(ValueError, match=r"^<hexadecimal digits>: fill_value=0 requires"):

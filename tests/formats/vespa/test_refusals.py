@@ -18,8 +18,8 @@ from tests.findings import assert_finding_at_error
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
 
 ONE = np.ones((1, 2))
-DENSE = vf.tensor("double", [], {"x": 2}, [], ONE)
-MIXED = vf.tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 2)))
+DENSE = vf.make_tensor("double", [], {"x": 2}, [], ONE)
+MIXED = vf.make_tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 2)))
 
 REFUSED = {
     "no bytes": (b"", "the tag at byte 0: truncated"),
@@ -31,32 +31,32 @@ REFUSED = {
         r"the cell type at byte 1: 4, expected one of 0 \(double\)",
     ),
     "size 0": (
-        vf.header(indexed={"x": 0}),
+        vf.pack_header(indexed={"x": 0}),
         "the size of dimension 'x' at byte 4: 0, expected at least 1",
     ),
     "same name": (
-        vf.header(indexed=[("x", 1), ("x", 1)]),
+        vf.pack_header(indexed=[("x", 1), ("x", 1)]),
         "the name of dimension 1 at byte 6: 'x', expected a unique name",
     ),
     "same mapped name": (
-        vf.header(None, ["x", "x"], None, 0),
+        vf.pack_header(None, ["x", "x"], None, 0),
         "'x', expected a unique name",
     ),
     "same name in both": (
-        vf.header(None, ["x"], {"x": 1}, 0),
+        vf.pack_header(None, ["x"], {"x": 1}, 0),
         "'x', expected a unique name",
     ),
     "unsorted": (
-        vf.header(indexed={"y": 1, "x": 1}) + bytes(8),
+        vf.pack_header(indexed={"y": 1, "x": 1}) + bytes(8),
         "dimension 1 at byte 6: 'x' after 'y', expected names in the order of their bytes",
     ),
-    "unsorted mapped": (vf.header(None, ["y", "x"], None, 0), "'x' after 'y'"),
+    "unsorted mapped": (vf.pack_header(None, ["y", "x"], None, 0), "'x' after 'y'"),
     "empty name": (
-        vf.header(indexed={"": 1}) + bytes(8),
+        vf.pack_header(indexed={"": 1}) + bytes(8),
         "the size of the name of dimension 0 at byte 2: 0, expected 1",
     ),
     "long name": (
-        vf.header(indexed={"n" * 5000: 1}) + bytes(8),
+        vf.pack_header(indexed={"n" * 5000: 1}) + bytes(8),
         "5000, expected 1 to 4096 bytes",
     ),
     "name not UTF-8": (
@@ -68,11 +68,11 @@ REFUSED = {
         "the number of cells of a scalar at byte 3: 2, expected 0 or 1",
     ),
     "too many dimensions": (
-        vf.header(indexed={f"{n:02}": 1 for n in range(32)}) + bytes(8),
+        vf.pack_header(indexed={f"{n:02}": 1 for n in range(32)}) + bytes(8),
         "the number of indexed dimensions at byte 1: 32, expected at most 31",
     ),
     "too many dimensions of both kinds": (
-        vf.header(None, [f"{n:02}" for n in range(16)], {f"{n}": 1 for n in range(20, 36)}, 0),
+        vf.pack_header(None, [f"{n:02}" for n in range(16)], {f"{n}": 1 for n in range(20, 36)}, 0),
         "the number of indexed dimensions at byte 50: 16, expected at most 15",
     ),
     "blocks beyond the file": (
@@ -178,13 +178,13 @@ def test_unsuitable_keywords_raise() -> None:
 
 
 def test_int8_without_holes_needs_no_fill_value() -> None:
-    content = vf.tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
+    content = vf.make_tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
     assert vespa_from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
 
 
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
 def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
-    content = vf.tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
+    content = vf.make_tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
     with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
         vespa_from_hex(content.hex(), sparse="dense", fill_value=fill_value)
     filled = vespa_from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
@@ -194,9 +194,9 @@ def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
 def test_very_large_outer_product_requires_fill_value() -> None:
     count = 2000
     labels = [(f"{n}", f"{n}", f"{n}") for n in range(count)]
-    content = vf.tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
+    content = vf.make_tensor("int8", ["i", "j", "k"], {}, labels, np.zeros(count))
     message = "2000 blocks belong to a tensor of 8000000000 cells.* fill_value=nan as well"
-    floats = vf.tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
+    floats = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
     with pytest.raises(ValueError, match=message):
         vespa_from_hex(floats.hex(), sparse="dense")
     opened = vespa_from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
@@ -206,6 +206,6 @@ def test_very_large_outer_product_requires_fill_value() -> None:
 
 def test_fill_value_raises_where_format_has_its_own(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tens"
-    path.write_bytes(tf.index_value((3,), [1], np.array([2.0])))
+    path.write_bytes(tf.make_index_value((3,), [1], np.array([2.0])))
     with pytest.raises(ValueError, match="fill_value=1 does not fit format 'tens'"):
         xr.open_dataset(path, engine="tensorfmt", fill_value=1)

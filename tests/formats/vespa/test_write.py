@@ -61,14 +61,14 @@ def get_type(cells, mapped, indexed) -> str:
 def encode_canonically(cells, mapped, indexed, addresses, values) -> bytes:
     """Encode a tensor as `encode_value` of Vespa does, by the specification."""
     has_dense = bool(indexed) or not mapped
-    content = vf.header(
+    content = vf.pack_header(
         None if cells == "double" else cells,
         mapped or None,
         indexed if has_dense else None,
         len(addresses) if mapped else None,
     )
     for address, block in zip(addresses if mapped else [()], values, strict=True):
-        content += b"".join(map(vf.string, address)) + vf.raw_cells(block, cells)
+        content += b"".join(map(vf.pack_string, address)) + vf.pack_cells(block, cells)
     return content
 
 
@@ -95,14 +95,14 @@ def directory(tmp_path_factory) -> Path:
 def make_users(count: int = 5, cells: str = "float", length: int = 3) -> xr.Dataset:
     labels = [(f"u{number}",) for number in range(count)]
     return make_dataset(
-        cells, ["user"], {"x": length}, labels, vf.values_for(cells, (count, length))
+        cells, ["user"], {"x": length}, labels, vf.make_values(cells, (count, length))
     )
 
 
 def make_items(count: int = 6) -> xr.Dataset:
     labels = [(f"i{number // 2}", f"u{number % 2}") for number in range(count)]
     return make_dataset(
-        "double", ["item", "user"], {"x": 2}, labels, vf.values_for("double", (count, 2))
+        "double", ["item", "user"], {"x": 2}, labels, vf.make_values("double", (count, 2))
     )
 
 
@@ -159,7 +159,7 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
     labels += [str(number) for number in range(121)]
     addresses = [(label,) for label in labels]
     for length in (1, 127, 128):
-        values = vf.values_for("int8", (len(labels), length))
+        values = vf.make_values("int8", (len(labels), length))
         ds = make_dataset("int8", ["k"], {"x": length}, addresses, values)
         content = write_file(ds, directory)
         assert content == encode_canonically("int8", ["k"], {"x": length}, addresses, values)
@@ -167,7 +167,7 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
 
 
 def test_dims_are_written_in_order_of_their_names_however_they_come(directory) -> None:
-    values = vf.values_for("float", (2, 3, 4, 5))
+    values = vf.make_values("float", (2, 3, 4, 5))
     ds = make_dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
     del ds.tensor.attrs["vespa_type"]
     expected = write_file(ds, directory)
@@ -228,12 +228,12 @@ def test_bfloat16_is_truncated_as_vespa_does_it_and_nan_stays_nan(directory) -> 
     with pytest.warns(TensorFormatWarning, match="14.3% of 7 values become 0 in bfloat16"):
         content = write_file(ds, directory, encoding={"tensor": {"dtype": "bfloat16"}})
     cut = [0x3FFF, 0xBFFF, 0x7F7F, 0x0000, 0x7FC0, 0xFFC1, 0x8000]
-    assert content == vf.header("bfloat16", None, {"x": 7}) + np.array(cut, ">u2").tobytes()
+    assert content == vf.pack_header("bfloat16", None, {"x": 7}) + np.array(cut, ">u2").tobytes()
 
 
 def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> None:
     bits = np.arange(1 << 16).astype(">u2")
-    content = vf.header("bfloat16", None, {"x": 256, "y": 256}) + bits.tobytes()
+    content = vf.pack_header("bfloat16", None, {"x": 256, "y": 256}) + bits.tobytes()
     (directory / "all.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "all.tbf")
     assert write_file(ds, directory) == content
@@ -248,7 +248,10 @@ def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> 
 def test_int8_takes_whole_numbers_that_fit(directory) -> None:
     options = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
-    assert write_file(ds, directory, **options) == vf.header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    assert (
+        write_file(ds, directory, **options)
+        == vf.pack_header("int8", None, {"x": 3}) + b"\x80\0\x7f"
+    )
     with pytest.raises(ValueError, match=r"contains np.float64.*int8 cannot represent"):
         write_file(ds + 0.5, directory, **options)
     with pytest.raises(ValueError, match=r"contains np.int64.128., which int8 cannot represent"):
@@ -290,7 +293,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_same(
 
 
 def test_files_with_name_of_vespas_other_parser_raise(directory) -> None:
-    (directory / "java.tbf").write_bytes(vf.header("int8", None, {"a@b": 1}) + b"\1")
+    (directory / "java.tbf").write_bytes(vf.pack_header("int8", None, {"a@b": 1}) + b"\1")
     with pytest.raises(ValueError, match="Vespa refuses the name 'a@b' of a dimension; rename it"):
         write_file(xr.open_dataset(directory / "java.tbf"), directory)
 
@@ -312,7 +315,7 @@ def test_dims_that_opening_has_renamed_have_their_own_names_again(
     directory, mapped, indexed
 ) -> None:
     addresses = [("l",) * len(mapped)]
-    values = vf.values_for("float", (1, *indexed.values()))
+    values = vf.make_values("float", (1, *indexed.values()))
     content = encode_canonically("float", mapped, indexed, addresses, values)
     (directory / "clash.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "clash.tbf")
@@ -327,8 +330,8 @@ def test_dims_that_opening_has_renamed_have_their_own_names_again(
 # --- chunks ------------------------------------------------------------------
 
 
-def cut(length: int):
-    """Lengths of chunks that make up a dimension."""
+def split_length(length: int):
+    """Return the lengths of chunks that divide a dimension."""
     return st.lists(st.integers(1, length), min_size=1, max_size=length).map(
         lambda parts: tuple(
             min(stop, length) - min(start, length)
@@ -347,10 +350,10 @@ def test_any_chunks_make_same_bytes(directory, data, cells, labels) -> None:
     label = st.one_of(st.text(max_size=3), st.text("ab", min_size=127, max_size=129))
     address = st.tuples(*(label,) * labels)
     addresses = data.draw(st.lists(address, min_size=count, max_size=count, unique=True))
-    values = vf.values_for(cells, (count, 5, 3, 2))
+    values = vf.make_values(cells, (count, 5, 3, 2))
     mapped = ["a", "b", "c"][:labels]
     ds = make_dataset(cells, mapped, indexed, addresses, values)
-    chunks = {dim: data.draw(cut(length)) for dim, length in ds.tensor.sizes.items()}
+    chunks = {dim: data.draw(split_length(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(labelled_blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = write_file(ds.chunk(chunks), directory, **make_encoding(cells))
