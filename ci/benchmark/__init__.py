@@ -1,1 +1,1 @@
-"""Time xr_tensorfmt, other packages at the same jobs, and the limit of the machine."""
+"""Time xr_tensorfmt, other packages at the same jobs, and a minimal program for the same bytes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 OURS = "xr_tensorfmt"
-Role = Literal["ours", "peer", "limit"]
+Role = Literal["ours", "peer", "baseline"]
 Run = Callable[..., float | None]
 
 
@@ -23,25 +23,25 @@ class Prepared:
 class Job:
     """A task, which all contenders do with the same result.
 
-    `text` describes the task with its sizes. The limit is the least time that a program can take.
+    `text` describes the task with its sizes. The baseline is a minimal program for the same bytes.
     `memory` says whether to measure the peak memory of this package.
     """
 
     name: str
     text: str
     ours: Run | Prepared
-    limit_name: str
-    limit: Run | Prepared
+    baseline_name: str
+    baseline: Run | Prepared
     peers: Mapping[str, Run | Prepared]
     memory: bool = False
 
     @property
     def contenders(self) -> dict[str, Run | Prepared]:
         """All contenders by name."""
-        return {self.limit_name: self.limit, OURS: self.ours, **self.peers}
+        return {self.baseline_name: self.baseline, OURS: self.ours, **self.peers}
 
     def get_role(self, name: str) -> Role:
         """Return the role of a contender."""
         if name == OURS:
             return "ours"
-        return "limit" if name == self.limit_name else "peer"
+        return "baseline" if name == self.baseline_name else "peer"

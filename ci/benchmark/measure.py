@@ -129,7 +129,7 @@ def measure_section(
 ) -> Iterator[Measurement]:
     """Yield the measurements of all jobs of a section, and append errors to `failures`.
 
-    The first of the versions in `packages` also runs the peers and the limits.
+    The first of the versions in `packages` also runs the peers and the baselines.
     """
     start = partial(Worker, section=section, folder=folder, scale=effort.scale)
     with ExitStack() as stack:

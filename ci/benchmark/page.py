@@ -12,7 +12,7 @@ from benchmark.sections import SECTIONS
 CHARTS = {"sum": ("local", "sum"), "open": ("open", "some"), "remote": ("remote", "sum by s3fs")}
 """Section and job of each chart."""
 
-COLOURS = {"ours": "#0b8a9c", "peer": "#9aa3ad", "limit": "none"}
+COLOURS = {"ours": "#0b8a9c", "peer": "#9aa3ad", "baseline": "none"}
 THEMES = {"light": "#1f2328", "dark": "#dfe4ea"}
 
 PAGE = """\
@@ -21,7 +21,7 @@ PAGE = """\
 # Benchmarks
 
 The time of xr_tensorfmt compared with packages that do the same job with their formats, and with a
-limit: a minimal program for the same bytes. Shorter bars are better.
+baseline: a minimal program that reads or writes the same bytes. Shorter bars are better.
 
 {charts}
 
@@ -90,7 +90,7 @@ def draw_charts(report: Report, directory: Path) -> None:
 
 
 def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
-    order = {"limit": 0, "ours": 1, "peer": 2}
+    order = {"baseline": 0, "ours": 1, "peer": 2}
     items = sorted(items, key=lambda item: (order[item.role], item.median))
     for index, item in enumerate(reversed(items)):
         _draw_bar(axes, index, item, colour)
@@ -102,8 +102,8 @@ def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
 
 def _draw_bar(axes: Any, index: int, item: Measurement, colour: str) -> None:
     fill = COLOURS[item.role]
-    edge = colour if item.role == "limit" else fill
-    label = f"limit: {item.name}" if item.role == "limit" else item.name
+    edge = colour if item.role == "baseline" else fill
+    label = f"baseline: {item.name}" if item.role == "baseline" else item.name
     axes.barh(label, item.median, 0.68, color=fill, edgecolor=edge, linewidth=1)
     text = f"{item.median:.3f}" if item.median < 0.1 else f"{item.median:.2f}"
     weight = "bold" if item.role == "ours" else "normal"

@@ -86,23 +86,23 @@ def format_section(report: Report, section: str) -> str:
     """Return the table of a section."""
     lines = []
     for job in report.get_jobs(section):
-        ours, peer, limit = (find_fastest(job, role) for role in ("ours", "peer", "limit"))
+        ours, peer, baseline = (find_fastest(job, role) for role in ("ours", "peer", "baseline"))
         memory = ours.memory if ours else None
         lines.append(
             [
                 job[0].text,
                 f"**{_format_time(ours)}**",
                 _format_time(peer, with_name=True),
-                _format_time(limit, with_name=True),
+                _format_time(baseline, with_name=True),
                 "" if memory is None else f"{memory:.0f} MiB",
             ]
         )
-    return _format_table(["job", "xr_tensorfmt", "fastest other", "limit", "memory"], lines)
+    return _format_table(["job", "xr_tensorfmt", "fastest other", "baseline", "memory"], lines)
 
 
 def format_comparison(report: Report, reference: str) -> str:
     """Return one table of all jobs in two versions."""
-    header = ["case", "before", "after", "ratio", "ratio of best", "memory", "peer", "limit"]
+    header = ["case", "before", "after", "ratio", "ratio of best", "memory", "peer", "baseline"]
     table = _format_table(header, [_compare(job) for job in report.get_jobs()])
     return (
         f"# Comparison with {reference}\n\n{report.machine}\n\n"
@@ -120,7 +120,9 @@ def _compare(job: Sequence[Measurement]) -> list[str]:
             best = f"{after.best / before.best:.2f}"
         if before.memory is not None and after.memory is not None:
             memory = f"{before.memory:.0f}, {after.memory:.0f}"
-    others = (_format_time(find_fastest(job, role), with_name=True) for role in ("peer", "limit"))
+    others = (
+        _format_time(find_fastest(job, role), with_name=True) for role in ("peer", "baseline")
+    )
     times = (_format_time(before), _format_time(after))
     return [job[0].text, *times, ratio, best, memory, *others]
 

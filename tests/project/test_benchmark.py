@@ -30,7 +30,7 @@ def test_section_runs_without_failures(section: str) -> None:
     report = measure([section], {PRESENT: ROOT}, TINY, failures)
     assert failures == []
     for job in report.get_jobs(section):
-        assert {item.role for item in job} >= {"ours", "limit"}
+        assert {item.role for item in job} >= {"ours", "baseline"}
         assert all(item.median > 0 for item in job)
 
 
@@ -71,13 +71,13 @@ def test_comparison_prints_ratios() -> None:
     items = [
         build("ours", PRESENT, 0.5, 10.0),
         build("ours", AGAINST, 0.25, 20.0),
-        build("limit", PRESENT, 0.125, 0.0),
+        build("baseline", PRESENT, 0.125, 0.0),
         build("peer", PRESENT, 2.0, 0.0),
     ]
     *_, row = format_comparison(Report("a machine", items), "v1").splitlines()
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells == [
-        "a job", "250 ms", "500 ms", "2.00", "2.00", "20, 10", "2 s (peer)", "125 ms (limit)",
+        "a job", "250 ms", "500 ms", "2.00", "2.00", "20, 10", "2 s (peer)", "125 ms (baseline)",
     ]  # fmt: skip
 
 

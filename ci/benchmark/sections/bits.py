@@ -20,8 +20,8 @@ from xr_tensorfmt import popcount
 
 TITLE = "Causal matrices of bits"
 INTRO = """\
-PyCauset containers with random bits. The files are open before the clock starts. The limit of
-unpacking is `numpy.unpackbits` of as many consecutive bits, and the limit of counting is
+PyCauset containers with random bits. The files are open before the clock starts. The baseline of
+unpacking is `numpy.unpackbits` of as many consecutive bits, and the baseline of counting is
 `numpy.bitwise_count` of all words without adding them up."""
 ORDERS = {"tiny": 2_000, "small": 20_000, "large": 100_000}
 UNPACK, COUNT = "np.unpackbits", "np.bitwise_count"
@@ -111,7 +111,7 @@ def _get_count_jobs(path: Path, order: int) -> Iterator[Job]:
         ("row sums with dask", f"{count} by row with dask", partial(popcount, dim="col"), {}),
         ("column sums", f"{count} by column", partial(popcount, dim="row"), None),
         ("column sums with dask", f"{count} by column with dask", partial(popcount, dim="row"), {}),
-        ("total", f"{count} altogether", popcount, None),
+        ("total", f"{count} in total", popcount, None),
         ("unpacked sums", f"{unpack} with dask", partial(add, dim="col"), {}),
     ):
         yield Job(

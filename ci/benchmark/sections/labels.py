@@ -20,7 +20,7 @@ from benchmark.job import Job, Prepared
 TITLE = "Labelled vectors"
 INTRO = """\
 A Vespa tensor with a block of 128 numbers of float32 for each label (`doc17`), and an uncompressed
-zarr store with a coordinate of texts. The limits are programs of numpy that know the offsets of all
+zarr store with a coordinate of texts. The baselines are numpy scripts that know the offsets of all
 blocks. The package has to find them when it opens the file. The other jobs start with an open
 file."""
 COUNT, WIDTH = 10**6, 128

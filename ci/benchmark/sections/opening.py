@@ -20,8 +20,8 @@ from benchmark.job import Job
 TITLE = "Opening"
 INTRO = """\
 Models of tensors of float32 in MAG, a consolidated zarr store and netCDF4 are opened as a lazy
-Dataset and closed. The limit is a Dataset of the same variables from an engine that reads no file.
-Jobs that start Python end with its process."""
+Dataset and closed. The baseline is a Dataset of the same variables from an engine that reads no
+file. Jobs that start Python end with its process."""
 COUNTS = (1, 1_000, 10_000)
 MAX_PEER_COUNT = 1_000  # more take minutes
 SHAPE = (2, 2)
@@ -119,18 +119,18 @@ def _get_process_jobs(folder: Path) -> Iterator[Job]:
         path = str(folder / f"1{suffix}")
         return _run_python(f"import xarray; xarray.open_dataset({path!r}, engine={engine!r})")
 
-    limit = ("Python that imports xarray", _run_python("import xarray"))
+    baseline = ("Python that imports xarray", _run_python("import xarray"))
     yield Job(
-        "import", "start Python and load the engine", _run_python(LOAD_ENGINE), *limit, peers={}
+        "import", "start Python and load the engine", _run_python(LOAD_ENGINE), *baseline, peers={}
     )
     yield Job(
         "first open",
         "start Python and open a file",
         open_one("tensorfmt", ".mag"),
-        *limit,
+        *baseline,
         peers={"zarr": open_one("zarr", ".zarr"), "netCDF4": open_one("netcdf4", ".nc")},
     )
-    yield Job("help", "`xr-tensorfmt --help`", _run_python(RUN_HELP), *limit, peers={})
+    yield Job("help", "`xr-tensorfmt --help`", _run_python(RUN_HELP), *baseline, peers={})
 
 
 def _run_python(code: str) -> Callable[[], None]:

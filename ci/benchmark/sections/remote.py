@@ -21,9 +21,9 @@ from benchmark.slowstore import BUCKET, run_server
 TITLE = "Object storage"
 INTRO = """\
 An emulated S3 store that answers 20 ms after each request, with 100 MB/s per connection. It holds a
-TENS file of float64 and the same values as an uncompressed zarr array in chunks of 8 MiB. The limit
-is a program that sends the requests by obstore, up to 16 at a time. All packages have their default
-number of concurrent requests, and xr_tensorfmt its default chunk size."""
+TENS file of float64 and the same values as an uncompressed zarr array in chunks of 8 MiB. The
+baseline is a program that sends the requests with obstore, up to 16 at a time. All packages have
+their default number of concurrent requests, and xr_tensorfmt its default chunk size."""
 ROWS, THREADS, REQUEST_BYTES = 4096, 16, 8 << 20
 Opener = Callable[..., xr.DataArray]
 
@@ -84,7 +84,7 @@ def _get_clients(url: str) -> Iterator[tuple[str, Opener, dict[str, Opener]]]:
     s3: dict[str, Any] = {"storage_options": get_s3_options(url)}
     ours = partial(open_tensor, f"s3://{BUCKET}/t.tens", "tensorfmt", **s3)
     zarr = partial(open_tensor, f"s3://{BUCKET}/t.zarr", "zarr", **s3)
-    yield "s3fs", ours, {"zarr by s3fs": zarr, "zarr by obstore": open_zarr_by_obstore}
+    yield "s3fs", ours, {"zarr via s3fs": zarr, "zarr via obstore": open_zarr_by_obstore}
     # The peers are the same, so they take part once.
     yield "obstore", open_by_obstore, {}
     yield "HTTP", partial(open_tensor, f"{url}/{BUCKET}/t.tens", "tensorfmt"), {}
