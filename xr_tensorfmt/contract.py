@@ -96,7 +96,7 @@ from xr_tensorfmt.core.source import (
 )
 from xr_tensorfmt.core.value_checks import (
     CHUNK_BYTES,
-    Booleans,
+    BoolArray,
     check_values,
     iterate_chunks,
     report_errors,

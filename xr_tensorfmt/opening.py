@@ -24,7 +24,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
-Opened = TypeVar("Opened", Dataset, DataTree)
+DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
 
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
@@ -54,7 +54,7 @@ def open_tree(file: Any, request: Request) -> DataTree:
     return _redact_source(DataTree.from_dict(datasets), file)
 
 
-def _redact_source(opened: Opened, file: Any) -> Opened:
+def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
     """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
     url = getattr(file, "full_name", getattr(file, "path", file))
     if isinstance(url, str) and is_url(url) and redact(url) != url:

@@ -14,7 +14,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.writing.checked_input import Part, check_input
+from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.encoding import Encoding
 from xr_tensorfmt.writing.region import write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
@@ -34,7 +34,7 @@ class WriteOptions(TypedDict, total=False):
     compute: bool
     region: Mapping[Any, slice] | None
     encoding: Encoding | None
-    drop: Collection[Part]
+    drop: Collection[DroppablePart]
     storage_options: Mapping[str, Any] | None
     fs: Any
 
@@ -92,7 +92,7 @@ def to_file(
     compute: bool = True,
     region: Mapping[Any, slice] | None = None,
     encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
+    drop: Collection[DroppablePart] = (),
     separator: str = ".",
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
@@ -186,7 +186,7 @@ def to_file(
         data, location.url, chosen.title, encoding, drop, file_attrs=formats.find_file_attrs
     )
     if region is not None:
-        read = partial(formats.read, chosen=chosen, options=OpenOptions())
+        read = partial(formats.read, file_format=chosen, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)
     return save(chosen.plan(checked, **given), location, replace=mode == "w", compute=compute)
 
@@ -582,7 +582,7 @@ def vespa_to_json(
     form: Form = "short",
     *,
     encoding: Encoding | None = None,
-    drop: Collection[Part] = (),
+    drop: Collection[DroppablePart] = (),
 ) -> dict[str, Any]:
     """Convert a tensor to the JSON that Vespa returns and accepts in documents.
 

@@ -20,7 +20,7 @@ import xarray as xr
 import xr_tensorfmt
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.files import (
-    Opened,
+    OpenedData,
     flatten,
     open_input,
     select_variable,
@@ -49,7 +49,7 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
-from xr_tensorfmt.writing.checked_input import Part
+from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
@@ -84,7 +84,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 )
 @click.option(
     "--drop",
-    type=click.Choice(get_args(Part)),
+    type=click.Choice(get_args(DroppablePart)),
     multiple=True,
     help="Omit parts that OUT does not support, instead of an error. For zarr and netCDF, attrs "
     "omits all attributes. Repeatable.",
@@ -185,7 +185,7 @@ def _convert_file(
     target: str,
     *,
     to: str | None,
-    drop: tuple[Part, ...],
+    drop: tuple[DroppablePart, ...],
     storage_options: Pairs,
     overwrite: bool,
     options: Pairs,
@@ -234,9 +234,9 @@ def _open_selected(
     dims: list[str] | None,
     dtypes: tuple[tuple[str | None, str], ...],
     separator: str,
-    drop: tuple[Part, ...],
+    drop: tuple[DroppablePart, ...],
     **reading: Any,
-) -> tuple[Opened, dict[Any, Any]]:
+) -> tuple[OpenedData, dict[Any, Any]]:
     """Return the data to write and their encoding, for a store with groups if possible."""
     data = open_input(source, content, from_, separator=separator, chunks={}, **reading)
     keeps_groups = to in STORES and not (variable or name or dims)
@@ -276,7 +276,7 @@ def _check_target(
 
 
 def _write_tensors(
-    data: Opened, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
+    data: OpenedData, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
 ) -> None:
     """Write a tensor file. Pairs of index and value stay pairs if the format supports them."""
     options = dict(pairs)
@@ -316,18 +316,18 @@ def sigterm_raises_exit(directory: str) -> Iterator[None]:
         remove_own(directory)
         os._exit(_SIGTERM_CODE)
 
-    later = threading.Timer(5, end_at_once)
-    later.daemon = True
+    kill_timer = threading.Timer(5, end_at_once)
+    kill_timer.daemon = True
 
-    def end(*_: Any) -> None:
-        if not later.is_alive():
-            later.start()
+    def handle_sigterm(*_: Any) -> None:
+        if not kill_timer.is_alive():
+            kill_timer.start()
         raise SystemExit(_SIGTERM_CODE)
 
-    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGTERM, handle_sigterm)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if later.is_alive():
+        if kill_timer.is_alive():
             raise SystemExit(_SIGTERM_CODE)

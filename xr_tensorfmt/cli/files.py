@@ -17,7 +17,7 @@ from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
 from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 
-Opened = xr.Dataset | xr.DataTree
+OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
@@ -32,7 +32,7 @@ def open_input(
     storage_options: Pairs,
     tree: bool = False,
     **options: Any,
-) -> Opened:
+) -> OpenedData:
     """Open a file of any format. Return a tree if requested, or if a store has groups.
 
     `options` are keywords of the engine.
@@ -55,14 +55,14 @@ def open_tensors(content: str | BinaryIO, **options: Any) -> xr.Dataset:
     return xr.open_dataset(content, engine="tensorfmt", **options)
 
 
-def flatten(file: str, data: Opened, separator: str, drop: Collection[str]) -> xr.Dataset:
+def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) -> xr.Dataset:
     """Convert a tree to a Dataset, with group names in the names of variables."""
     return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
 def _open_store(
     file: str, format: str, group: str | None, storage_options: dict[str, Any] | None
-) -> Opened:
+) -> OpenedData:
     """Open zarr in chunks, or netCDF without."""
     options: dict[str, Any] = {"engine": ZARR, "chunks": {}, "storage_options": storage_options}
     if format != ZARR:
@@ -112,7 +112,7 @@ def split_encoding(
 
 
 def write_store(
-    data: Opened,
+    data: OpenedData,
     target: str,
     location: Location,
     format: str,
@@ -156,7 +156,9 @@ def _check_replaceable(target: str, location: Location) -> None:
         check_writable(os.path.join(location.path, name))
 
 
-def _write_netcdf(data: Opened, path: str, encoding: Mapping[Any, Any], *, replace: bool) -> None:
+def _write_netcdf(
+    data: OpenedData, path: str, encoding: Mapping[Any, Any], *, replace: bool
+) -> None:
     """Write a temporary file, and rename it when it is complete."""
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
     is_complex = any(

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
-Booleans = NDArray[np.bool_]
+BoolArray = NDArray[np.bool_]
 
 CHUNK_BYTES = 16 << 20
 """Size of the chunks that are checked, in bytes."""

@@ -36,7 +36,7 @@ from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
 from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, find_source
 from xr_tensorfmt.sources.store_errors import redact
 
-GROUP = "xr_tensorfmt.formats"
+ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
 """Group of entry points for formats in other packages."""
 
 BUILT_IN: tuple[Format, ...] = (
@@ -54,17 +54,17 @@ BUILT_IN: tuple[Format, ...] = (
 
 def list_names() -> list[str]:
     """Return the names of all formats, without importing other packages."""
-    plugins = sorted(point.name for point in entry_points(group=GROUP))
-    return [*(choice.name for choice in BUILT_IN), *plugins]
+    plugins = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
+    return [*(file_format.name for file_format in BUILT_IN), *plugins]
 
 
 @cache
 def _load_plugins() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
-    loaded: dict[str, Format] = {choice.name: choice for choice in BUILT_IN}
-    for entry in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+    loaded: dict[str, Format] = {file_format.name: file_format for file_format in BUILT_IN}
+    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
         try:
-            choice = _load_plugin(entry.load(), loaded)
+            file_format = _load_plugin(entry.load(), loaded)
         except Exception as error:  # noqa: BLE001  # other packages can raise anything
             warnings.warn(
                 f"the format {entry.name!r} of {entry.value} cannot be used: {error!r}; "
@@ -73,7 +73,7 @@ def _load_plugins() -> tuple[Format, ...]:
                 stacklevel=find_stack_level(),
             )
         else:
-            loaded[choice.name] = choice
+            loaded[file_format.name] = file_format
     return tuple(loaded.values())[len(BUILT_IN) :]
 
 
@@ -84,19 +84,27 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     version = getattr(plugin, "contract_version", None)
     if version != CONTRACT_VERSION:
         raise ValueError(f"contract_version is {version!r}, expected {CONTRACT_VERSION}")
-    choice: Format = plugin()
-    suffixes = [suffix for suffix in choice.suffixes if not re.fullmatch(r"\.[^/A-Z]+", suffix)]
-    magics = [magic for magic in choice.magics if not (isinstance(magic, bytes) and magic)]
+    file_format: Format = plugin()
+    suffixes = [
+        suffix for suffix in file_format.suffixes if not re.fullmatch(r"\.[^/A-Z]+", suffix)
+    ]
+    magics = [magic for magic in file_format.magics if not (isinstance(magic, bytes) and magic)]
     for attribute, unsupported, expected in (
-        ("name", choice.name in loaded or not choice.name, "a unique name"),
-        ("title", not isinstance(choice.title, str), "a str"),
+        ("name", file_format.name in loaded or not file_format.name, "a unique name"),
+        ("title", not isinstance(file_format.title, str), "a str"),
         ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
         ("magics", magics, "a tuple of non-empty bytes"),
-        ("open_options", choice.open_options - _DECLARED_OPTIONS.keys(), "names of open options"),
+        (
+            "open_options",
+            file_format.open_options - _DECLARED_OPTIONS.keys(),
+            "names of open options",
+        ),
     ):
         if unsupported:
-            raise ValueError(f"{attribute} is {getattr(choice, attribute)!r}, expected {expected}")
-    return choice
+            raise ValueError(
+                f"{attribute} is {getattr(file_format, attribute)!r}, expected {expected}"
+            )
+    return file_format
 
 
 def all_formats() -> Iterator[Format]:
@@ -107,37 +115,41 @@ def all_formats() -> Iterator[Format]:
 
 def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
     """Return the names of attributes that a reader of any format has set."""
-    return {name for choice in all_formats() for name in choice.find_file_attrs(attrs)}
+    return {name for file_format in all_formats() for name in file_format.find_file_attrs(attrs)}
 
 
 def find_format(name: str) -> Format:
     """Return the format with a name. Raise ValueError if the name is unknown."""
-    for choice in all_formats():
-        if choice.name == name:
-            return choice
-    names = [choice.name for choice in all_formats()]
+    for file_format in all_formats():
+        if file_format.name == name:
+            return file_format
+    names = [file_format.name for file_format in all_formats()]
     hint = did_you_mean(name, names)
     raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, names))}")
 
 
 def find_format_by_suffix(path: str) -> Format | None:
     """Return the format with the longest suffix that a path ends with."""
-    choice = max(all_formats(), key=lambda choice: len(choice.suffix_of(path)))
-    return choice if choice.suffix_of(path) else None
+    file_format = max(all_formats(), key=lambda file_format: len(file_format.suffix_of(path)))
+    return file_format if file_format.suffix_of(path) else None
 
 
 def find_format_for_path(path: str) -> Format:
     """Return the format to write by the suffix of a path. Raise ValueError if there is none."""
-    choice = find_format_by_suffix(path)
-    if choice and choice.can_write:
-        return choice
-    writers = [writer for writer in all_formats() if writer.can_write]
-    suffixes = [suffix for writer in writers for suffix in writer.suffixes]
+    file_format = find_format_by_suffix(path)
+    if file_format and file_format.can_write:
+        return file_format
+    writable = [file_format for file_format in all_formats() if file_format.can_write]
+    names = ", ".join(repr(file_format.name) for file_format in writable)
+    suffixes = [suffix for file_format in writable for suffix in file_format.suffixes]
     hint = did_you_mean(os.path.splitext(path)[1], suffixes)
-    problem = f"{choice.title} can only be read" if choice else f"the suffix names no format{hint}"
+    problem = (
+        f"{file_format.title} can only be read"
+        if file_format
+        else f"the suffix names no format{hint}"
+    )
     raise ValueError(
-        f"{redact(path)}: {problem}; pass format=, one of "
-        f"{', '.join(repr(writer.name) for writer in writers)}, or use one of the suffixes "
+        f"{redact(path)}: {problem}; pass format=, one of {names}, or use one of the suffixes "
         f"{', '.join(suffixes)}"
     )
 
@@ -173,7 +185,9 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
         return None
     location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
     paths = location.call(partial(location.fs.ls, location.path, detail=False))
-    suffixes = tuple(choice.index_suffix for choice in all_formats() if choice.index_suffix)
+    suffixes = tuple(
+        file_format.index_suffix for file_format in all_formats() if file_format.index_suffix
+    )
     names = [os.path.basename(path) for path in paths if path.casefold().endswith(suffixes)]
     if len(names) > 1:
         raise IsADirectoryError(
@@ -187,33 +201,33 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     """Return the named format. Without a name, return the format that matches a file best."""
     if name is not None:
         return find_format(name)
-    choice, match = _find_best_match(reader)
-    has_magic = reader.head.startswith(choice.magics)
+    file_format, match = _find_best_match(reader)
+    has_magic = reader.head.startswith(file_format.magics)
     foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
     if match is Match.NONE or foreign:
         raise _build_unknown_error(reader, foreign or find_without_magic(reader))
-    return choice
+    return file_format
 
 
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.name
-    matches = [(choice, _match(choice, reader)) for choice in all_formats()]
+    matches = [(file_format, _match(file_format, reader)) for file_format in all_formats()]
     return max(matches, key=lambda pair: (pair[1], len(pair[0].suffix_of(path))))
 
 
-def _match(choice: Format, reader: HeaderReader) -> Match:
+def _match(file_format: Format, reader: HeaderReader) -> Match:
     """Compare a file with a format. A format of another package never breaks an open."""
-    if choice in BUILT_IN:
-        return choice.match(reader)
+    if file_format in BUILT_IN:
+        return file_format.match(reader)
     try:
-        return Match(choice.match(reader))
+        return Match(file_format.match(reader))
     except (OSError, TensorFormatError):
         return Match.NONE
     except Exception as error:  # noqa: BLE001  # other packages can raise anything
         warnings.warn(
-            f"the format {choice.name!r} cannot be compared with {reader.source.name}: {error!r}; "
-            "update or remove its package",
+            f"the format {file_format.name!r} cannot be compared with {reader.source.name}: "
+            f"{error!r}; update or remove its package",
             TensorFormatWarning,
             stacklevel=find_stack_level(),
         )
@@ -231,13 +245,13 @@ _DECLARED_OPTIONS = {
 """Options that a format must declare, with the reason and the hint of the error otherwise."""
 
 
-def read(reader: HeaderReader, chosen: Format, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:
     """Read the header of a file, and apply the embedded metadata."""
-    _check_options(chosen, options)
-    container = _check_ends(chosen.read(reader, options), options)
+    _check_options(file_format, options)
+    container = _check_ends(file_format.read(reader, options), options)
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)
-    container = chosen.finish(container, options)
+    container = file_format.finish(container, options)
     _check_named_variables(container, options)
     return container
 
@@ -256,13 +270,13 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
     return replace(container, findings=(*container.findings, *findings))
 
 
-def _check_options(chosen: Format, options: OpenOptions) -> None:
+def _check_options(file_format: Format, options: OpenOptions) -> None:
     """Raise ValueError if an option does not apply to a format."""
     for keyword, reason in _DECLARED_OPTIONS.items():
         value = getattr(options, keyword)
-        if keyword not in chosen.open_options and value != getattr(OpenOptions, keyword):
+        if keyword not in file_format.open_options and value != getattr(OpenOptions, keyword):
             raise ValueError(
-                f"{keyword}={value!r} does not fit format {chosen.name!r}, which {reason}"
+                f"{keyword}={value!r} does not fit format {file_format.name!r}, which {reason}"
             )
 
 
@@ -271,7 +285,9 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         return
     ranks = {tensor.name: len(tensor.dims) for tensor in container.tensors}
     for name, dims in options.dims.items():
-        is_used = any(find_names({name: dims}, *item) is dims for item in ranks.items())
+        is_used = any(
+            find_names({name: dims}, variable, rank) is not None for variable, rank in ranks.items()
+        )
         if not is_used:
             raise ValueError(
                 f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
@@ -284,7 +300,11 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
 def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
     """Build the error about an unsupported format."""
     if foreign is None:
-        without_magic = (f"format={choice.name!r}" for choice in all_formats() if not choice.magics)
+        without_magic = (
+            f"format={file_format.name!r}"
+            for file_format in all_formats()
+            if not file_format.magics
+        )
         hint = (
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
@@ -293,7 +313,7 @@ def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) ->
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
     actual = f"{head!r}, the file" if head else "no bytes, the file"
-    names = ", ".join(choice.title for choice in all_formats())
+    names = ", ".join(file_format.title for file_format in all_formats())
     expected = f"a file of one of the formats {names}"
     return reader.error(
         "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0

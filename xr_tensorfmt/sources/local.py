@@ -73,7 +73,7 @@ def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
 
 
 def detach(status: os.stat_result) -> None:
-    """Copy the pages of all windows of a file, and map the file no longer in this process."""
+    """Copy all windows of a file into private memory, and do not map the file again."""
     key = _get_key(status)
     with _lock.current:
         _changed_files.add(key)
@@ -171,7 +171,7 @@ class LocalFile(Source):
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
         is_same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
-        if is_same and (self.host != platform.node() or not self._is_other_inode(status)):
+        if is_same and (self.host != platform.node() or not self._may_be_replaced(status)):
             return
         raise SourceChangedError(
             self.path,
@@ -181,8 +181,8 @@ class LocalFile(Source):
             "it was changed or replaced after it was opened; open it again",
         )
 
-    def _is_other_inode(self, status: os.stat_result) -> bool:
-        """Return whether a file of the same size and modification time may be another file."""
+    def _may_be_replaced(self, status: os.stat_result) -> bool:
+        """Return whether a file of the same size and modification time may be a replacement."""
         is_other = status.st_ino != self.inode
         if status.st_ctime_ns == self.ctime_ns:
             # Some network file systems renumber inodes, so old times are sufficient.

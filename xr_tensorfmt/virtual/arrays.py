@@ -18,7 +18,7 @@ from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.views import Transposed
 
-LARGEST = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
+MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
 """Size of the largest data type in Zarr's specification, by the kind of the numpy dtype."""
 
 
@@ -98,7 +98,7 @@ def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
         # All nonzero bytes are True. Zarr's bool would use the bytes as numpy bools.
         return element.stored, {"dtype": "bool"}
     stored = element.stored
-    if isinstance(element, Plain) and stored.itemsize <= LARGEST.get(stored.kind, 0):
+    if isinstance(element, Plain) and stored.itemsize <= MAX_ITEMSIZE.get(stored.kind, 0):
         return stored, {}
     raise NotVirtualError(f"Zarr has no specified data type for {element.name}")
 

@@ -118,14 +118,19 @@ class TensorFormatParser:
         )
         source = StoredObject.from_url(url, registry)
         container = parse_file(HeaderReader(source), request)
-        part = groups.select_group(container, request.group, request.separator)
-        parts = {"/": part}
+        root = groups.select_group(container, request.group, request.separator)
+        containers = {"/": root}
         if self.nested:
-            parts = groups.split_groups(part, request.separator, is_tree=True)
-        nodes = {path: self._node(source, request.dropped, part) for path, part in parts.items()}
+            containers = groups.split_groups(root, request.separator, is_tree=True)
+        nodes = {
+            path: self._build_node(source, request.dropped, group)
+            for path, group in containers.items()
+        }
         return VirtualStore(nodes, registry)
 
-    def _node(self, source: StoredObject, dropped: frozenset[str], container: Container) -> Node:
+    def _build_node(
+        self, source: StoredObject, dropped: frozenset[str], container: Container
+    ) -> Node:
         """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
@@ -138,14 +143,14 @@ class TensorFormatParser:
             try:
                 self._check(tensor)
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
-                    in_memory[tensor.name] = _in_memory(source, tensor)
+                    in_memory[tensor.name] = _load_variable(source, tensor)
                 else:
-                    arrays[tensor.name] = _array(source, tensor, target, leading_dim)
+                    arrays[tensor.name] = _build_array(source, tensor, target, leading_dim)
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
-            raise _refusal(source, refused)
-        attrs = _attrs(source, container, arrays.keys() | in_memory)
+            raise _build_refusal_error(source, refused)
+        attrs = _build_attrs(source, container, arrays.keys() | in_memory)
         return Node(arrays, Dataset(coords=in_memory), attrs)
 
     def _check(self, tensor: Tensor) -> None:
@@ -159,20 +164,22 @@ class TensorFormatParser:
             raise NotVirtualError("its values are not in the file, but computed from it")
 
 
-def _array(source: Source, tensor: Tensor, target: int, leading_dim: str | None) -> ManifestArray:
+def _build_array(
+    source: Source, tensor: Tensor, target: int, leading_dim: str | None
+) -> ManifestArray:
     file = tensor.source or source
     assert isinstance(file, StoredObject), "checked by _check"
     return build_manifest_array(tensor, file.url, target, leading_dim)
 
 
-def _in_memory(source: Source, tensor: Tensor) -> Variable:
+def _load_variable(source: Source, tensor: Tensor) -> Variable:
     values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
     # Zarr specifies no data type for numpy's fixed-length str.
     values = values.astype(object) if values.dtype.kind == "U" else values
     return Variable(tensor.dims, values, attrs_to_json(tensor.attrs))
 
 
-def _attrs(source: Source, container: Container, names: Collection[str]) -> dict[str, Any]:
+def _build_attrs(source: Source, container: Container, names: Collection[str]) -> dict[str, Any]:
     """Return the attributes of a group, including xarray's list of coordinates."""
     try:
         attrs = attrs_to_json(container.attrs)
@@ -194,9 +201,10 @@ def _attrs(source: Source, container: Container, names: Collection[str]) -> dict
     return attrs
 
 
-def _refusal(source: Source, refused: dict[str, str]) -> ValueError:
+def _build_refusal_error(source: Source, refused: dict[str, str]) -> ValueError:
     reasons = [f"{name!r}, because {reason}" for name, reason in refused.items()]
-    more = f"; and {len(reasons) - _MAX_REASONS} more" * (len(reasons) > _MAX_REASONS)
+    omitted = len(reasons) - _MAX_REASONS
+    more = f"; and {omitted} more" if omitted > 0 else ""
     return ValueError(
         f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MAX_REASONS])}{more}; "
         f"drop them with skip_variables={shorten(list(refused))}, or open the file with "

@@ -54,7 +54,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
         )
 
 
-Part = Literal["name", "dims", "coords", "attrs"]
+DroppablePart = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
 
 FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
@@ -193,7 +193,7 @@ class CheckedInput:
             if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
         }
 
-    def require_drop(self, part: Part, what: str, hint: str) -> None:
+    def require_drop(self, part: DroppablePart, what: str, hint: str) -> None:
         """Raise an error about an unsupported part of the input, unless it may be dropped.
 
         Parameters
@@ -339,7 +339,7 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:
-    parts = get_args(Part)
+    parts = get_args(DroppablePart)
     drop = [drop] if isinstance(drop, str) else () if drop is None else drop
     if not isinstance(drop, Collection) or not all(part in parts for part in drop):
         raise ValueError(f"drop={drop!r} must be a list with any of {', '.join(map(repr, parts))}")

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedVariable,
 )
 from xr_tensorfmt.core.json_values import array_to_json, to_json
-from xr_tensorfmt.writing.checked_input import CheckedInput, Part
+from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart
 
 
 def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _get_values(variable: Variable, what: str) -> Array:
     return values
 
 
-def _raise_unless_dropped(checked: CheckedInput, part: Part, error: TypeError) -> None:
+def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:
     """Raise an error about a part that cannot be embedded, unless it may be dropped."""
     if part not in checked.drop:
         raise ValueError(

@@ -113,15 +113,19 @@ def _finish(
     """Complete files, and update the bytes of headers that depend on the values."""
     for file in files:
         file.complete(())
-    # Another process may write an older update afterwards, so look again.
-    while read and (updates := [update for update in _read_updates(path, read) if update.is_due]):
+    if read is None:
+        return
+    # Another process may write an older update in the meantime, so repeat until none is due.
+    while updates := _read_due_updates(path, read):
         for update in updates:
             piece = Piece(update.offset, update.current)
             ExistingFile(update.path, _identity(update.path)).complete([piece])
 
 
-def _read_updates(path: str, read: Callable[[HeaderReader], Container]) -> tuple[HeaderUpdate, ...]:
-    return read(HeaderReader(MutableFile.from_path(path, mapped=False))).updates
+def _read_due_updates(path: str, read: Callable[[HeaderReader], Container]) -> list[HeaderUpdate]:
+    """Read the stale parts of the header."""
+    container = read(HeaderReader(MutableFile.from_path(path, mapped=False)))
+    return [update for update in container.updates if update.is_due]
 
 
 def detach_file(path: str) -> None:
@@ -199,7 +203,7 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
         if name not in dims:
             raise ValueError(
                 f"region={region!r} names {name!r}{did_you_mean(name, dims)}, which is not one of "
-                f"the dimensions {', '.join(map(repr, sorted(dims)))} of what is written"
+                f"the dimensions {', '.join(map(repr, sorted(dims)))} of the written variables"
             )
 
 

@@ -27,8 +27,8 @@ TITLE = "Writing"
 INTRO = """\
 Arrays of dask with chunks of 31 MiB in memory are written without compression. The target is a file
 system in memory, except for the job "to the disk". All contenders synchronise the files. The
-baseline writes a file of the same size with `pwrite`. The upload goes to moto, an emulation of S3 without
-latency. Its baseline is a `put` by obstore."""
+baseline writes a file of the same size with `pwrite`. The upload goes to moto, an emulation of S3
+without latency. Its baseline is a `put` by obstore."""
 MEMORY = Path("/dev/shm")
 SIZE, UPLOAD_SIZE, LABELS = 1 << 30, 128 << 20, 10**6
 CHUNK, COLUMNS, WIDTH = 31 << 20, 4096, 128

@@ -77,7 +77,7 @@ def test_tensor_without_cell_type_is_double() -> None:
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
 
 
-@given(st.lists(st.integers(0, 300) | st.integers(0, integers.LARGEST), min_size=1))
+@given(st.lists(st.integers(0, 300) | st.integers(0, integers.MAX_INTEGER), min_size=1))
 def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
     packed = [integers.pack(value) for value in values]
     assert packed == [vf.pack_integer(value) for value in values]
@@ -95,7 +95,7 @@ def test_integer_too_large_for_vespa_raises() -> None:
         integers.pack(1 << 31)
 
 
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.LARGEST])
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.MAX_INTEGER])
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     long = vf.pack_integer(value, long=True)
     assert integers.unpack(long) == value

@@ -10,7 +10,7 @@ import numpy as np
 from xr_tensorfmt.contract import (
     CHUNK_BYTES,
     Array,
-    Booleans,
+    BoolArray,
     Finding,
     Layout,
     Selection,
@@ -40,7 +40,7 @@ def check_symmetry(source: Source, layout: Layout, claim: SymmetryClaim) -> Iter
         return
     inverse = [claim.axes.index(axis) for axis in range(len(shape))]
 
-    def find_wrong(selection: Selection) -> Booleans:
+    def find_wrong(selection: Selection) -> BoolArray:
         values = layout.read(source, selection)
         permuted = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
         return ~nearly_equal(values, claim.change(permuted))
@@ -66,7 +66,7 @@ def check_claim(
             return
 
 
-def nearly_equal(values: Array, others: Array) -> Booleans:
+def nearly_equal(values: Array, others: Array) -> BoolArray:
     """Return a mask of values that are equal up to rounding. NaN equals NaN."""
     with np.errstate(all="ignore"):  # NaN and infinity warn
         same = (values == others) | ((values != values) & (others != others))

@@ -161,9 +161,9 @@ def _axis(
     """Return the sets of indices along a dimension, and the set of every block."""
     if not constraints:
         return Axis.from_labels(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
-    of_indices = np.stack([indices for indices, _ in constraints], axis=1)
-    of_blocks = np.stack([values for _, values in constraints], axis=1)
-    row = _number_rows(np.concatenate((of_blocks, of_indices)))
+    index_rows = np.stack([indices for indices, _ in constraints], axis=1)
+    block_rows = np.stack([values for _, values in constraints], axis=1)
+    row = _number_rows(np.concatenate((block_rows, index_rows)))
     used, label = np.unique(row[:count], return_inverse=True)
     label_of_row = np.full(row.size, -1)
     label_of_row[used] = np.arange(used.size)
@@ -180,8 +180,8 @@ def _number_rows(table: Integers) -> Integers:
 
 
 @dataclass(frozen=True)
-class Filled(Layout):
-    """The dense tensor. Elements outside the blocks are zero."""
+class ZeroFilledBlocks(Layout):
+    """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
 
     inner: Layout
     blocks: StoredBlocks
@@ -236,29 +236,34 @@ class Filled(Layout):
     def _locate_blocks(
         self, selection: Selection
     ) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
-        """Yield the indices of blocks in the selection, and their indices in the file."""
+        """Yield, per block, the indices in the selection and the indices in the file."""
         if not selection.size:
             return
-        within = []
-        for indices, sets in zip(selection.index_arrays, self.blocks.axes, strict=True):
-            selected = Axis.from_labels(sets.labels[indices], sets.starts.size - 1)
-            chosen = [
+        groups = self._group_indices(selection)
+        touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
+        for axis, sets in enumerate(groups):
+            is_selected = np.array([targets.size > 0 for targets, _ in sets], dtype=np.bool_)
+            touched &= is_selected[self.blocks.labels[:, axis]]
+        for number in np.flatnonzero(touched).tolist():
+            labels = self.blocks.labels[number]
+            targets, positions = zip(
+                *(sets[label] for sets, label in zip(groups, labels, strict=True)), strict=True
+            )
+            strides = row_major_strides(self.blocks.shapes[number].tolist())
+            steps = zip(np.ix_(*positions), strides, strict=True)
+            first = np.full((1,) * len(positions), self.blocks.offsets[number])
+            yield np.ix_(*targets), sum((index * stride for index, stride in steps), first)
+
+    def _group_indices(self, selection: Selection) -> list[list[tuple[Integers, Integers]]]:
+        """Return, per axis and set of indices, the indices in the selection and in a block."""
+        groups = []
+        for indices, axis in zip(selection.index_arrays, self.blocks.axes, strict=True):
+            selected = Axis.from_labels(axis.labels[indices], axis.starts.size - 1)
+            targets = [
                 selected.order[start:stop] for start, stop in pairwise(selected.starts.tolist())
             ]
-            within.append([(part, sets.positions[indices[part]]) for part in chosen])
-        touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
-        for axis, pairs in enumerate(within):
-            nonempty = np.array([chosen.size > 0 for chosen, _ in pairs], dtype=np.bool_)
-            touched &= nonempty[self.blocks.labels[:, axis]]
-        for number in np.flatnonzero(touched).tolist():
-            pairs = [within[axis][label] for axis, label in enumerate(self.blocks.labels[number])]
-            strides = row_major_strides(self.blocks.shapes[number].tolist())
-            first = np.full((1,) * len(pairs), self.blocks.offsets[number])
-            steps = zip(np.ix_(*(inside for _, inside in pairs)), strides, strict=True)
-            yield (
-                np.ix_(*(chosen for chosen, _ in pairs)),
-                sum((index * stride for index, stride in steps), first),
-            )
+            groups.append([(target, axis.positions[indices[target]]) for target in targets])
+        return groups
 
 
 def _vector(inner: Layout, ascending: Integers) -> Selection:

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError, finding_from_error
 from xr_tensorfmt.formats.cc4s.checksums import ChecksumError
-from xr_tensorfmt.formats.cc4s.parts import Part
+from xr_tensorfmt.formats.cc4s.parts import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import (
     find_wrong_energies,
 )
 
 
-def check(parts: Sequence[Part], tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Check the tensors of a YAML file. Part and tensor of an index belong together."""
+def check(parts: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Check the tensors of a YAML file. TensorEntry and tensor of an index belong together."""
     for part, tensor in zip(parts, tensors, strict=True):
         yield from _check_checksums(part, tensor)
         yield from _check_conditions(part)
         yield from _check_energies(part, tensor)
 
 
-def _check_checksums(part: Part, tensor: Tensor) -> Iterator[Finding]:
+def _check_checksums(part: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     if part.checksums is None or tensor.source is None:
         return
     try:
@@ -29,7 +29,7 @@ def _check_checksums(part: Part, tensor: Tensor) -> Iterator[Finding]:
         yield finding_from_error(error)
 
 
-def _check_conditions(part: Part) -> Iterator[Finding]:
+def _check_conditions(part: TensorEntry) -> Iterator[Finding]:
     for number, condition in enumerate(part.header.conditions):
         if not condition.is_named:
             field = part.fields.get_path(f"nonZeroCondition.all.{number}.name")
@@ -37,7 +37,7 @@ def _check_conditions(part: Part) -> Iterator[Finding]:
             yield Finding(part.fields.path, None, field, message)
 
 
-def _check_energies(part: Part, tensor: Tensor) -> Iterator[Finding]:
+def _check_energies(part: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     """Compare ``metaData.energies`` with the elements that the list repeats."""
     header, source = part.header, tensor.source
     energies = header.metadata.get("energies")

@@ -23,7 +23,7 @@ MAX_COMPONENTS = 1 << 10
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorEntry:
     """A tensor of the YAML file, and the name of its file of elements."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
         return self.name if self.fields.within else OpenOptions.name
 
 
-def parse_parts(fields: Fields, options: OpenOptions) -> list[Part]:
+def parse_parts(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
     """Return the tensors that the YAML file describes."""
     is_set = fields.values.get("type") == TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
@@ -52,10 +52,10 @@ def parse_parts(fields: Fields, options: OpenOptions) -> list[Part]:
         return list(_parse_components(fields.mapping("components"), stem))
     is_default = options.name == OpenOptions.name
     name = variable_name(stem) if is_default else options.name
-    return [Part(name, fields, TensorHeader.unpack(fields), elements_file(stem))]
+    return [TensorEntry(name, fields, TensorHeader.unpack(fields), elements_file(stem))]
 
 
-def _parse_components(components: Fields, stem: str) -> Iterator[Part]:
+def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
     count = len(components.values)
     if count > MAX_COMPONENTS:
         expected = f"at most {MAX_COMPONENTS}"
@@ -67,4 +67,4 @@ def _parse_components(components: Fields, stem: str) -> Iterator[Part]:
         if name != key and name in components:
             raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
-        yield Part(name, fields, TensorHeader.unpack(fields), elements_file(stem, name))
+        yield TensorEntry(name, fields, TensorHeader.unpack(fields), elements_file(stem, name))

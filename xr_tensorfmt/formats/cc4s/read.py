@@ -36,7 +36,7 @@ from xr_tensorfmt.formats.cc4s.checksums import (
     format_checksums,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, unique_dims
-from xr_tensorfmt.formats.cc4s.parts import Part, parse_parts
+from xr_tensorfmt.formats.cc4s.parts import TensorEntry, parse_parts
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     EMBEDDED,
@@ -126,7 +126,7 @@ def _read(
 
 
 def _build_container(
-    fields: Fields, parts: Sequence[Part], opened: Opened, options: OpenOptions
+    fields: Fields, parts: Sequence[TensorEntry], opened: OpenedFiles, options: OpenOptions
 ) -> Container:
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
@@ -155,7 +155,7 @@ def _build_container(
 
 
 def _embedded_dims(
-    fields: Fields, parts: Sequence[Part]
+    fields: Fields, parts: Sequence[TensorEntry]
 ) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
     """Return the embedded metadata, parsed if possible, and its dims by tensor."""
     embedded: Any = get_metadata(fields).get(EMBEDDED)
@@ -183,7 +183,9 @@ def convert_attrs(container: Container) -> Container:
     return replace(container, tensors=tuple(tensors))
 
 
-def _compare_checksums(parts: Sequence[Part], opened: Opened, *, is_strict: bool) -> list[Finding]:
+def _compare_checksums(
+    parts: Sequence[TensorEntry], opened: OpenedFiles, *, is_strict: bool
+) -> list[Finding]:
     """Return findings about elements that differ from their checksums, or raise the first one."""
     findings = []
     for part in parts:
@@ -202,8 +204,8 @@ def _compute_update(
     path: str,
     offset: int,
     checksums: Mapping[str, Checksums],
-    parts: Sequence[Part],
-    opened: Opened,
+    parts: Sequence[TensorEntry],
+    opened: OpenedFiles,
 ) -> HeaderUpdate:
     """Return the checksums in the file and the checksums of the present elements."""
     sources = {part.key: opened[part.elements][0] for part in parts}
@@ -214,11 +216,11 @@ def _compute_update(
     return HeaderUpdate(path, offset, format_checksums(checksums), format_checksums(current))
 
 
-Opened = Mapping[str, tuple[Source, bytes]]
+OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
 
 
-def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
+def _open_all(source: Source, parts: Sequence[TensorEntry], path: str) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for part in parts for dimension in part.header.dimensions}
     property_files = sorted(f"{name}{YAML}" for name in types if is_file_name(name))
@@ -239,7 +241,7 @@ def _open_all(source: Source, parts: Sequence[Part], path: str) -> Opened:
     return {file: opened[file] for file in files if file in opened}
 
 
-def _read_properties(opened: Opened) -> tuple[Mapping[str, Properties], list[Finding]]:
+def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:
     """Return the properties by type, and findings about damaged files."""
     findings = []
     properties = {}

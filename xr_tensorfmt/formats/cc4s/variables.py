@@ -26,9 +26,14 @@ from xr_tensorfmt.contract import (
     column_major,
     name_dims,
 )
-from xr_tensorfmt.formats.cc4s.blocks import Filled, IndexOfStored, StoredBlocks, find_blocks
+from xr_tensorfmt.formats.cc4s.blocks import (
+    IndexOfStored,
+    StoredBlocks,
+    ZeroFilledBlocks,
+    find_blocks,
+)
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties
-from xr_tensorfmt.formats.cc4s.parts import Part
+from xr_tensorfmt.formats.cc4s.parts import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import (
     EMBEDDED,
     TEXT,
@@ -73,7 +78,7 @@ class ReadVariable:
 
 
 def build_variable(
-    part: Part,
+    part: TensorEntry,
     source: Source,
     properties: Mapping[str, Properties],
     dims: tuple[tuple[str, ...], tuple[str, ...] | None],
@@ -93,7 +98,7 @@ def build_variable(
         along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
         indices = [Tensor(name, axes, layout) for name, layout in zip(names, along, strict=True)]
     else:
-        layout = column_major(layout if blocks is None else Filled(layout, blocks))
+        layout = column_major(layout if blocks is None else ZeroFilledBlocks(layout, blocks))
     if options.apply_unit and header.unit != 1:
         layout = InAtomicUnits(layout, header.unit)
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
@@ -113,7 +118,7 @@ def build_variable(
 
 
 def _find_blocks(
-    part: Part, properties: Mapping[str, Properties], options: OpenOptions
+    part: TensorEntry, properties: Mapping[str, Properties], options: OpenOptions
 ) -> StoredBlocks | None:
     """Return the blocks of a tensor, or None if all elements are stored."""
     if not part.header.conditions:
@@ -130,7 +135,9 @@ def _find_blocks(
     return blocks
 
 
-def _build_layout(part: Part, source: Source, blocks: StoredBlocks | None) -> tuple[Layout, End]:
+def _build_layout(
+    part: TensorEntry, source: Source, blocks: StoredBlocks | None
+) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
     header = part.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
@@ -155,7 +162,9 @@ def _build_layout(part: Part, source: Source, blocks: StoredBlocks | None) -> tu
     return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
 
 
-def _encoding(part: Part, names: tuple[str, ...], blocks: StoredBlocks | None) -> dict[str, Any]:
+def _encoding(
+    part: TensorEntry, names: tuple[str, ...], blocks: StoredBlocks | None
+) -> dict[str, Any]:
     header = part.header
     file_info = {
         "format": "cc4s",

@@ -232,7 +232,7 @@ def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
 
 
 def _simplify(value: Any) -> Any:
-    """Convert arrays of real numbers to lists, and Booleans to the 1 and 0 of cc4s."""
+    """Convert arrays of real numbers to lists, and BoolArray to the 1 and 0 of cc4s."""
     if isinstance(value, list):
         return [_simplify(item) for item in value]
     if not isinstance(value, Mapping):

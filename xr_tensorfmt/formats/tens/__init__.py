@@ -43,10 +43,10 @@ class TensFormat(Format):
         """Check the header fields, because four other formats have the same magic number."""
         if not super().match(reader):
             return Match.NONE
-        from xr_tensorfmt.formats.tens.spec import is_certain  # noqa: PLC0415
+        from xr_tensorfmt.formats.tens.spec import is_tens  # noqa: PLC0415
 
         size = reader.source.size
-        return Match.CERTAIN if is_certain(reader.head, size) else Match.POSSIBLE
+        return Match.CERTAIN if is_tens(reader.head, size) else Match.POSSIBLE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

@@ -62,9 +62,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         yield from findings
         if findings or not storage.symmetries:
             return
-        if header.total > MAX_CHECKED_ELEMENTS:
+        if header.size > MAX_CHECKED_ELEMENTS:
             message = (
-                f"not checked, because the tensor has {header.total} elements, expected at most "
+                f"not checked, because the tensor has {header.size} elements, expected at most "
                 f"{MAX_CHECKED_ELEMENTS}; open the file with sparse='stored' to see the pairs"
             )
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")

@@ -19,7 +19,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
-from xr_tensorfmt.formats.tens.storage import Storage, find_values
+from xr_tensorfmt.formats.tens.storage import Storage, read_storage
 from xr_tensorfmt.formats.tens.stored_pairs import ENTRY
 from xr_tensorfmt.formats.tens.symmetries import build_packed_group, format_symmetries
 
@@ -29,10 +29,10 @@ COMPONENT = "component"
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
-    storage = find_values(reader)
+    storage = read_storage(reader)
     header = storage.header
     check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
-    names = name_dims(options.dims, options.name, header.names)
+    names = name_dims(options.dims, options.name, header.dimension_names)
     for reserved in (COMPONENT, ENTRY):
         if reserved in (options.name, *names):
             raise ValueError(
@@ -67,10 +67,10 @@ def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) 
     if storage.pairs is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, storage.element, storage.offset)
-    if options.sparse == "auto" and header.total > MAX_FILLED_ELEMENTS:
+    if options.sparse == "auto" and header.size > MAX_FILLED_ELEMENTS:
         raise reader.error(
             f"the tensor of {storage.pairs} stored pairs",
-            f"{header.total} elements",
+            f"{header.size} elements",
             f"at most {MAX_FILLED_ELEMENTS}",
             "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
             FIXED_BYTES,

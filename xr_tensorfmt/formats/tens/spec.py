@@ -84,14 +84,14 @@ class TensHeader:
     version: int
     number_type: bytes
     bytes_per_number: int
-    numbers: int
+    numbers_per_element: int
     flags: int
     dimensions: tuple[DimensionHeader, ...]
 
     def pack(self) -> bytes:
         """Encode the header, including the dimension headers."""
-        fields = MAGIC, self.version, self.number_type, self.bytes_per_number, self.numbers
-        fixed = _FIXED.pack(*fields, len(self.dimensions), self.flags, 0)
+        number = self.number_type, self.bytes_per_number, self.numbers_per_element
+        fixed = _FIXED.pack(MAGIC, self.version, *number, len(self.dimensions), self.flags, 0)
         return fixed + b"".join(dimension.pack() for dimension in self.dimensions)
 
     @classmethod
@@ -112,8 +112,8 @@ class TensHeader:
         return tuple(dimension.length for dimension in self.dimensions)
 
     @property
-    def total(self) -> int:
-        """Number of elements of the tensor."""
+    def size(self) -> int:
+        """Number of elements."""
         return prod(self.lengths)
 
     @property
@@ -147,7 +147,7 @@ class TensHeader:
         return "".join(chr(dimension.index) for dimension in self.dimensions)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def dimension_names(self) -> tuple[str, ...]:
         """Dimension names: the index names if printable and unique, otherwise dim_0, dim_1, ..."""
         names = tuple(self.index_names)
         if len(set(names)) == len(names) and all(is_index_name(name) for name in names):
@@ -160,7 +160,7 @@ def is_index_name(name: str) -> bool:
     return len(name) == 1 and "!" <= name <= "~"
 
 
-def is_certain(head: bytes, size: int) -> bool:
+def is_tens(head: bytes, size: int) -> bool:
     """Return whether a file is certainly TENS. Four other formats have the same magic number."""
     if min(size, len(head)) < FIXED_BYTES:
         return False
@@ -175,6 +175,7 @@ def is_certain(head: bytes, size: int) -> bool:
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
+    """Raise an error if a file is not TENS or is newer. `storage` checks versions before 1.0."""
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
@@ -236,8 +237,8 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, in
             "the header is corrupt, or numpy does not support such numbers",
             Offset.BYTES_PER_NUMBER,
         )
-    is_complex = is_float and header.numbers == 2
-    components = 1 if is_complex else header.numbers
+    is_complex = is_float and header.numbers_per_element == 2
+    components = 1 if is_complex else header.numbers_per_element
     if size == 16:
         return Binary128(is_complex), components
     dtype = f"<c{2 * size}" if is_complex else f"{_CODES[number_type]}{size}"

@@ -50,7 +50,7 @@ class Storage:
     def raw(cls, header: TensHeader, reader: HeaderReader) -> Storage:
         """Return the storage of values that follow the header directly."""
         element, components = build_element(header, reader)
-        nbytes = header.total * components * element.stored.itemsize
+        nbytes = header.size * components * element.stored.itemsize
         return cls(header, element, components, header.stop, header.stop + nbytes)
 
     @property
@@ -61,7 +61,7 @@ class Storage:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor."""
-        return self.header.total * self.element_bytes
+        return self.header.size * self.element_bytes
 
     @property
     def unknown_chunks(self) -> list[Chunk]:
@@ -69,8 +69,8 @@ class Storage:
         return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
 
 
-def find_values(reader: HeaderReader) -> Storage:
-    """Read the header of a file and find its values."""
+def read_storage(reader: HeaderReader) -> Storage:
+    """Read the header of a file, and locate its values."""
     header = TensHeader.read(reader)
     return (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
 
@@ -106,7 +106,7 @@ def _find_candidates(header: TensHeader) -> Iterator[TensHeader]:
     cc4s since 2018 and sisi4s state the size of a complex number as the bytes per number.
     """
     size = header.bytes_per_number
-    is_complex = (header.number_type, header.numbers) == (b"IEEE", 2)
+    is_complex = (header.number_type, header.numbers_per_element) == (b"IEEE", 2)
     if is_complex and size in (16, 32):
         yield replace(header, bytes_per_number=size // 2)
     if not (is_complex and size == 32):
@@ -205,7 +205,7 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
 
 def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
     """Read the number of pairs, which precedes the pairs."""
-    start, total = storage.offset, storage.header.total
+    start, total = storage.offset, storage.header.size
     count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
     pair_bytes = pair_dtype(storage.element, storage.components).itemsize
     offset = start + COUNT_BYTES

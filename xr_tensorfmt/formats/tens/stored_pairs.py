@@ -21,11 +21,11 @@ def select_stored(container: Container) -> Container:
     storage: Storage = container.parsed
     header = storage.header
     (tensor,) = container.tensors
-    names = header.names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
+    names = header.dimension_names if {ENTRY, tensor.name} & {*tensor.dims} else tensor.dims
     count, offset = (storage.pairs or 0,), storage.offset
     coordinates = []
     for axis, (name, length) in enumerate(zip(names, header.lengths, strict=True)):
-        element = PairIndex(storage.element, prod(header.lengths[:axis]), length, header.total)
+        element = PairIndex(storage.element, prod(header.lengths[:axis]), length, header.size)
         encoding = {"tensorfmt": {"format": "tens", "axis": axis}}
         layout = Dense(count, element, offset)
         coordinates.append(Tensor(name, (ENTRY,), layout, encoding=encoding))

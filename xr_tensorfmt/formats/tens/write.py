@@ -96,7 +96,7 @@ def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
             "sparse= and symmetries=, and open the original without sparse='stored'"
         )
     header, conversion = build_header(checked, spec.VERSION_0_9, variable.sizes)
-    checked.require_values_only(header.names)
+    checked.require_values_only(header.dimension_names)
     return plan_values(variable, conversion, header.pack(), 1)
 
 

@@ -12,10 +12,10 @@ from xr_tensorfmt.contract import Bytes, Integers
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""
 
-LARGEST = (1 << 31) - 1
+MAX_INTEGER = (1 << 31) - 1
 """The largest integer of the format."""
 
-COUNTS = range(LARGEST + 1)
+COUNTS = range(MAX_INTEGER + 1)
 """The integers of the format."""
 
 
@@ -26,8 +26,8 @@ def packed_size(first: int) -> int:
 
 def pack(value: int) -> bytes:
     """Pack an integer in its shortest form."""
-    if value > LARGEST:
-        raise ValueError(f"{value} is more than {LARGEST}, the largest integer of Vespa")
+    if value > MAX_INTEGER:
+        raise ValueError(f"{value} is more than {MAX_INTEGER}, the largest integer of Vespa")
     if value < LONG_BIT:
         return bytes([value])
     return (value | LONG_BIT << 24).to_bytes(4, "big")
@@ -35,7 +35,7 @@ def pack(value: int) -> bytes:
 
 def unpack(packed: bytes | memoryview) -> int:
     """Unpack one byte or four. Small integers may also take four bytes."""
-    return int.from_bytes(packed, "big") & LARGEST
+    return int.from_bytes(packed, "big") & MAX_INTEGER
 
 
 def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:

@@ -38,7 +38,7 @@ MAX_INDEXED_LABELS = 1 << 23
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
-    header, source = VespaHeader.unpack(reader), reader.source
+    header, source = VespaHeader.read(reader), reader.source
     stop = header.stop + header.blocks * header.block_bytes
     labels: tuple[Layout, ...] = ()
     cells: Layout = Dense(header.lengths, header.element, header.stop)

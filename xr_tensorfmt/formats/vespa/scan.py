@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xr_tensorfmt.contract import Bytes, Extents, Indices, Integers, Source, TensorFormatError
-from xr_tensorfmt.formats.vespa.integers import LARGEST, LONG_BIT
+from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
 WINDOW_BYTES = 32 << 20
@@ -91,7 +91,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
                 if length < LONG_BIT:
                     end += 1 + length
                 else:
-                    end += 4 + (_LONG.unpack_from(view, end)[0] & LARGEST)
+                    end += 4 + (_LONG.unpack_from(view, end)[0] & MAX_INTEGER)
             if end > size:
                 break
             starts.append(start)

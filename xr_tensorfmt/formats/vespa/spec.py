@@ -1,4 +1,8 @@
-"""Parse and pack the header of a typed binary tensor."""
+"""Header of a typed binary tensor.
+
+The header has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their
+lengths], and [the number of blocks]. All numbers are packed as in `integers.pack`.
+"""
 
 from __future__ import annotations
 
@@ -100,22 +104,22 @@ class VespaHeader:
         return packed + (pack(self.blocks) if _has_count(self.tag, self.mapped) else b"")
 
     @classmethod
-    def unpack(cls, reader: HeaderReader) -> VespaHeader:
+    def read(cls, reader: HeaderReader) -> VespaHeader:
         """Read and check the header of a file."""
         fields = _Fields(reader, 0)
-        tag = fields.integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7")
+        tag = fields.read_integer("the tag", TAGS, "1, 2, 3, 5, 6 or 7")
         cell_type = "double"
         if tag & WITH_CELL_TYPE:
             types = ", ".join(f"{number} ({name})" for number, name in enumerate(CELL_TYPES))
-            number = fields.integer("the cell type", range(len(CELL_TYPES)), f"one of {types}")
+            number = fields.read_integer("the cell type", range(len(CELL_TYPES)), f"one of {types}")
             cell_type = list(CELL_TYPES)[number]
-        mapped = fields.names("mapped", ()) if tag & SPARSE else {}
-        indexed = fields.names("indexed", mapped, has_lengths=True) if tag & DENSE else {}
+        mapped = fields.read_names("mapped", ()) if tag & SPARSE else {}
+        indexed = fields.read_names("indexed", mapped, has_lengths=True) if tag & DENSE else {}
         item = CELL_TYPES[cell_type].dtype.itemsize
         lengths = tuple(indexed.values())
         check_size(reader.source.name, lengths, item, fields.offset)
         has_count = _has_count(tag, tuple(mapped))
-        blocks = fields.integer("the number of blocks") if has_count else 1
+        blocks = fields.read_integer("the number of blocks") if has_count else 1
         stop = fields.offset
         header = cls(tag, cell_type, tuple(mapped), tuple(indexed), lengths, blocks, stop)
         header.check_fits(reader)
@@ -148,7 +152,7 @@ class VespaHeader:
         return f"tensor{cells}({','.join(name + sizes[name] for name in names)})"
 
     def check_fits(self, reader: HeaderReader) -> None:
-        """Compare the counts with the size of the file before memory is allocated."""
+        """Raise an error if the file is too short for its blocks, before memory is allocated."""
         available = reader.source.size - self.stop
         min_bytes = self.blocks * (len(self.mapped) + self.block_bytes)
         if not self.mapped and self.blocks > 1:
@@ -172,7 +176,7 @@ def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
 class _Fields(Cursor):
     """Reads and checks the fields of a header in sequence."""
 
-    def integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
+    def read_integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
         """Read an integer. Raise an error if it is not valid."""
         start, first = self.offset, self.take(1, field)
         rest = packed_size(first[0]) - 1
@@ -181,24 +185,24 @@ class _Fields(Cursor):
             raise self.reader.error(field, value, expected, _CORRUPT, start)
         return value
 
-    def names(
+    def read_names(
         self, role: str, previous: Collection[str], *, has_lengths: bool = False
     ) -> dict[str, int]:
         """Read unique and sorted names of dimensions, and their lengths if they have some."""
         limit = MAX_DIMENSIONS - len(previous)
         field = f"the number of {role} dimensions"
-        rank = self.integer(field, range(limit + 1), f"at most {limit}")
+        rank = self.read_integer(field, range(limit + 1), f"at most {limit}")
         lengths: dict[str, int] = {}
         for _ in range(rank):
-            name = self._name((*previous, *lengths), is_first=not lengths)
+            name = self._read_name((*previous, *lengths), is_first=not lengths)
             field = f"the size of dimension {name!r}"
-            lengths[name] = self.integer(field, COUNTS[1:], "at least 1") if has_lengths else 0
+            lengths[name] = self.read_integer(field, COUNTS[1:], "at least 1") if has_lengths else 0
         return lengths
 
-    def _name(self, previous: Sequence[str], *, is_first: bool) -> str:
+    def _read_name(self, previous: Sequence[str], *, is_first: bool) -> str:
         field = f"the name of dimension {len(previous)}"
         limits = range(1, MAX_NAME_BYTES + 1)
-        size = self.integer(f"the size of {field}", limits, f"1 to {MAX_NAME_BYTES} bytes")
+        size = self.read_integer(f"the size of {field}", limits, f"1 to {MAX_NAME_BYTES} bytes")
         raw = self.take(size, field)
         try:
             name = raw.decode()
@@ -207,10 +211,8 @@ class _Fields(Cursor):
         if name in previous:
             raise self.error(field, repr(name), "a unique name", _CORRUPT, back=size)
         if not is_first and raw < previous[-1].encode():
-            actual, expected = (
-                f"{name!r} after {previous[-1]!r}",
-                "names in the order of their bytes",
-            )
+            actual = f"{name!r} after {previous[-1]!r}"
+            expected = "names in the order of their bytes"
             hint = "Vespa would confuse the dimensions; write the file again with sorted names"
             raise self.error(field, actual, expected, hint, back=size)
         return name

@@ -22,7 +22,7 @@ from xr_tensorfmt.contract import (
     PlannedVariable,
     shorten,
 )
-from xr_tensorfmt.formats.vespa.integers import LARGEST
+from xr_tensorfmt.formats.vespa.integers import MAX_INTEGER
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
@@ -225,9 +225,10 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
 def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         what = "blocks" if dim == dimensions.along else "elements"
-        if length > LARGEST:
+        if length > MAX_INTEGER:
             raise ValueError(
-                f"{checked.path}: {dim!r} has {length} {what}, but Vespa allows at most {LARGEST}; "
+                f"{checked.path}: {dim!r} has {length} {what}, but Vespa allows at most "
+                f"{MAX_INTEGER}; "
                 "write several files"
             )
         if not length and dim != dimensions.along:
