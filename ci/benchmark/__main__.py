@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(build_sections(report))
     else:
         REPORT.write_text(report.to_json(), encoding="utf-8")
-        write_page(report, ROOT / "docs")
+        write_page(Report.from_json(report.to_json()), ROOT / "docs")  # with its rounded numbers
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)
     return len(failures)
