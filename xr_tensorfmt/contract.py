@@ -394,7 +394,7 @@ class Format(ABC):
         raise NotImplementedError
 
     @property
-    def check_options(self) -> OpenOptions:
+    def validation_options(self) -> OpenOptions:
         """Options of `read` for validation: lenient, to read as much as possible."""
         lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
         return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
@@ -407,7 +407,7 @@ class Format(ABC):
         reader : HeaderReader
             The file.
         container : Container
-            The result of `read` with `check_options`.
+            The result of `read` with `validation_options`.
         limit : int
             Limit on similar findings: 1, unless the user requests all.
 

@@ -87,14 +87,14 @@ def validate(
 
 def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterator[Finding]:
     try:
-        chosen = formats.choose_format(reader, format)
-        container = formats.read(reader, chosen, chosen.check_options)
+        file_format = formats.choose_format(reader, format)
+        container = formats.read(reader, file_format, file_format.validation_options)
     except SourceChangedError:
         raise
     except TensorFormatError as error:
         yield finding_from_error(error)
         return
-    checks = report_errors(lambda: chosen.check(reader, container, limit))
+    checks = report_errors(lambda: file_format.check(reader, container, limit))
     yield from _merge(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
     yield from check_values(reader.source, (*container.tensors, *container.coordinates), limit)
 

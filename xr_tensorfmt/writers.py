@@ -164,15 +164,15 @@ def to_file(
     >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
     True
     """
-    chosen = (
+    file_format = (
         formats.find_format(format)
         if format is not None
         else formats.find_format_for_path(get_name(path))
     )
-    if not chosen.can_write:
-        raise ValueError(f"{chosen.title} files can only be read; choose another format")
+    if not file_format.can_write:
+        raise ValueError(f"{file_format.title} files can only be read; choose another format")
     given = {
-        name: _normalize_option(chosen, name, value)
+        name: _normalize_option(file_format, name, value)
         for name, value in format_options.items()
         if value is not None
     }
@@ -183,12 +183,12 @@ def to_file(
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     checked = check_input(
-        data, location.url, chosen.title, encoding, drop, file_attrs=formats.find_file_attrs
+        data, location.url, file_format.title, encoding, drop, file_attrs=formats.find_file_attrs
     )
     if region is not None:
-        read = partial(formats.read, file_format=chosen, options=OpenOptions())
+        read = partial(formats.read, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)
-    return save(chosen.plan(checked, **given), location, replace=mode == "w", compute=compute)
+    return save(file_format.plan(checked, **given), location, replace=mode == "w", compute=compute)
 
 
 _Function = TypeVar("_Function")

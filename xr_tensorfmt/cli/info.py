@@ -69,13 +69,13 @@ def info(
             )
         url_options = options_for(file, storage_options)
         reader = formats.open_header(content, storage_options=url_options)
-        chosen = formats.choose_format(reader, format)
+        file_format = formats.choose_format(reader, format)
         # The options of the check also open tensors that exceed memory.
-        options = replace(chosen.check_options, verify=verify, text_errors="strict")
-        container = formats.read(reader, chosen, options)
+        options = replace(file_format.validation_options, verify=verify, text_errors="strict")
+        container = formats.read(reader, file_format, options)
         selected = select_group(container, group, separator)
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
-        document = _document(reader.source, container, chosen.name)
+        document = _document(reader.source, container, file_format.name)
         if stats:
             from xr_tensorfmt.cli.files import open_tensors  # noqa: PLC0415  # imports xarray
 

@@ -73,7 +73,7 @@ class PycausetFormat(Format):
         return plan(checked, **options)
 
     @property
-    def check_options(self) -> OpenOptions:
+    def validation_options(self) -> OpenOptions:
         """Options that allow a matrix with many elements that are not stored."""
         return OpenOptions(sparse="dense", verify=False)
 

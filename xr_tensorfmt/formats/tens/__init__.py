@@ -74,7 +74,7 @@ class TensFormat(Format):
         return plan(checked, **options)
 
     @property
-    def check_options(self) -> OpenOptions:
+    def validation_options(self) -> OpenOptions:
         """Options to open all elements of a file of pairs."""
         return OpenOptions(sparse="dense", verify=False)
 
