@@ -32,7 +32,7 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 def open_file(file: Any, request: Request) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = _open_group(file, request)
-    with _paused_garbage_collection():
+    with _pause_garbage_collection():
         ds = build_dataset(group, source, request)
     return _redact_source(ds, file)
 
@@ -75,7 +75,7 @@ def is_recognised(file: Any) -> bool:
 
 
 @contextmanager
-def _paused_garbage_collection() -> Iterator[None]:
+def _pause_garbage_collection() -> Iterator[None]:
     """Disable the garbage collector while thousands of variables are created."""
     enabled = gc.isenabled()
     gc.disable()
@@ -103,7 +103,7 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
 def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
     file_format = formats.choose_format(reader, request.format)
-    with _paused_garbage_collection():
+    with _pause_garbage_collection():
         container = formats.read(reader, file_format, request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())

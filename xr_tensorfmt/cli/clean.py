@@ -45,12 +45,12 @@ def clean(
     Files of running processes, and of processes on other hosts, are kept and listed.
     """
     removed, size, failed = 0, 0, False
-    for directory in _with_subdirectories(directories) if recursive else directories:
+    for directory in _list_subdirectories(directories) if recursive else directories:
         try:
             with errors_in_one_line(directory):
-                for file in _unfinished_files(directory):
+                for file in _find_unfinished_files(directory):
                     named = f"{one_line(file.path)}, {format_size(file.size)}"
-                    reason = _reason_to_keep(file, older_than)
+                    reason = _find_reason_to_keep(file, older_than)
                     if reason:
                         click.echo(f"kept {named}: {reason}")
                         continue
@@ -67,13 +67,13 @@ def clean(
     raise SystemExit(int(failed))
 
 
-def _with_subdirectories(directories: Iterable[str]) -> Iterator[str]:
+def _list_subdirectories(directories: Iterable[str]) -> Iterator[str]:
     """Yield directories and their subdirectories, without following links."""
     for directory in directories:
         yield from sorted(root for root, *_ in os.walk(directory)) or [directory]
 
 
-def _unfinished_files(directory: str) -> list[UnfinishedFile]:
+def _find_unfinished_files(directory: str) -> list[UnfinishedFile]:
     if is_url(directory):
         raise ValueError(
             f"{redact(directory)} is a URL; pass a local directory, and use a lifecycle rule of "
@@ -82,7 +82,7 @@ def _unfinished_files(directory: str) -> list[UnfinishedFile]:
     return sorted(unfinished_in(directory), key=attrgetter("path"))
 
 
-def _reason_to_keep(file: UnfinishedFile, older_than: float | None) -> str:
+def _find_reason_to_keep(file: UnfinishedFile, older_than: float | None) -> str:
     """Return the reason to keep a file, or an empty string."""
     reason = file.reason_to_keep
     if not reason or file.is_being_written:

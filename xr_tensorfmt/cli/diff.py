@@ -59,7 +59,7 @@ def diff(first: str, second: str, as_json: bool, storage_options: Pairs, **optio
         print_json(document)
     else:
         for part in document.get("files", [document]):
-            print_lines(_lines(part))
+            print_lines(_format_lines(part))
         unmatched = _list_unmatched(document) if "files" in document else ()
         print_lines(f"{name}: only in {path}" for name, path in unmatched)
     raise SystemExit(int(not document["equal"]))
@@ -119,7 +119,7 @@ def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
     }
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line per difference of two files, and a summary."""
     unmatched = list(_list_unmatched(document))
     for name, file in unmatched:
@@ -156,7 +156,10 @@ def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
 
 def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
     """Return the difference of two variables, or an empty dict."""
-    dtypes, shapes = (_stored_dtype(first), _stored_dtype(second)), (first.shape, second.shape)
+    dtypes, shapes = (
+        (_get_stored_dtype(first), _get_stored_dtype(second)),
+        (first.shape, second.shape),
+    )
     difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
         return difference
@@ -166,7 +169,7 @@ def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
     return difference | ({"different_values": 0} if values is None else to_plain(asdict(values)))
 
 
-def _stored_dtype(variable: Variable) -> str:
+def _get_stored_dtype(variable: Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = variable.encoding.get("dtype")
     return dtype_name(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
@@ -208,14 +211,14 @@ def _compare_blocks(first: Variable, second: Variable) -> ValueDifference | None
 
 def compare_values(first: Array, second: Array) -> ValueDifference | None:
     """Compare two arrays of the same shape. Return None if they are equal. NaN equals NaN."""
-    same = _equal(first, second)
+    same = _are_equal(first, second)
     if not same.all():
         same |= (first != first) & (second != second)
     if same.all():
         return None
     flat, largest = int(np.argmin(same)), None
     if is_numeric(first.dtype) and is_numeric(second.dtype):
-        distances = _distances(first, second)
+        distances = _compute_distances(first, second)
         distances[same] = 0
         flat = int(np.argmax(distances))  # the first NaN, if there is one
         largest = distances.flat[flat].item()
@@ -224,17 +227,17 @@ def compare_values(first: Array, second: Array) -> ValueDifference | None:
     return ValueDifference(count, largest, index, (first[index], second[index]))
 
 
-def _equal(first: Array, second: Array) -> Array:
+def _are_equal(first: Array, second: Array) -> Array:
     """Compare elements exactly. numpy would round 64-bit integers to compare them with floats."""
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
-        integers, is_integer = _as_integers(second, first.dtype)
+        integers, is_integer = _convert_to_integers(second, first.dtype)
         return np.asarray(is_integer & (first == integers))
     return np.asarray(first == second)
 
 
-def _as_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+def _convert_to_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Convert floats or complex numbers to integers, and return a mask of exact ones."""
     limits, real = np.iinfo(dtype), values.real.astype(np.float64)
     is_integer = (real >= float(limits.min)) & (real < 2.0 ** (limits.max.bit_length()))
@@ -242,15 +245,15 @@ def _as_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     return np.where(is_integer, real, 0).astype(dtype), is_integer
 
 
-def _distances(first: Array, second: Array) -> Array:
+def _compute_distances(first: Array, second: Array) -> Array:
     """Return the absolute differences, exact for integers."""
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
-        integers, is_integer = _as_integers(second, first.dtype)
+        integers, is_integer = _convert_to_integers(second, first.dtype)
         wide = np.complex128 if second.dtype.kind == "c" else np.float64
         rounded = np.abs(np.subtract(first, second, dtype=wide))
-        return np.where(is_integer, _distances(first, integers), rounded)
+        return np.where(is_integer, _compute_distances(first, integers), rounded)
     with np.errstate(all="ignore"):
         if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
             # The difference of the larger and the smaller value is exact modulo 2**64.

@@ -75,7 +75,7 @@ def info(
         container = formats.read(reader, file_format, options)
         selected = select_group(container, group, separator)
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
-        document = _document(reader.source, container, file_format.name)
+        document = _build_document(reader.source, container, file_format.name)
         if stats:
             from xr_tensorfmt.cli.files import open_tensors  # noqa: PLC0415  # imports xarray
 
@@ -91,7 +91,7 @@ def info(
         return document
 
     expanded = expand_paths(files, storage_options)
-    documents = describe_files(expanded, describe, _lines, as_json=as_json, apart=True)
+    documents = describe_files(expanded, describe, _format_lines, as_json=as_json, apart=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
@@ -101,7 +101,7 @@ def _add_statistics(document: Mapping[str, Any], ds: Dataset) -> None:
             variable["stats"] = to_plain(compute_statistics(ds[name].variable))
 
 
-def _document(source: Source, container: Container, format: str) -> dict[str, Any]:
+def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
     """Convert a header to values that JSON supports."""
     # If the file has no encoding, use the encoding of its variable.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
@@ -178,7 +178,7 @@ def to_plain(value: Any) -> Any:
     return value if is_number or isinstance(value, bool | int | str | None) else str(value)
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a description."""
     title = formats.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
@@ -189,10 +189,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     counts = f"{totals['tensors']} tensors, {totals['parameters']:,} parameters"
     total = f"  {counts}, {format_size(totals['size'])}"
     for heading, content in (
-        ("Coordinates", _variables(document["coordinates"])),
-        ("Variables", _variables(document["variables"])),
+        ("Coordinates", _describe_variables(document["coordinates"])),
+        ("Variables", _describe_variables(document["variables"])),
         ("Total", [total] if totals["tensors"] > 1 else ()),
-        ("Attributes", _attributes(document["attrs"], "  ")),
+        ("Attributes", _format_attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),
     ):
@@ -200,19 +200,21 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from [f"{heading}:", *block] if block else []
 
 
-def _variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield one row per variable, followed by its attributes."""
-    rows = [_cells(name, variable) for name, variable in variables.items()]
+    rows = [_format_cells(name, variable) for name, variable in variables.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, variable in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
         stats = variable.get("stats")
         if stats:
-            yield "      " + ", ".join(f"{name} {_short(value)}" for name, value in stats.items())
-        yield from _attributes(variable["attrs"], "      ")
+            yield "      " + ", ".join(
+                f"{name} {_shorten_value(value)}" for name, value in stats.items()
+            )
+        yield from _format_attributes(variable["attrs"], "      ")
 
 
-def _cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
+def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
     dtype, stored = variable["dtype"], variable["stored"].removeprefix(f"{variable['dtype']}, ")
     sizes = zip(variable["dims"], variable["shape"], strict=True)
     offset = "" if variable["offset"] is None else f"at byte {variable['offset']}"
@@ -227,11 +229,11 @@ def _cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
+def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
         yield f"{indent}{shorten(name, 40)}: {shorten(line, _MAX_CHARACTERS)}"

@@ -36,14 +36,14 @@ def validate(
         return {"findings": findings}
 
     expanded = expand_paths(files, storage_options)
-    documents = describe_files(expanded, describe, _lines, as_json=as_json)
+    documents = describe_files(expanded, describe, _format_lines, as_json=as_json)
     findings = [finding for document in documents for finding in document.get("findings", ())]
     failed = any("error" in document for document in documents)
     failed |= any(strict or finding.severity == "error" for finding in findings)
     raise SystemExit(int(failed))
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     path, findings = document["path"], document["findings"]
     errors = sum(finding.severity == "error" for finding in findings)
     counts = ((errors, "error"), (len(findings) - errors, "warning"))

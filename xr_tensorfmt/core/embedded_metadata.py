@@ -42,11 +42,11 @@ class EmbeddedVariable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse the result of `to_dict`, or raise one of several errors."""
-        members = _members(data, cls)
+        members = _collect_members(data, cls)
         if "name" in data:
-            (members["name"],) = _strings([data["name"]])
+            (members["name"],) = _to_strings([data["name"]])
         if "dims" in data:
-            members["dims"] = _strings(data["dims"])
+            members["dims"] = _to_strings(data["dims"])
         return cls(**members)
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,11 +76,11 @@ class EmbeddedMetadata:
         """Parse the result of `to_dict`, or raise one of several errors."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
-        members = _members(data, cls)
+        members = _collect_members(data, cls)
         for name in {"tensors", "coordinates"} & set(data):
             variables = data[name].items()
             members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
-        members["stored_coordinates"] = _strings(data.get("stored_coordinates", ()))
+        members["stored_coordinates"] = _to_strings(data.get("stored_coordinates", ()))
         return cls(**members)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _decode(embedded: Any) -> Any:
     return parse_json(embedded, reject_repeated)
 
 
-def _members(data: Mapping[str, Any], cls: type) -> dict[str, Any]:
+def _collect_members(data: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """Return the members of a JSON object, without its version. Raise ValueError if unknown."""
     supported = {"version", *(member.name for member in fields(cls))}
     for name, value in data.items():
@@ -131,7 +131,7 @@ def _members(data: Mapping[str, Any], cls: type) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name != "version"}
 
 
-def _strings(values: Sequence[Any]) -> tuple[str, ...]:
+def _to_strings(values: Sequence[Any]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"{values!r} is not a list of str")
     "".join(values).encode()  # raises if a name is not valid UTF-8

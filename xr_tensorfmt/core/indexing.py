@@ -217,7 +217,7 @@ def plan_vectorized(
     if 0 in shape:
         empty = (NOTHING,) * len(tensor_shape)
         return OuterPlan(tensor_shape, empty, (tuple(range(len(shape))),), shape)
-    varying = list(map(_varying_axes, arrays))
+    varying = list(map(_find_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)
     together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
@@ -248,7 +248,7 @@ def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -
     return list(np.broadcast_arrays(*arrays))
 
 
-def _varying_axes(array: Integers) -> tuple[int, ...]:
+def _find_varying_axes(array: Integers) -> tuple[int, ...]:
     return tuple(
         axis
         for axis, length in enumerate(array.shape)

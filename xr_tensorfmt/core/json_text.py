@@ -42,7 +42,7 @@ def parse_json(
         value = loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise LimitError(_TOO_DEEP) from None
-    if is_too_deep(value, _children):
+    if is_too_deep(value, _get_children):
         raise LimitError(_TOO_DEEP)
     return value
 
@@ -87,7 +87,7 @@ def _find_containers(children: Callable[[Any], Iterable[Any]], value: Any) -> li
     return [child for child in children(value) if type(child) not in _PLAIN]
 
 
-def _children(value: Any) -> Iterable[Any]:
+def _get_children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

@@ -37,7 +37,7 @@ class BFloat16(Element):
 
     def encode(self, values: Array) -> Array:
         """Keep the upper half; NaN stays NaN."""
-        bits = _bits(values)
+        bits = _get_bits(values)
         upper = bits >> _HALF
         if self.rounding == "nearest":
             # Add half of the last place, or a little less if the last place is even.
@@ -66,7 +66,7 @@ class _Float8(Element):
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table."""
-        table, flat, results = _float8_values(self), np.ravel(raw), values.reshape(-1)
+        table, flat, results = _compute_float8_values(self), np.ravel(raw), values.reshape(-1)
         for first in range(0, flat.size, _CACHED_INDICES):
             part = slice(first, first + _CACHED_INDICES)
             # "clip" is the fastest mode, and no byte is out of bounds.
@@ -74,11 +74,11 @@ class _Float8(Element):
 
     def encode(self, values: Array) -> Array:
         """Round to nearest, ties to even. Values that are too large become infinite or NaN."""
-        bits = _bits(values)
+        bits = _get_bits(values)
         upper = bits >> _HALF
         # Values and midpoints have no bits in the lower half, so one bit can stand for it.
         upper |= bits.astype(np.uint16) != 0
-        return np.asarray(np.take(_float8_bits(self), upper, mode="clip"))
+        return np.asarray(np.take(_encode_float8(self), upper, mode="clip"))
 
 
 @dataclass(frozen=True)
@@ -108,20 +108,20 @@ def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dic
     }
 
 
-def _bits(values: Array) -> NDArray[np.uint32]:
+def _get_bits(values: Array) -> NDArray[np.uint32]:
     bits: NDArray[np.uint32] = np.ascontiguousarray(values).reshape(values.shape).view(np.uint32)
     return bits
 
 
 @cache
-def _float8_bits(element: _Float8) -> NDArray[np.uint8]:
+def _encode_float8(element: _Float8) -> NDArray[np.uint8]:
     """Return the nearest of the 256 bytes for every upper half of a float32, ties to even."""
     upper = np.arange(1 << 16, dtype=np.uint32)
     values = (upper << _HALF).view(np.float32)
     # `first` is the first byte without a finite value. A magnitude is too large if it is closer
     # to the value that `first` would have than to the largest finite value.
     first = 0x80 - len(element.beyond)
-    magnitudes = _magnitudes(element.fraction_bits)[: first + 1]
+    magnitudes = _compute_magnitudes(element.fraction_bits)[: first + 1]
     between = np.append((magnitudes[1:] + magnitudes[:-1]) / 2, np.inf)
     with np.errstate(invalid="ignore"):  # signaling NaNs become quiet
         magnitude = np.abs(values).astype(np.float64)
@@ -132,14 +132,14 @@ def _float8_bits(element: _Float8) -> NDArray[np.uint8]:
 
 
 @cache
-def _float8_values(element: _Float8) -> NDArray[np.float32]:
+def _compute_float8_values(element: _Float8) -> NDArray[np.float32]:
     """Return the value of every byte."""
-    magnitudes = _magnitudes(element.fraction_bits)
+    magnitudes = _compute_magnitudes(element.fraction_bits)
     magnitudes[0x80 - len(element.beyond) :] = element.beyond
     return np.concatenate([magnitudes, -magnitudes]).astype(np.float32)
 
 
-def _magnitudes(fraction_bits: int) -> NDArray[np.float64]:
+def _compute_magnitudes(fraction_bits: int) -> NDArray[np.float64]:
     """Return the values of the positive bytes as if all were finite."""
     bits = np.arange(0x80)
     one = 1 << fraction_bits

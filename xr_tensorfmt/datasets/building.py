@@ -25,14 +25,14 @@ def build_dataset(
     variable_type: type[Variable] = Variable,
 ) -> Dataset:
     """Build a Dataset of lazy variables, decoded as the user requests."""
-    target, dropped = _chunk_target(request.chunk_bytes), request.dropped
+    target, dropped = _compute_chunk_target(request.chunk_bytes), request.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
         if tensor.name not in dropped
     }
     variables = {
-        name: variable_type(*_variable_arguments(tensor, source, target))
+        name: variable_type(*_build_variable_arguments(tensor, source, target))
         for name, tensor in tensors.items()
     }
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
@@ -71,9 +71,9 @@ def _close_nothing() -> None:
     """Do nothing. Unlike a lambda, this function can be pickled."""
 
 
-def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[Any, ...]:
+def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[Any, ...]:
     layout = tensor.layout
-    chunk = _limited_chunk(layout, target)
+    chunk = _limit_chunk(layout, target)
     encoding = {
         "dtype": layout.dtype,
         **tensor.encoding,
@@ -85,7 +85,7 @@ def _variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[An
     return tensor.dims, array, tensor.attrs, encoding
 
 
-def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
+def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
     """Return the shape of chunks of `target` bytes, or larger if the chunks would be too many."""
     chunk = layout.chunk_shape(target)
     while count_chunks(layout.shape, chunk) > MAX_CHUNKS:
@@ -95,7 +95,7 @@ def _limited_chunk(layout: Layout, target: int) -> tuple[int, ...]:
     return chunk
 
 
-def _chunk_target(chunk_bytes: int | str) -> int:
+def _compute_chunk_target(chunk_bytes: int | str) -> int:
     """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
     limit = config.get("array.chunk-size", "128MiB")
     return min(parse_chunk_bytes(chunk_bytes), _parse_size(limit))

@@ -173,7 +173,11 @@ class Explanation:
 def explain(data: Dataset | DataArray) -> Explanation:
     """Explain what computing a Dataset or DataArray would read."""
     return Explanation(
-        tuple(read for name, variable in _variables(data) for read in _chunk_reads(name, variable))
+        tuple(
+            read
+            for name, variable in _get_variables(data)
+            for read in _find_chunk_reads(name, variable)
+        )
     )
 
 
@@ -183,7 +187,7 @@ def find_sources(variable: Variable) -> Iterator[Source]:
         yield tensor.source
 
 
-def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
+def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
     if isinstance(data, Dataset):
         yield from data.variables.items()
         return
@@ -191,7 +195,7 @@ def _variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]
     yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
 
 
-def _chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
+def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
     for chunk, shape, (tensor, key) in _find_tensors(variable):
         parts = tensor.plan(key).source_extents(tensor.layout, tensor.source)
         requests = [

@@ -27,16 +27,16 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
         return container
     if not any(tensor.name.startswith(start) for tensor in container.tensors):
         start = f"{group}{separator}"  # the slash may be part of a name
-    scope = _Scope(tuple(_starts(start, separator)[:-1]))
+    scope = _Scope(tuple(_find_starts(start, separator)[:-1]))
     tensors = tuple(
         scope.rename(tensor, tensor.name[len(start) :])
         for tensor in container.tensors
         if tensor.name.startswith(start)
     )
     if not tensors:
-        raise _missing_group_error(container, group, separator)
+        raise _build_missing_group_error(container, group, separator)
     own, inherited = [], []
-    groups = _all_prefixes(container, separator)
+    groups = _list_prefixes(container, separator)
     for coordinate in container.coordinates:
         owner = _find_owner(coordinate, groups, separator)
         if owner.startswith(start):
@@ -46,7 +46,9 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
     return _build_node(tensors, own, inherited, container, start)
 
 
-def _missing_group_error(container: Container, group: str | None, separator: str) -> ValueError:
+def _build_missing_group_error(
+    container: Container, group: str | None, separator: str
+) -> ValueError:
     start = get_prefix(group, separator)
     names = [tensor.name.split(separator) for tensor in container.tensors]
     first = dict.fromkeys(parts[0] for parts in names)
@@ -120,22 +122,22 @@ class _Scope:
         return short
 
 
-def _starts(name: str, separator: str) -> list[str]:
+def _find_starts(name: str, separator: str) -> list[str]:
     """Return the prefixes of all groups that contain a name, the longest first."""
     parts = name.split(separator)[: MAX_GROUP_LEVELS + 1]
     levels = reversed(range(len(parts)))
     return ["".join(f"{part}{separator}" for part in parts[:level]) for level in levels]
 
 
-def _all_prefixes(container: Container, separator: str) -> set[str]:
+def _list_prefixes(container: Container, separator: str) -> set[str]:
     """Return the prefixes of all groups."""
     names = (tensor.name for tensor in container.tensors)
-    return {"", *(start for name in names for start in _starts(name, separator))}
+    return {"", *(start for name in names for start in _find_starts(name, separator))}
 
 
 def _find_owner(coordinate: Tensor, groups: set[str], separator: str) -> str:
     """Return the prefix of the group that a coordinate belongs to."""
-    return next(start for start in _starts(coordinate.name, separator) if start in groups)
+    return next(start for start in _find_starts(coordinate.name, separator) if start in groups)
 
 
 def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict[str, Container]:
@@ -150,7 +152,7 @@ def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict
                 f"the name {shorten(repr(tensor.name))} has more than {MAX_GROUP_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
-    groups = _members(container, separator)
+    groups = _collect_members(container, separator)
     starts = {start for start, _ in groups.values()}
     owned: dict[str, list[Tensor]] = {start: [] for start in starts}
     for coordinate in container.coordinates:
@@ -175,10 +177,10 @@ def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict
 _Members = list[tuple[Tensor, str]]
 
 
-def _members(container: Container, separator: str) -> dict[str, tuple[str, _Members]]:
+def _collect_members(container: Container, separator: str) -> dict[str, tuple[str, _Members]]:
     """Return prefix and tensors, with their names, of every group. Parents precede children."""
     members: dict[str, tuple[str, _Members]] = {"/": ("", [])}
-    prefixes = _all_prefixes(container, separator)
+    prefixes = _list_prefixes(container, separator)
     for tensor in container.tensors:
         *parts, leaf = tensor.name.split(separator)
         path = start = ""

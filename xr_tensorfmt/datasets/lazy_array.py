@@ -135,11 +135,11 @@ def lazy_array(source: Source, layout: Layout, *, tensor: Tensor | None = None) 
     `tensor` is the tensor of the file that the array represents.
     """
     array = TensorArray(source, layout, tensor=tensor)
-    return LazyTensor(array, _full_key(len(layout.shape)))
+    return LazyTensor(array, _build_full_key(len(layout.shape)))
 
 
 @cache
-def _full_key(rank: int) -> BasicIndexer:
+def _build_full_key(rank: int) -> BasicIndexer:
     return BasicIndexer((slice(None),) * rank)
 
 

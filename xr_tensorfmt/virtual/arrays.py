@@ -35,8 +35,8 @@ def build_manifest_array(
     cannot read the stored values.
     """
     attrs = attrs_to_json(tensor.attrs)
-    dense, axes = _row_major(tensor.layout)
-    dtype, more = _data_type(dense.element)
+    dense, axes = _get_row_major(tensor.layout)
+    dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
         raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
     if "_FillValue" in attrs:
@@ -57,7 +57,7 @@ def build_manifest_array(
         chunk_shape=tuple(chunk[axis] for axis in axes),
         chunk_key_encoding={"name": "default", "separator": "."},
         fill_value=dtype.type(np.nan) if dtype.kind in "fc" else None,
-        codecs=_codecs(dtype, axes),
+        codecs=_build_codecs(dtype, axes),
         dimension_names=dims,
         attributes={**attrs, **more},
     )
@@ -82,7 +82,7 @@ def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int,
     return chunk
 
 
-def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
+def _get_row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
     """Return the array in file order, and its axis for every axis of the layout."""
     dense, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
@@ -92,7 +92,7 @@ def _row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
     return dense, axes
 
 
-def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
+def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
     """Return the dtype of the bytes, and the attributes that make xarray decode them."""
     if isinstance(element, Boolean):
         # All nonzero bytes are True. Zarr's bool would use the bytes as numpy bools.
@@ -103,7 +103,7 @@ def _data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
     raise NotVirtualError(f"Zarr has no specified data type for {element.name}")
 
 
-def _codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
+def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return the transpose codec if it is needed. VirtualiZarr adds the byte order.
 
     Arrays of integers always have this codec: VirtualiZarr's Kerchunk writer refuses such arrays,

@@ -82,7 +82,7 @@ class VirtualStore(ManifestStore):
     """A `ManifestStore` of groups by path, with some variables in memory."""
 
     def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
-        super().__init__(_group("/", nodes), registry=registry)
+        super().__init__(_build_group("/", nodes), registry=registry)
         self._nodes, self._stores, self._in_memory = nodes, registry, MemoryStore()
         for path, node in nodes.items():
             if node.in_memory.variables:
@@ -148,9 +148,9 @@ class VirtualStore(ManifestStore):
         )
 
 
-def _group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
+def _build_group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:
     """Build the group of a path, with its subgroups."""
     children = [child for child in nodes if child != path and dirname(child) == path]
-    groups = {basename(child): _group(child, nodes) for child in children}
+    groups = {basename(child): _build_group(child, nodes) for child in children}
     node = nodes[path]
     return ManifestGroup(arrays=node.arrays, groups=groups, attributes=dict(node.attrs))

@@ -29,7 +29,7 @@ def resolve_encoding(
     and only to variables with the same kind of dtype, unless there is a single variable.
     """
     if not isinstance(encoding, Mapping):
-        raise _form_error(encoding)
+        raise _build_form_error(encoding)
     items = list(encoding.items())
     if not isinstance(encoding.get("dtype", {}), Mapping):
         items.remove(("dtype", encoding["dtype"]))
@@ -39,7 +39,7 @@ def resolve_encoding(
     by_pattern: dict[Any, Mapping[str, Any]] = {}
     for name, requested in items:
         if not isinstance(requested, Mapping):
-            raise _form_error(encoding)
+            raise _build_form_error(encoding)
         _check_keys(name, requested)
         if name in variables:
             by_name[name] = requested
@@ -54,7 +54,7 @@ def resolve_encoding(
     return by_pattern | by_name
 
 
-def _form_error(encoding: Any) -> TypeError:
+def _build_form_error(encoding: Any) -> TypeError:
     form = "{name: {'dtype': ...}}, or {'dtype': ...} for all"
     return TypeError(f"encoding= must have the form {form}, not {encoding!r}")
 
@@ -73,9 +73,9 @@ def _match_pattern(
 ) -> list[Any]:
     """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
     named = [name for name in data if fnmatchcase(str(name), pattern)]
-    category = _dtype_category(requested.get("dtype"))
+    category = _get_dtype_category(requested.get("dtype"))
     same_category = [
-        name for name in named if category in (None, _dtype_category(data[name].dtype))
+        name for name in named if category in (None, _get_dtype_category(data[name].dtype))
     ]
     matching = same_category or (named if len(data) == 1 else [])
     if not matching:
@@ -88,7 +88,7 @@ def _match_pattern(
     return matching
 
 
-def _dtype_category(dtype: Any) -> str | None:
+def _get_dtype_category(dtype: Any) -> str | None:
     """Return the category of a dtype, or None if it is unknown."""
     name = dtype_name(dtype)
     if name.startswith(("float", "bfloat")):

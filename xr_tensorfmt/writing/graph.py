@@ -72,7 +72,7 @@ def plan_tasks(
     begun = [f"begin-{token}-{index}" for index in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file
-        for task in _tasks(grids, key, action, chunked, graph):
+        for task in _build_tasks(grids, key, action, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
     last = f"finish-{token}"
@@ -84,7 +84,7 @@ def plan_tasks(
     return Delayed(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
 
 
-def _tasks(
+def _build_tasks(
     grids: Iterable[GriddedVariable],
     begun: str,
     action: BlockAction,
@@ -94,7 +94,7 @@ def _tasks(
     """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
     for is_in_memory, group in groupby(grids, key=lambda gridded: gridded[0].chunks is None):
         if is_in_memory:
-            yield from ((write_in_memory, action, batch, begun) for batch in _batches(group))
+            yield from ((write_in_memory, action, batch, begun) for batch in _split_batches(group))
             continue
         for variable, grid in group:
             # Send a large layout to each worker once, as a separate node.
@@ -142,7 +142,7 @@ def _finish(
         finish(files)
 
 
-def _batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
+def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
     """Group small blocks into tasks of about one chunk."""
     batch: list[MemoryBlock] = []
     size = 0

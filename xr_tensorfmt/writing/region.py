@@ -66,7 +66,7 @@ class ExistingFile:
         """Prepare a file for writing. Loaded values keep their old content."""
         check_writable(path)
         detach_file(path)
-        return cls(path, _identity(path))
+        return cls(path, _get_identity(path))
 
     def begin(self) -> ExistingFile:
         """Detach values that were loaded by processes of a cluster."""
@@ -81,7 +81,7 @@ class ExistingFile:
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
-        if _identity(self.path) != self.identity:
+        if _get_identity(self.path) != self.identity:
             raise SourceChangedError(
                 self.path,
                 "the file",
@@ -119,7 +119,7 @@ def _finish(
     while updates := _read_due_updates(path, read):
         for update in updates:
             piece = Piece(update.offset, update.current)
-            ExistingFile(update.path, _identity(update.path)).complete([piece])
+            ExistingFile(update.path, _get_identity(update.path)).complete([piece])
 
 
 def _read_due_updates(path: str, read: Callable[[HeaderReader], Container]) -> list[HeaderUpdate]:
@@ -134,7 +134,7 @@ def detach_file(path: str) -> None:
         detach(os.stat(path))
 
 
-def _identity(path: str) -> tuple[int, ...]:
+def _get_identity(path: str) -> tuple[int, ...]:
     status = os.stat(path)
     return status.st_ino, status.st_size  # the device has another number on another machine
 

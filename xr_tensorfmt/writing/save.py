@@ -83,7 +83,7 @@ def _save_planned(
 
     Remove orphaned sibling files after that.
     """
-    files = [*_changed_siblings(plan, location), (plan, location)]
+    files = [*_find_changed_siblings(plan, location), (plan, location)]
     targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
     orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
@@ -109,7 +109,9 @@ def _save_planned(
     return None
 
 
-def _changed_siblings(plan: FilePlan, location: Location) -> Iterator[tuple[FilePlan, Location]]:
+def _find_changed_siblings(
+    plan: FilePlan, location: Location
+) -> Iterator[tuple[FilePlan, Location]]:
     """Yield the sibling files to write. Skip existing files that `is_kept` accepts."""
     for sibling in plan.siblings:
         target = location.sibling(sibling.name)

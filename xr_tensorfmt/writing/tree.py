@@ -54,7 +54,7 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
                 "for the root; move them to the root or to variables, or pass drop=['attrs'] to "
                 "leave them out"
             )
-    members = list(_members(tree, separator))
+    members = list(_collect_members(tree, separator))
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}
     coordinates = {member.key: member.variable for member in members if member.is_coordinate}
@@ -63,10 +63,10 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
 
 def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
     """Yield the group, the name and the key in the file of every variable of a tree."""
-    return ((member.path, member.name, member.key) for member in _members(tree, separator))
+    return ((member.path, member.name, member.key) for member in _collect_members(tree, separator))
 
 
-def _members(tree: DataTree, separator: str) -> Iterator[_Member]:
+def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
     """Yield the variables of all groups. Parents precede children."""
     dims: dict[str, dict[Any, str]] = {}
     for relative, node in tree.subtree_with_keys:

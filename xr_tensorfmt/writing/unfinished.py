@@ -27,7 +27,7 @@ _UNKNOWN_HOST = 12 * "0"
 def build_suffix() -> str:
     """Return a unique suffix for a temporary file of this process."""
     process = _SEVERAL if _is_cluster_worker() else os.getpid()
-    return f".{_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
+    return f".{_get_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
 
 
 def unfinished_path(target: str) -> str:
@@ -54,7 +54,7 @@ class UnfinishedFile:
     @property
     def is_being_written(self) -> bool:
         """Whether the process runs on this host."""
-        return bool(self.process and self.host == _host() and _is_running(self.process))
+        return bool(self.process and self.host == _get_host() and _is_running(self.process))
 
     @property
     def reason_to_keep(self) -> str:
@@ -63,7 +63,7 @@ class UnfinishedFile:
             return "processes of a cluster write it, and some may be running"
         if self.is_being_written:
             return f"process {self.process} is running"
-        if self.host == _host() != _UNKNOWN_HOST:
+        if self.host == _get_host() != _UNKNOWN_HOST:
             return ""
         return (
             f"process {self.process} of another host or container writes it, or this host was "
@@ -99,11 +99,11 @@ def remove_own(directory: str) -> None:
     """Remove the temporary files of this process in a directory, best effort."""
     with suppress(OSError):
         for file in unfinished_in(directory):
-            if (file.process, file.host) == (os.getpid(), _host()):
+            if (file.process, file.host) == (os.getpid(), _get_host()):
                 os.unlink(file.path)
 
 
-def _host() -> str:
+def _get_host() -> str:
     """Return an identifier of this host, its start, and this container."""
     parts: list[object] = [platform.node()]
     if sys.platform == "linux":

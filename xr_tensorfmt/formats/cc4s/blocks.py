@@ -118,12 +118,12 @@ def find_blocks(
     axes, labels = [], []
     for dimension in reversed(range(len(header.dimensions))):
         constraints = [
-            (_indices(fields, header, dimension, name, properties), rows[:, column])
+            (_find_indices(fields, header, dimension, name, properties), rows[:, column])
             for condition, rows in zip(header.conditions, chosen, strict=True)
             for column, (name, constrained) in enumerate(condition.properties)
             if constrained == dimension
         ]
-        axis, label = _axis(header.dimensions[dimension].length, constraints, len(numbers))
+        axis, label = _build_axis(header.dimensions[dimension].length, constraints, len(numbers))
         axes.append(axis)
         labels.append(label)
     table = np.stack(labels, axis=1)
@@ -133,7 +133,7 @@ def find_blocks(
     return StoredBlocks(header.lengths[::-1], tuple(axes), table)
 
 
-def _indices(
+def _find_indices(
     fields: Fields,
     header: TensorHeader,
     dimension: int,
@@ -155,7 +155,7 @@ def _indices(
     return indices
 
 
-def _axis(
+def _build_axis(
     length: int, constraints: Sequence[tuple[Integers, Integers]], count: int
 ) -> tuple[Axis, Integers]:
     """Return the sets of indices along a dimension, and the set of every block."""
@@ -201,7 +201,7 @@ class ZeroFilledBlocks(Layout):
         offsets = [offsets.reshape(-1) for _, offsets in self._locate_blocks(selection)]
         if not offsets:
             return Extents.none()
-        return self.inner.extents(_vector(self.inner, np.sort(np.concatenate(offsets))))
+        return self.inner.extents(_select_vector(self.inner, np.sort(np.concatenate(offsets))))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of a dense file."""
@@ -266,7 +266,7 @@ class ZeroFilledBlocks(Layout):
         return groups
 
 
-def _vector(inner: Layout, ascending: Integers) -> Selection:
+def _select_vector(inner: Layout, ascending: Integers) -> Selection:
     return Selection(inner.shape, (array_to_indices(ascending),))
 
 
@@ -276,7 +276,7 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
     if stop - first <= 2 * flat.size:
         return inner.read(source, Selection(inner.shape, (range(first, stop),)))[flat - first]
     ascending, inverse = np.unique(flat, return_inverse=True)
-    values: Array = inner.read(source, _vector(inner, ascending))[inverse]
+    values: Array = inner.read(source, _select_vector(inner, ascending))[inverse]
     return values
 
 

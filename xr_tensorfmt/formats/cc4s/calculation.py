@@ -97,9 +97,9 @@ def open_cc4s_calculation(
                     "to one calculation; move one of them to another directory"
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
-            dimensions[full_name] = _dimensions(cc4s_object, tensor)
-    dims = _shared_dims(dimensions)
-    merged = _merge(_with_dims(ds, name, dims[name]) for name, ds in tensors.items())
+            dimensions[full_name] = _find_dimensions(cc4s_object, tensor)
+    dims = _find_shared_dims(dimensions)
+    merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     for tensor in merged.data_vars.values():  # the writer finds the types by these names
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
     return merged.assign_attrs(_count(merged))
@@ -228,7 +228,7 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     own_attrs = {key: value for key, value in ds.attrs.items() if key not in _COUNTS}
     for file, components in files.items():
         defaults = DimensionNames.plan({name: ds[name].variable for name in components}).defaults
-        tensors = _merge(_with_dims(ds[[name]], name, defaults[name]) for name in components)
+        tensors = _merge(_rename_dims(ds[[name]], name, defaults[name]) for name in components)
         tensors.attrs = own_attrs
         tensors.rename(components).tensorfmt.to_file(directory / f"{file}{YAML}", "cc4s")
 
@@ -258,7 +258,7 @@ def _split_name(name: str, tensor: DataArray) -> tuple[str, str]:
     return (file, component) if is_component else (name, name)
 
 
-def _dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
+def _find_dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
     """Return the dimensions of a tensor, with the types of its object if the file has none."""
     types = get_file_info(tensor.variable)["types"]
     expected = object_types(cc4s_object, tensor.ndim) or types
@@ -268,7 +268,7 @@ def _dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
     ]
 
 
-def _shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
+def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
     sources = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
     lengths = [
@@ -283,7 +283,7 @@ def _shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str,
     return dict(zip(tensors, names, strict=True))
 
 
-def _with_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
+def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
     """Rename the dimensions of the sole tensor of a Dataset, and coordinates called after them."""
     names: dict[Any, str] = dict(zip(ds[name].dims, dims, strict=True))
     for coordinate, variable in ds.coords.items():

@@ -66,32 +66,32 @@ class Checksums:
     def compute(cls, source: Source, max_bytes: int | None = None) -> Checksums:
         """Compute the checksums of a file. The content of a file above the limit is `UNKNOWN`."""
         size = source.size
-        content = UNKNOWN if max_bytes is not None and size > max_bytes else _content(source)
-        return cls(size, _head(source, b""), _samples(source), content)
+        content = UNKNOWN if max_bytes is not None and size > max_bytes else _read_content(source)
+        return cls(size, _read_head(source, b""), _read_samples(source), content)
 
     def check_opened(self, source: Source, head: bytes, yaml: str) -> None:
         """Raise ChecksumError if parts of the file differ; `head` has its first bytes."""
         if source.size != self.size:
-            raise _error(source, f"{source.size} bytes", f"{self.size} bytes", yaml)
+            raise _build_error(source, f"{source.size} bytes", f"{self.size} bytes", yaml)
         if source.mapped:
-            _compare(source, _samples(source), self.samples, yaml)
+            _compare(source, _read_samples(source), self.samples, yaml)
         else:
-            _compare(source, _head(source, head), self.head, yaml)
+            _compare(source, _read_head(source, head), self.head, yaml)
 
     def check_content(self, source: Source, yaml: str) -> None:
         """Raise ChecksumError if a byte of the file differs, or a sample if that is all we know."""
         if self.content == UNKNOWN:
-            _compare(source, _samples(source), self.samples, yaml)
+            _compare(source, _read_samples(source), self.samples, yaml)
         else:
-            _compare(source, _content(source), self.content, yaml)
+            _compare(source, _read_content(source), self.content, yaml)
 
 
 def _compare(source: Source, actual: str, expected: str, yaml: str) -> None:
     if actual != expected:
-        raise _error(source, f"the CRC-32C {actual}", expected, yaml)
+        raise _build_error(source, f"the CRC-32C {actual}", expected, yaml)
 
 
-def _error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumError:
+def _build_error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumError:
     hint = (
         "the files may come from different writes: wait if a program is writing them, otherwise "
         "write or fetch both again; if another program has changed the elements on purpose, "
@@ -100,22 +100,22 @@ def _error(source: Source, actual: str, expected: str, yaml: str) -> ChecksumErr
     return ChecksumError(source.name, "the elements", actual, f"{expected} as in {yaml}", hint)
 
 
-def _head(source: Source, head: bytes) -> str:
+def _read_head(source: Source, head: bytes) -> str:
     length = min(source.size, HEAD_BYTES)
     if len(head) < length:
         head = source.read_bytes(0, length)
     return f"{extend(0, head[:length]):08x}"
 
 
-def _samples(source: Source) -> str:
+def _read_samples(source: Source) -> str:
     last = source.size - SAMPLE_BYTES
     if last < SAMPLES * SAMPLE_BYTES:
-        return _content(source)
+        return _read_content(source)
     starts = np.array([last * number // (SAMPLES - 1) for number in range(SAMPLES)])
     return f"{extend(0, source.read(Extents.uniform(starts, SAMPLE_BYTES)).tobytes()):08x}"
 
 
-def _content(source: Source) -> str:
+def _read_content(source: Source) -> str:
     checksum, size = 0, source.size
     for start in range(0, size, _READ_BYTES):
         part = source.read_bytes(start, min(start + _READ_BYTES, size))

@@ -70,12 +70,12 @@ class Condition:
         if wrong is not None or None in rows:
             expected = f"lists of {count}, one for each property"
             raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
-        numbers = _integers(fields, "nonZeros", list(chain.from_iterable(rows)))
+        numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         is_named = "name" in fields
         return cls(tuple(properties), numbers.reshape(len(rows), count), is_named)
 
 
-def _integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
+def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
     """Convert a list of integers to an array."""
     if set(map(type, values)) - {int}:
         actual = shorten(repr(next(value for value in values if type(value) is not int)))
@@ -197,7 +197,7 @@ class Properties:
         indices, values = {}, {}
         for name in per_index.values:
             rows = per_index.sequence(name)
-            indices[str(name)] = array = _integers(per_index, name, rows)
+            indices[str(name)] = array = _to_integers(per_index, name, rows)
             listed = properties.sequence(name) if properties and name in properties else None
             if listed is None:
                 continue

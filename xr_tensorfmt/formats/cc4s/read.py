@@ -130,7 +130,7 @@ def _build_container(
 ) -> Container:
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
-    embedded, names = _embedded_dims(fields, parts)
+    embedded, names = _get_embedded_dims(fields, parts)
     defaults = unique_dims([part.header.dimensions for part in parts])
     variables = [
         build_variable(
@@ -154,7 +154,7 @@ def _build_container(
     )
 
 
-def _embedded_dims(
+def _get_embedded_dims(
     fields: Fields, parts: Sequence[TensorEntry]
 ) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
     """Return the embedded metadata, parsed if possible, and its dims by tensor."""

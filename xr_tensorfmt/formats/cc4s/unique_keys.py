@@ -26,16 +26,16 @@ def find_repeated_key(content: bytes) -> str | None:
     DisputedSyntaxError if the content is not YAML 1.1.
     """
     try:
-        return next(_repeated_keys(_LISTS.sub(b"[]", _ITEMS.sub(b"", content))), None)
+        return next(_find_repeated_keys(_LISTS.sub(b"[]", _ITEMS.sub(b"", content))), None)
     except yaml.YAMLError:
         pass  # removed items may have left a part of a scalar behind
     try:
-        return next(_repeated_keys(content), None)
+        return next(_find_repeated_keys(content), None)
     except yaml.YAMLError as error:
         raise DisputedSyntaxError(" ".join(str(error).split())) from error
 
 
-def _repeated_keys(content: bytes) -> Iterator[str]:
+def _find_repeated_keys(content: bytes) -> Iterator[str]:
     # Keys of the open collections (None for lists), and the keys whose values come next.
     keys: list[set[str] | None] = [None]
     pending: list[str | None] = [None]

@@ -112,7 +112,7 @@ def build_variable(
         message = "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
-    tensor = Tensor(part.name, axes, layout, attrs, _encoding(part, names, blocks), source)
+    tensor = Tensor(part.name, axes, layout, attrs, _build_encoding(part, names, blocks), source)
     dimensions = list(zip(names, default, header.dimensions, strict=True))
     return ReadVariable(tensor, dimensions, indices, findings, end)
 
@@ -162,7 +162,7 @@ def _build_layout(
     return Dense(lengths, header.element, 0), End(source, min_size, "the elements", "warning")
 
 
-def _encoding(
+def _build_encoding(
     part: TensorEntry, names: tuple[str, ...], blocks: StoredBlocks | None
 ) -> dict[str, Any]:
     header = part.header

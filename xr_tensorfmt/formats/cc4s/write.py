@@ -70,15 +70,15 @@ class TensorToWrite:
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan the YAML file and its sibling files."""
-    stem = _stem(checked.path)
+    stem = _get_stem(checked.path)
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
     for name, variable in checked.variables.items():
         check_types(checked.path, variable_name(stem), name, variable, names.types)
     properties, others = plan_properties(checked, names)
-    tensors = [_tensor(checked, *item, names) for item in checked.variables.items()]
+    tensors = [_build_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
-        tensors=_embedded(tensors, None if is_set else variable_name(stem)),
+        tensors=_encode_embedded(tensors, None if is_set else variable_name(stem)),
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
@@ -126,7 +126,7 @@ def _find_orphans(path: str, stem: str, written: Collection[str], replaced: byte
     return [name for name in described if name.casefold() not in kept]
 
 
-def _stem(path: str) -> str:
+def _get_stem(path: str) -> str:
     file = os.path.basename(path)
     stem = get_stem(file)
     if not file.casefold().endswith(YAML) or not stem:
@@ -164,7 +164,7 @@ def _is_set(checked: CheckedInput) -> bool:
     return is_set
 
 
-def _tensor(
+def _build_tensor(
     checked: CheckedInput, name: str, variable: Variable, names: DimensionNames
 ) -> TensorToWrite:
     if get_file_info(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
@@ -175,9 +175,9 @@ def _tensor(
     checked.check_rank(name, variable)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
-    current = _with_current_energies(checked, name, variable)
+    current = _update_energies(checked, name, variable)
     attrs = encode_attrs(checked, current, repr(name))
-    unit = _unit(checked, name, variable)
+    unit = _get_unit(checked, name, variable)
     plain = {key: _simplify(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
@@ -188,7 +188,7 @@ def _tensor(
         metadata,
     )
     # `==` would take True for 1.
-    is_restored = attrs.get("unit") == unit and _sorted_json(metadata) == _sorted_json(
+    is_restored = attrs.get("unit") == unit and _format_json(metadata) == _format_json(
         {key: value for key, value in attrs.items() if key != "unit"}
     )
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
@@ -201,7 +201,7 @@ def _tensor(
     return TensorToWrite(name, header, embedded, elements)
 
 
-def _with_current_energies(checked: CheckedInput, name: str, variable: Variable) -> dict[Any, Any]:
+def _update_energies(checked: CheckedInput, name: str, variable: Variable) -> dict[Any, Any]:
     """Return attributes without stale energies, since cc4s counts occupied states by them."""
     attrs = checked.attrs_to_write(name, variable)
     energies: Any = attrs.get("energies")
@@ -217,11 +217,11 @@ def _with_current_energies(checked: CheckedInput, name: str, variable: Variable)
     return attrs | {"energies": variable.values.tolist()}
 
 
-def _sorted_json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _unit(checked: CheckedInput, name: str, variable: Variable) -> float:
+def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     unit = variable.attrs.get("unit", 1.0)
     if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
         raise ValueError(
@@ -243,7 +243,7 @@ def _simplify(value: Any) -> Any:
     return _simplify(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
-def _embedded(
+def _encode_embedded(
     tensors: Sequence[TensorToWrite], native_name: str | None
 ) -> dict[str, EmbeddedVariable]:
     """Return embedded metadata by variable. The only tensor of a file has the default name."""

@@ -36,7 +36,7 @@ class DimensionNames:
         """Choose a type for each dimension of the variables."""
         types: dict[str, str | None] = {}
         for variable in variables.values():
-            for dim, dimension_type in _types(variable).items():
+            for dim, dimension_type in _choose_types(variable).items():
                 types.setdefault(dim, dimension_type)
         defaults = unique_dims(
             [
@@ -58,7 +58,7 @@ class DimensionNames:
         return names.pop() if len(names) == 1 else None
 
 
-def _types(variable: Variable) -> dict[str, str | None]:
+def _choose_types(variable: Variable) -> dict[str, str | None]:
     """Return the types of the dimensions of a variable.
 
     Dimensions of an opened variable keep the type of the file, even if they are renamed. The types
@@ -73,7 +73,7 @@ def _types(variable: Variable) -> dict[str, str | None]:
     in_order = [None] * len(dims) if has_moved else [*stored.values()]
     types: dict[str, str | None] = {}
     for dim, by_position in zip(dims, in_order, strict=True):
-        plain = _without_number(dim)
+        plain = _strip_number(dim)
         is_renamed = not has_moved and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
@@ -99,7 +99,7 @@ def check_types(
     )
 
 
-def _without_number(dim: str) -> str | None:
+def _strip_number(dim: str) -> str | None:
     if re.fullmatch(r"dim_\d+", dim):
         return None
     return re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim

@@ -45,7 +45,7 @@ def plan_properties(
         if None in prefixes.values():
             continue
         by_dim = {
-            dim: _properties_of_dim(dimension_type, dim, f"{prefix}_", candidates)
+            dim: _get_properties(dimension_type, dim, f"{prefix}_", candidates)
             for dim, prefix in prefixes.items()
         }
         first = next((dim for dim in by_dim if by_dim[dim].indices), None)
@@ -66,7 +66,7 @@ def plan_properties(
     return properties, others
 
 
-def _properties_of_dim(
+def _get_properties(
     dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
 ) -> Properties:
     """Return the coordinates of a dimension that can become its properties."""

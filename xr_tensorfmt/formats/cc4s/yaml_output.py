@@ -22,7 +22,7 @@ _ESCAPED = re.compile("[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 def format_yaml(values: Mapping[str, Any]) -> bytes:
     """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
-    return ("\n".join(_mapping_lines(values)) + "\n").encode()
+    return ("\n".join(_format_mapping(values)) + "\n").encode()
 
 
 def is_portable(value: Any) -> bool:
@@ -37,12 +37,12 @@ def is_portable(value: Any) -> bool:
     return isinstance(value, str) and not _SURROGATE.search(value)
 
 
-def _mapping_lines(values: Mapping[str, Any]) -> Iterator[str]:
+def _format_mapping(values: Mapping[str, Any]) -> Iterator[str]:
     for key, value in values.items():
         name = _format_string(key)
         if isinstance(value, Mapping) and value:
             yield f"{name}:"
-            yield from (f"  {line}" for line in _mapping_lines(value))
+            yield from (f"  {line}" for line in _format_mapping(value))
         elif isinstance(value, list) and value:
             yield f"{name}:"
             yield from (f"  {line}" for line in _list_lines(value))
@@ -54,7 +54,7 @@ def _list_lines(values: list[Any]) -> Iterator[str]:
     for value in values:
         lines: Iterator[str] = iter((_format_scalar(value),))
         if isinstance(value, Mapping) and value:
-            lines = _mapping_lines(value)
+            lines = _format_mapping(value)
         elif isinstance(value, list) and value:
             lines = _list_lines(value)
         yield f"- {next(lines)}"

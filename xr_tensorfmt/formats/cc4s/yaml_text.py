@@ -64,8 +64,8 @@ class Fields:
             raise TensorFormatError(
                 path, "the YAML", str(error), "YAML 1.2 in UTF-8", "the file is corrupt", offset=0
             ) from error
-        if is_too_deep(values, _children):
-            raise _nested_too_deeply(path, 0)
+        if is_too_deep(values, _get_children):
+            raise _build_nesting_error(path, 0)
         _check_keys(path, content)
         return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 
@@ -177,7 +177,7 @@ def check_safe(path: str, content: bytes) -> None:
     has_blanks = 200 * b" " in content.translate(_TO_BLANKS)
     indented = _INDENTED.search(content) if has_blanks else None
     if indented is not None:
-        raise _nested_too_deeply(path, indented.start())
+        raise _build_nesting_error(path, indented.start())
     if b"\0" in content:
         hint = "the file is corrupt; fetch it again"
         raise TensorFormatError(
@@ -212,7 +212,7 @@ def _check_length(path: str, size: int) -> None:
         raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
 
 
-def _children(value: Any) -> Iterable[Any]:
+def _get_children(value: Any) -> Iterable[Any]:
     """Return the keys and values in a value. Keys can be lists."""
     if isinstance(value, Yaml):
         return (value.value,)
@@ -221,7 +221,7 @@ def _children(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _nested_too_deeply(path: str, offset: int) -> TensorFormatError:
+def _build_nesting_error(path: str, offset: int) -> TensorFormatError:
     hint = "the file is corrupt"
     expected = f"at most {MAX_NESTED} within each other, indented by less than 200 characters"
     return TensorFormatError(

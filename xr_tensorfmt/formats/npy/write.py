@@ -29,7 +29,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
     checked.check_rank(*checked.single_variable)
     name, variable = checked.require_values_only(default_dims(checked.single_variable[1].ndim))
-    conversion = _conversion(checked, name, variable)
+    conversion = _choose_conversion(checked, name, variable)
     element, header = conversion.element, BytesIO()
     dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
     shape = tuple(map(int, variable.shape))
@@ -40,7 +40,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (planned,))
 
 
-def _conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
+def _choose_conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
     """Return the conversion of a variable. Strings and times keep their dtypes."""
     dtype = variable.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:

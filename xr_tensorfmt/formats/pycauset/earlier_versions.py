@@ -65,7 +65,7 @@ def read_matrix(reader: HeaderReader) -> Matrix:
     data_type = _get_name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_OFFSET + 4)
     row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, row_bytes = _integer_storage(reader, version, rows, columns)
+        matrix_type, row_bytes = _find_integer_storage(reader, version, rows, columns)
     elif data_type == "INT32":
         matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
     return Matrix(
@@ -102,7 +102,7 @@ def _get_name(
     return names[number]
 
 
-def _integer_storage(
+def _find_integer_storage(
     reader: HeaderReader, version: int, order: int, columns: int
 ) -> tuple[str, int]:
     """Return the type and row alignment of matrix type 2, found from the size of the file."""
@@ -127,7 +127,7 @@ def _integer_storage(
 def read_archive(reader: HeaderReader) -> Matrix:
     """Read the metadata of a zip archive."""
     directory = read_directory(reader, MAX_DIRECTORY_BYTES)
-    (info, start), (data, data_start) = _entries(reader, directory)
+    (info, start), (data, data_start) = _find_entries(reader, directory)
     document = Document.read(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
     document.check_repeated(*document.repeated)
     metadata = Metadata(document.content, reader.source.name, start)
@@ -136,7 +136,7 @@ def read_archive(reader: HeaderReader) -> Matrix:
     return replace(matrix, derived=derived, min_stop=directory.end.stop, members=directory.members)
 
 
-def _entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipInfo, int]]:
+def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipInfo, int]]:
     """Yield the metadata and data members, and the offsets of their content."""
     members = {member.filename: member for member in directory.members}
     hint = (

@@ -87,12 +87,12 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    matrix, source = _reader_of_version(reader)(reader), reader.source
+    matrix, source = _find_reader(reader)(reader), reader.source
     if matrix.manifest is not None:
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
-        matrix = _with_diagonal(reader, matrix, matrix.payload_length)
+        matrix = _add_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
         raise reader.error(
@@ -106,7 +106,7 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
     return MatrixFile(source, matrix, stored, size)
 
 
-def _reader_of_version(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
+def _find_reader(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
         return read_archive
@@ -141,7 +141,7 @@ _LENGTH_EXCESS = 64
 """Excess of the payload length in files of PyCauset 0.5.0, in bytes."""
 
 
-def _with_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
+def _add_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
     """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
     strict, full = (
         max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)

@@ -75,7 +75,7 @@ def plan(
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     _, variable = checked.single_variable
-    types, conversion = _matrix_types(checked, matrix_type)
+    types, conversion = _choose_types(checked, matrix_type)
     data_type = DATA_TYPES[conversion.element.name]
     if seed is not None and "UNIT_VECTOR" in types:
         raise ValueError(
@@ -112,7 +112,7 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
     return FilePlan(size, pieces, placed, compare=compare)
 
 
-def _matrix_types(
+def _choose_types(
     checked: CheckedInput, requested: str | None
 ) -> tuple[tuple[str, ...], Conversion]:
     """Return the matrix types to try, in order, and the conversion to the stored dtype."""

@@ -94,7 +94,7 @@ def _negate(values: Array) -> Array:
     return negative
 
 
-def _equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
+def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
     """Return a mask of equal rows. NaN equals NaN."""
     with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
         same = (left == right) | ((left != left) & (right != right))
@@ -221,10 +221,10 @@ class Pairs(Layout):
         for operation in others:
             for selected, positions, values in self._read_images(source, index, operation, runs):
                 images = values if operation.sign > 0 else _negate(values)
-                unequal = is_set[positions] & ~_equal_rows(filled[positions], images)
+                unequal = is_set[positions] & ~_find_equal_rows(filled[positions], images)
                 filled[positions], is_set[positions] = images, True
                 # Images of two pairs may be the same element.
-                unequal |= ~_equal_rows(filled[positions], images)
+                unequal |= ~_find_equal_rows(filled[positions], images)
                 if operation.sign < 0:  # the smallest integer is its own negative
                     unequal |= ((images == values) & (values != 0)).any(axis=-1)
                 if unequal.any():

@@ -156,7 +156,10 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Ar
         blocks[()] = _allocate_block(header, 1)
     for cell in content:
         address, value = _get_members(cell, "address", "value")
-        labels, index = _parse_labels(header, address, header.indexed), _cell_index(header, address)
+        labels, index = (
+            _parse_labels(header, address, header.indexed),
+            _find_cell_index(header, address),
+        )
         if (labels, index) in seen:
             raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
         seen.add((labels, index))
@@ -176,7 +179,7 @@ def _allocate_block(header: VespaHeader, blocks: int) -> Array:
     return np.zeros(header.cells)
 
 
-def _cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
+def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
     """Return the row-major index of a cell in its block."""
     flat = 0
     for name, length in zip(header.indexed, header.lengths, strict=True):

@@ -168,7 +168,7 @@ def _build_blocks(
     findings: tuple[Finding, ...] = ()
     is_indexed = _has_index(header, options)
     if is_indexed and header.blocks > MAX_INDEXED_LABELS:
-        is_indexed, findings = False, (_no_index_finding(source, header),)
+        is_indexed, findings = False, (_build_no_index_finding(source, header),)
     names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
     mapped = names[: len(header.mapped)]
     block = names[0] if is_indexed else BLOCK
@@ -200,7 +200,7 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
     ]
 
 
-def _no_index_finding(source: Source, header: VespaHeader) -> Finding:
+def _build_no_index_finding(source: Source, header: VespaHeader) -> Finding:
     (name,) = header.mapped
     message = (
         f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is a "

@@ -66,11 +66,11 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
             blocks = range(first, first + starts.size)
             if offset + stop > source.size:
                 last = offset + int(starts[-1])
-                raise _truncated(source, last, blocks.stop - 1, "its cells")
+                raise _build_truncation_error(source, last, blocks.stop - 1, "its cells")
             yield Window(content, blocks, offset + starts, starts), offset + stop
             first, offset = blocks.stop, offset + stop
         elif offset + size >= source.size:
-            raise _truncated(source, offset, first, "its labels")
+            raise _build_truncation_error(source, offset, first, "its labels")
         else:
             size *= 2
 
@@ -99,7 +99,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
     return np.frombuffer(starts, dtype=np.int64), start
 
 
-def _truncated(source: Source, start: int, block: int, part: str) -> TensorFormatError:
+def _build_truncation_error(source: Source, start: int, block: int, part: str) -> TensorFormatError:
     return TensorFormatError(
         source.name,
         f"block {block}",
