@@ -128,7 +128,7 @@ class FormatTests:
         self.write(self.create_dataset(), path)
         return path
 
-    def _largest(self, dataset: xr.Dataset) -> xr.DataArray:
+    def _get_largest(self, dataset: xr.Dataset) -> xr.DataArray:
         return max(dataset.data_vars.values(), key=lambda array: array.nbytes)
 
     def test_opens_as_written_dataset(self, tmp_path: Path) -> None:
@@ -149,14 +149,14 @@ class FormatTests:
     def test_opening_reads_no_values(self, tmp_path: Path) -> None:
         """Variables are lazy, and so are selections."""
         dataset = self.open(self.create_file(tmp_path))
-        array = self._largest(dataset)
+        array = self._get_largest(dataset)
         selected = array.isel(dict.fromkeys(array.dims, slice(0, 1)))
         assert 0 < explain(selected).needed < explain(array).needed
 
     def test_selections_equal_numpy(self, tmp_path: Path) -> None:
         """Integers, slices, arrays and points select the same values as in memory."""
-        lazy = self._largest(self.open(self.create_file(tmp_path)))
-        eager = self._largest(self.create_dataset())
+        lazy = self._get_largest(self.open(self.create_file(tmp_path)))
+        eager = self._get_largest(self.create_dataset())
         rng = np.random.default_rng(0)
         for dim, size in eager.sizes.items():
             keys: list[Any] = [0, -1, size // 2, slice(None, None, -1), slice(1, None, 2)]
@@ -177,7 +177,7 @@ class FormatTests:
         path, expected = self.create_file(tmp_path), self.create_dataset()
         chunked = self.open(path, chunks={}, chunk_bytes=CHUNK_BYTES)
         xr.testing.assert_equal(chunked.compute(), expected)
-        array = self._largest(chunked)
+        array = self._get_largest(chunked)
         assert array.chunks is not None
         elements = prod(max(lengths) for lengths in array.chunks)
         assert elements * array.dtype.itemsize <= CHUNK_BYTES
@@ -263,7 +263,7 @@ class WritableFormatTests(FormatTests):
         """Values in memory, lazy values and dask chunks are written as equal files."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
-        array = self._largest(dataset)
+        array = self._get_largest(dataset)
         copy = os.path.join(tmp_path, f"copy-{self.file_name}")
         self.write(dataset.chunk(dict.fromkeys(array.dims, 17)), copy)
         xr.testing.assert_identical(self.open(copy).load(), self.open(path).load())
@@ -276,7 +276,7 @@ class WritableFormatTests(FormatTests):
         path = self.create_file(tmp_path)
         before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
         dataset = self.create_dataset()
-        name = str(self._largest(dataset).name)
+        name = str(self._get_largest(dataset).name)
 
         def fail(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             raise ZeroDivisionError(f"a chunk of shape {values.shape} cannot be computed")
@@ -297,7 +297,7 @@ class WritableFormatTests(FormatTests):
         """``region=`` changes a part of a variable, or raises ValueError."""
         path = self.create_file(tmp_path)
         dataset = self.create_dataset()
-        array = self._largest(dataset)
+        array = self._get_largest(dataset)
         dim = str(array.dims[0])
         part = slice(8, 16)
         changed = array.isel({dim: slice(None, None, -1)}).isel({dim: part})

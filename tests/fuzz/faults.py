@@ -75,7 +75,7 @@ FAULTS = (
         "not is_count(first) or not is_count(stop)", "False",
     ),
     Fault(
-        "a value of YAML of another type", "cc4s", "formats.cc4s.yaml_text", "Fields._typed",
+        "a value of YAML of another type", "cc4s", "formats.cc4s.yaml_text", "Fields._read_typed",
         "if not isinstance(value, kinds) or isinstance(value, bool):", "if False:",
     ),
     Fault(

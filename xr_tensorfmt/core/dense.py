@@ -67,10 +67,10 @@ class Dense(WritableLayout):
     def _item(self) -> int:
         return self.element.stored.itemsize
 
-    def _extents(self, runs: Runs) -> Extents:
+    def _compute_extents(self, runs: Runs) -> Extents:
         return Extents.uniform(self.offset + runs.starts * self._item, runs.length * self._item)
 
-    def _offset(self, index: tuple[int, ...]) -> int:
+    def _compute_offset(self, index: tuple[int, ...]) -> int:
         return self.offset + sum(i * stride for i, stride in zip(index, self._strides, strict=True))
 
     @property
@@ -79,12 +79,12 @@ class Dense(WritableLayout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
-        return self._extents(selection.runs())
+        return self._compute_extents(selection.runs())
 
     def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
         """Return one range per distinct element."""
         unique = np.unique(np.ravel_multi_index(points, self.shape))
-        return [(source, self._extents(Runs(unique, 1)))]
+        return [(source, self._compute_extents(Runs(unique, 1)))]
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks of whole rows."""
@@ -97,7 +97,7 @@ class Dense(WritableLayout):
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
         if self.element.is_native and selection.is_strided and 2 * selection.size >= selection.span:
-            view = self._view(source, selection)
+            view = self._read_view(source, selection)
             if view is not None and view.flags.aligned:
                 return view
         return self._copy(source, selection)
@@ -106,14 +106,16 @@ class Dense(WritableLayout):
         """Read every distinct point once, in file order."""
         flat = np.ravel_multi_index(points, self.shape)
         unique, inverse = np.unique(flat, return_inverse=True)
-        raw = source.read(self._extents(Runs(unique, 1))).view(self.element.stored)
-        with self._located(source, lambda position: np.unravel_index(unique[position], self.shape)):
+        raw = source.read(self._compute_extents(Runs(unique, 1))).view(self.element.stored)
+        with self._locate_errors(
+            source, lambda position: np.unravel_index(unique[position], self.shape)
+        ):
             return self.element.adopt(raw)[inverse]
 
-    def _view(self, source: Source, selection: Selection) -> Array | None:
+    def _read_view(self, source: Source, selection: Selection) -> Array | None:
         """Return the elements as a strided view of one window."""
         ranges = [indices for indices in selection.indices if isinstance(indices, range)]
-        start = self._offset(tuple(indices.start for indices in ranges))
+        start = self._compute_offset(tuple(indices.start for indices in ranges))
         window = source.window(start, start + selection.span * self._item)
         if window is None:
             return None
@@ -125,30 +127,32 @@ class Dense(WritableLayout):
         # Without windows, gaps between the ranges need no memory.
         span = MAX_WINDOW // self._item if source.mapped else selection.span
         batches = list(selection.batches(runs=MAX_RUNS, span=span))
-        if len(batches) == 1 and not (source.mapped and self._windowed(selection)):
-            with self._located(source, selection.full_index):
-                return self.element.adopt(self._raw(source, selection))
+        if len(batches) == 1 and not (source.mapped and self._fills_window(selection)):
+            with self._locate_errors(source, selection.full_index):
+                return self.element.adopt(self._read_raw(source, selection))
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in batches:
             piece = values[position : position + batch.size].reshape(batch.shape)
-            raw = self._view(source, batch) if self._windowed(batch) else None
-            with self._located(source, batch.full_index):
-                self.element.decode_into(piece, self._raw(source, batch) if raw is None else raw)
+            raw = self._read_view(source, batch) if self._fills_window(batch) else None
+            with self._locate_errors(source, batch.full_index):
+                self.element.decode_into(
+                    piece, self._read_raw(source, batch) if raw is None else raw
+                )
             position += batch.size
         return values.reshape(selection.shape)
 
-    def _windowed(self, batch: Selection) -> bool:
+    def _fills_window(self, batch: Selection) -> bool:
         """Return whether nearly every page of a window contains requested bytes."""
         needed = batch.size * self._item + batch.run_count * PAGE
         return batch.is_strided and needed >= batch.span * self._item
 
-    def _raw(self, source: Source, selection: Selection) -> Array:
+    def _read_raw(self, source: Source, selection: Selection) -> Array:
         raw = source.read(self.extents(selection)).view(self.element.stored)
         return raw.reshape(selection.shape)
 
     @contextmanager
-    def _located(
+    def _locate_errors(
         self, source: Source, full_index: Callable[[int], tuple[Any, ...]]
     ) -> Iterator[None]:
         """Add the path and offset to an error about an element."""
@@ -161,7 +165,7 @@ class Dense(WritableLayout):
                 error.actual,
                 error.expected,
                 error.hint,
-                offset=int(self._offset(full_index(error.position))),
+                offset=int(self._compute_offset(full_index(error.position))),
             ) from error
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:

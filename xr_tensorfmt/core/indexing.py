@@ -139,7 +139,7 @@ class PointPlan:
     def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         if self._reads_one_by_one(layout):
-            plans, _ = self._plans()
+            plans, _ = self._build_plans()
             return [part for plan in plans for part in plan.source_extents(layout, source)]
         return layout.point_extents(source, self._find_elements(slice(0, self._count)))
 
@@ -162,7 +162,7 @@ class PointPlan:
     def _reads_one_by_one(self, layout: Layout) -> bool:
         return prod(self._point_shape) >= _LARGE_POINT and not layout.prefers_points
 
-    def _plans(self) -> tuple[list[OuterPlan], Integers]:
+    def _build_plans(self) -> tuple[list[OuterPlan], Integers]:
         """Return a plan per distinct point, and the index of the plan of every point."""
         lengths = [self.tensor_shape[axis] for axis in self.points]
         flat = np.ravel_multi_index(tuple(self.points.values()), lengths)
@@ -175,7 +175,7 @@ class PointPlan:
         return plans, inverse
 
     def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
-        plans, inverse = self._plans()
+        plans, inverse = self._build_plans()
         values = np.empty((len(plans), *self._point_shape), dtype=layout.dtype)
 
         def read(index: int) -> None:
@@ -221,7 +221,7 @@ def plan_vectorized(
     uses = Counter(axis for axes in varying for axis in axes)
     together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
-        axis: pick_axis(_line(arrays[axis], varying[axis]), tensor_shape[axis])
+        axis: pick_axis(_flatten_axes(arrays[axis], varying[axis]), tensor_shape[axis])
         for axis in range(len(tensor_shape))
         if axis not in together
     }
@@ -229,7 +229,7 @@ def plan_vectorized(
     if not together:
         return OuterPlan(tensor_shape, tuple(picks.values()), result_axes, shape)
     joint = tuple(sorted({a for axis in together for a in varying[axis]}))
-    points = {axis: _line(arrays[axis], joint) for axis in together}
+    points = {axis: _flatten_axes(arrays[axis], joint) for axis in together}
     return PointPlan(tensor_shape, points, picks, (joint, *result_axes), shape)
 
 
@@ -256,7 +256,7 @@ def _find_varying_axes(array: Integers) -> tuple[int, ...]:
     )
 
 
-def _line(array: Integers, axes: tuple[int, ...]) -> Integers:
+def _flatten_axes(array: Integers, axes: tuple[int, ...]) -> Integers:
     """Return the values of an array along some axes, flattened, or a scalar without axes."""
     first = array[tuple(slice(None) if axis in axes else 0 for axis in range(array.ndim))]
     return first.ravel() if axes else first

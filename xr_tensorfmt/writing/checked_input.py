@@ -251,12 +251,12 @@ class CheckedInput:
             dtype = inherited.name if same_values else dtype
         element = elements.get(dtype)
         if element is None:
-            raise self._dtype_error(name, variable, dtype, elements)
+            raise self._build_dtype_error(name, variable, dtype, elements)
         if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
-            raise self._imaginary_error(name, variable, dtype, elements)
+            raise self._build_imaginary_error(name, variable, dtype, elements)
         return Conversion(name, element, exact=requested is None)
 
-    def _imaginary_error(
+    def _build_imaginary_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         lossless = [key for key, element in elements.items() if element.dtype.kind == "c"]
@@ -268,7 +268,7 @@ class CheckedInput:
             f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to keep it"
         )
 
-    def _dtype_error(
+    def _build_dtype_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         hint = f"convert it with ds[{name!r}].astype(...)"

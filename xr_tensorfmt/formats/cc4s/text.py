@@ -104,7 +104,7 @@ class Text(Layout):
         try:
             return self._parse(raw, count)[flat - first * GROUP]
         except ValueError:
-            raise self._wrong_value(source, raw, start) from None
+            raise self._build_value_error(source, raw, start) from None
 
     def _find_groups(self, source: Source) -> Integers:
         """Return the offsets of the groups, and the end of the text."""
@@ -141,7 +141,7 @@ class Text(Layout):
         numbers = np.fromiter(map(_parse_number, words), np.float64, len(words))
         return numbers.view(self.dtype).reshape(count)
 
-    def _wrong_value(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
+    def _build_value_error(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """Return the error about the first invalid line."""
         line = b""
         for line in raw.splitlines(keepends=True):

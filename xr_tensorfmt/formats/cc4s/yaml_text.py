@@ -80,7 +80,7 @@ class Fields:
         """Return an error about the value of a key."""
         return TensorFormatError(self.path, self.get_path(key), actual, expected, hint)
 
-    def _typed(self, key: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
+    def _read_typed(self, key: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
         if key not in self.values:
             raise self.error(key, "no such key", expected, "add it")
         value = self.values[key]
@@ -92,12 +92,12 @@ class Fields:
 
     def integer(self, key: Any) -> int:
         """Return an integer."""
-        value: int = self._typed(key, int, "an integer")
+        value: int = self._read_typed(key, int, "an integer")
         return value
 
     def number(self, key: Any) -> float:
         """Return a finite number."""
-        value = float(self._typed(key, (int, float), "a number"))
+        value = float(self._read_typed(key, (int, float), "a number"))
         if not isfinite(value):
             raise self.error(key, value, "a finite number", "correct the file")
         return value
@@ -107,7 +107,7 @@ class Fields:
         value = self.values.get(key)
         if isinstance(value, bool):
             return str(value).lower()
-        return str(self._typed(key, (str, int, float), "a str"))
+        return str(self._read_typed(key, (str, int, float), "a str"))
 
     def choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
         """Return one of the allowed strings."""
@@ -118,12 +118,12 @@ class Fields:
 
     def mapping(self, key: Any) -> Fields:
         """Return a mapping."""
-        values = self._typed(key, dict, "a mapping")
+        values = self._read_typed(key, dict, "a mapping")
         return Fields(self.path, values, "" if key == "the file" else self.get_path(key))
 
     def sequence(self, key: Any) -> list[Any]:
         """Return a list. cc4s writes lists as mappings with the keys 0, 1, ...."""
-        value = self._typed(key, (list, dict), "a list")
+        value = self._read_typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
         in_order = range(len(value))
@@ -139,12 +139,13 @@ class Fields:
 
     def plain(self, key: Any) -> dict[str, Any]:
         """Return a mapping of strings to plain values."""
-        values = self._typed(key, dict, "a mapping")
+        values = self._read_typed(key, dict, "a mapping")
         return {
-            str(self._plain(name, key)): self._plain(item, key) for name, item in values.items()
+            str(self._to_plain(name, key)): self._to_plain(item, key)
+            for name, item in values.items()
         }
 
-    def _plain(self, value: Any, key: Any) -> Any:
+    def _to_plain(self, value: Any, key: Any) -> Any:
         if isinstance(value, Yaml):
             if value.tag in _STRING_TAGS:
                 return value.value
@@ -153,11 +154,12 @@ class Fields:
         if isinstance(value, dict):
             if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
                 # cc4s writes lists as mappings, sorted by the digits of the keys.
-                return [self._plain(value[position], key) for position in range(len(value))]
+                return [self._to_plain(value[position], key) for position in range(len(value))]
             return {
-                str(self._plain(name, key)): self._plain(item, key) for name, item in value.items()
+                str(self._to_plain(name, key)): self._to_plain(item, key)
+                for name, item in value.items()
             }
-        return [self._plain(item, key) for item in value] if isinstance(value, list) else value
+        return [self._to_plain(item, key) for item in value] if isinstance(value, list) else value
 
 
 def check_safe(path: str, content: bytes) -> None:

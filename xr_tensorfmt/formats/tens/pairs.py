@@ -228,7 +228,7 @@ class Pairs(Layout):
                 if operation.sign < 0:  # the smallest integer is its own negative
                     unequal |= ((images == values) & (values != 0)).any(axis=-1)
                 if unequal.any():
-                    raise self._conflict_error(source, int(selected[np.argmax(unequal)]))
+                    raise self._build_conflict_error(source, int(selected[np.argmax(unequal)]))
         return filled
 
     def _read_images(
@@ -258,10 +258,10 @@ class Pairs(Layout):
         if index < self.total:
             actual, expected = f"{index}, as in another pair", "an index that occurs once"
             hint = "the value there is undefined; open with sparse='stored' to see all pairs"
-        return self._error(source, f"the index of pair {pair}", pair, actual, expected, hint)
+        return self._build_error(source, f"the index of pair {pair}", pair, actual, expected, hint)
 
-    def _conflict_error(self, source: Source, pair: int) -> TensorFormatError:
-        return self._error(
+    def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
+        return self._build_error(
             source,
             f"pair {pair}",
             pair,
@@ -270,7 +270,7 @@ class Pairs(Layout):
             "the pairs contradict the symmetries; open with sparse='stored' to see them",
         )
 
-    def _error(
+    def _build_error(
         self, source: Source, field: str, pair: int, actual: str, expected: str, hint: str
     ) -> TensorFormatError:
         offset = self.offset + pair * self.stride
