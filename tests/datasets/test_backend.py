@@ -382,6 +382,35 @@ def test_dataset_can_be_saved_elsewhere(path: Path, tmp_path: Path, chunks) -> N
         np.testing.assert_array_equal(copy.tensor, VALUES)
 
 
+@pytest.mark.parametrize("chunks", [None, {}])
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf", "zarr"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["2020-01-01", "2021-01-01", "2022-06-01"], "M8[s]"),
+        np.array(["2020-01-01", "2021-01-01", "2022-06-01"], "M8[ns]"),
+        np.array([1, 2, 3], "m8[ns]"),
+        np.array([True, False, True]),
+        np.array(["a", "bb", "ç"]),
+        np.array([b"a", b"bb", b"c"]),
+    ],
+    ids=lambda labels: labels.dtype.name,
+)
+def test_labels_of_every_dtype_can_be_saved_elsewhere(
+    tmp_path: Path, labels: np.ndarray, engine: str, chunks: Any
+) -> None:
+    before = xr.Dataset({"w": ("x", np.arange(3, dtype="f4"))}, {"label": ("x", labels)})
+    xr_tensorfmt.to_mag(before, tmp_path / "a.mag")
+    dataset = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks=chunks)
+    if engine == "zarr":
+        dataset.to_zarr(tmp_path / "copy", zarr_format=2, consolidated=False)
+    else:
+        dataset.to_netcdf(tmp_path / "copy", engine=engine)
+    options = {"consolidated": False} if engine == "zarr" else {}
+    with xr.open_dataset(tmp_path / "copy", engine=engine, **options) as copy:
+        xr.testing.assert_equal(copy.load(), before)
+
+
 def test_io_option_selects_source(path: Path) -> None:
     for io_word, mapped in [("auto", True), ("mmap", True), ("read", False)]:
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)

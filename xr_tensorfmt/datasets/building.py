@@ -51,7 +51,13 @@ def build_dataset(
         )
         coordinates |= variables.keys() & more
         variables |= decoded
-    return _assemble(variables, coordinates, container)
+    try:
+        return _assemble(variables, coordinates, container)
+    except ValueError as error:  # dims= gives one name to dimensions of different lengths
+        raise ValueError(
+            f"{source.name}: {error}; choose other names in dims=, or open the groups with "
+            "xarray.open_datatree"
+        ) from None
 
 
 def _assemble(variables: dict[str, Variable], names: set[str], container: Container) -> Dataset:
@@ -74,13 +80,15 @@ def _close_nothing() -> None:
 def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[Any, ...]:
     layout = tensor.layout
     chunk = _limit_chunk(layout, target)
-    encoding = {
+    encoding: dict[str, Any] = {
         "dtype": layout.dtype,
         **tensor.encoding,
         "preferred_chunks": dict(zip(tensor.dims, chunk, strict=True)),
         "original_shape": layout.shape,  # as the netCDF engines of xarray call it
         "original_dims": tensor.dims,
     }
+    if layout.dtype.kind in "mM":
+        del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     array = lazy_array(tensor.source or source, layout, tensor=tensor)
     return tensor.dims, array, tensor.attrs, encoding
 
