@@ -26,6 +26,9 @@ _TEXT = ForeignFormat(
     "text", "read it with numpy.loadtxt, or pass format='vespa-json' if it is a Vespa tensor"
 )
 _SAFETENSORS = ForeignFormat("safetensors without its suffix", "pass format='safetensors'")
+_DOCUMENTS = ForeignFormat(
+    "documents of Vespa", "pass each document to xr_tensorfmt.vespa_from_json with field="
+)
 _BY_MAGIC = {
     b"\x1f\x8b\x08": ForeignFormat("compressed by gzip", _DECOMPRESS),
     b"\x28\xb5\x2f\xfd": ForeignFormat("compressed by zstd", _DECOMPRESS),
@@ -39,6 +42,7 @@ _BY_MAGIC = {
     b"ARROW1": ForeignFormat("Arrow", "read it with pyarrow.ipc.open_file"),
     b"version https://git-lfs": ForeignFormat("a Git LFS pointer", "fetch it with git lfs pull"),
     b"PK\x05\x06": ForeignFormat("an empty zip archive", _FETCH),
+    b'{"put":': _DOCUMENTS,
     **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05"), _NETCDF),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"), _PICKLE),
     **dict.fromkeys((b"<!DOCTYPE html", b"<!doctype html", b"<html", b"<HTML"), _HTML),

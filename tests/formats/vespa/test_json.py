@@ -240,6 +240,41 @@ def test_errors_of_options_name_json() -> None:
         vespa_from_json([1], "tensor(x[1])", sparse="stored")
 
 
+DOCUMENT = {"put": "id:a:b::1", "fields": {"title": "x", "vector": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    "document", [DOCUMENT, json.dumps(DOCUMENT), json.dumps(DOCUMENT).encode("ascii")]
+)
+def test_field_of_document_is_opened(document: Any) -> None:
+    ds = vespa_from_json(document, "tensor(x[2])", field="vector")
+    np.testing.assert_array_equal(ds.tensor, [1, 2])
+
+
+@pytest.mark.parametrize("field", [None, "vectr"])
+def test_document_without_field_raises(field: str | None) -> None:
+    expected = (
+        r"the fields 'title', 'vector'; pass one of them as field= .*not (None|'vectr' \(did)"
+    )
+    with pytest.raises(ValueError, match=expected):
+        vespa_from_json(DOCUMENT, "tensor(x[2])", field=field)
+
+
+def test_field_of_tensor_raises() -> None:
+    with pytest.raises(ValueError, match="field='vector' applies only to a document"):
+        vespa_from_json([1, 2], "tensor(x[2])", field="vector")
+    assert vespa_from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
+
+
+def test_document_in_file_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"fields": DOCUMENT["fields"]}))
+    with pytest.raises(TensorFormatError, match=r"document with the fields .*field= to xr_tensorf"):
+        xr.open_dataset(tmp_path / "a.json", engine="tensorfmt")
+    (tmp_path / "feed.jsonl").write_text(f"{json.dumps(DOCUMENT)}\n" * 2)
+    with pytest.raises(TensorFormatError, match=r"documents of Vespa.*each document"):
+        xr.open_dataset(tmp_path / "feed.jsonl", engine="tensorfmt")
+
+
 def test_lazy_tensor_from_json_is_pickled() -> None:
     ds = vespa_from_json({"a": [1, 2], "b": [3, 4]}, "tensor(x{},y[2])", chunks={})
     again = pickle.loads(pickle.dumps(ds))

@@ -20,6 +20,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     HEX,
     ParsedTensor,
     parse_tensor,
+    select_field,
 )
 from xr_tensorfmt.formats.vespa.read import build_container
 
@@ -38,17 +39,22 @@ class TensorSource(Memory):
         self.tensor = tensor
 
 
-def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Dataset:
+def vespa_from_json(
+    data: Any, type: str | None = None, *, field: str | None = None, **keywords: Any
+) -> Dataset:
     """Open a tensor from JSON, in any form that Vespa returns or accepts.
 
     Parameters
     ----------
     data : dict, list, str or bytes
         The value of a tensor field as pyvespa and `json.loads` return it, or JSON text: cells,
-        values or blocks, also as hexadecimal digits, with or without an object around them.
+        values or blocks, also as hexadecimal digits, with or without an object around them. Or a
+        document with ``fields``, such as a hit of a query or a line of a feed.
     type : str, optional
         The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
         if `data` does not state the type.
+    field : str, optional
+        The field to open. It is required if `data` is a document.
     **keywords
         Keywords of `xarray.open_dataset` and of this engine.
 
@@ -60,7 +66,7 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     Raises
     ------
     ValueError
-        `data` is not a tensor, or has another type.
+        `data` is not a tensor, has another type, or is a document without the field.
 
     See Also
     --------
@@ -74,10 +80,13 @@ def vespa_from_json(data: Any, type: str | None = None, **keywords: Any) -> Data
     array([3., 4.], dtype=float32)
     >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
+    >>> document = {"put": "id:shop:team::1", "fields": {"members": field}}
+    >>> vespa_from_json(document, field="members").tensor.shape
+    (2, 2)
     """
     name = "<Vespa JSON>"
     try:
-        tensor = parse_tensor(_load_json(data), type)
+        tensor = parse_tensor(select_field(_load_json(data), field), type)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return _open(TensorSource(tensor, name), "vespa-json", **keywords)
@@ -171,7 +180,7 @@ def _read_tensor(reader: HeaderReader) -> ParsedTensor:
         raise reader.error(field, f"{source.size} bytes", limit, "write it as .tbf", 0)
     try:
         text = source.read_bytes(0, source.size).decode()
-        return parse_tensor(parse_json(text, reject_repeated), None)
+        return parse_tensor(select_field(parse_json(text, reject_repeated), None), None)
     except ValueError as error:
         expected = "a tensor of Vespa with its type"
         hint = "correct the JSON, or open what it describes if it is not a tensor"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import Array, shorten
+from xr_tensorfmt.contract import Array, did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Strings, VespaHeader
 from xr_tensorfmt.formats.vespa.type_string import format_type, parse_type
 
@@ -37,6 +37,23 @@ class ParsedTensor:
     header: VespaHeader
     labels: tuple[Strings, ...]
     cells: Array
+
+
+def select_field(data: Any, field: str | None) -> Any:
+    """Return a field of a document, or `data` itself if it is no document."""
+    fields = data.get("fields") if isinstance(data, dict) else None
+    if not isinstance(fields, dict):  # a map of labels has no objects
+        if field is not None:
+            raise ValueError(f"field={field!r} applies only to a document with 'fields'; omit it")
+        return data
+    if field not in fields:
+        names = shorten(", ".join(map(repr, fields))) or "none"
+        hint = did_you_mean(field, fields) if field else ""
+        raise ValueError(
+            f"the JSON is a document with the fields {names}; pass one of them as field= to "
+            f"xr_tensorfmt.vespa_from_json, not {field!r}{hint}"
+        )
+    return fields[field]
 
 
 def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
