@@ -65,8 +65,12 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
-@format_option("--from", "from_", more=STORES, help="Format of IN")
-@format_option("--to", more=STORES, help="Format of OUT; the default depends on its suffix")
+@format_option("--from", "from_", names=(*formats.list_names(), *STORES), help="Format of IN")
+@format_option(
+    "--to",
+    names=(*formats.list_names(writable=True), *STORES),
+    help="Format of OUT; the default depends on its suffix",
+)
 @click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
 @click.option("--variable", "-v", help="Only this variable.")
 @group_options

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 @source_options
 @verify_option
 def diff(first: str, second: str, as_json: bool, storage_options: Pairs, **options: Any) -> None:
-    """Compare the variables of two files: names, dtypes, shapes and all values.
+    """Compare the variables of two files.
 
-    The formats may differ, including zarr and netCDF. Dimension names and attributes are not
-    compared. In two directories, files with the same name are compared. The exit code is 0 for
-    equal files, 1 for differences, 2 for an error.
+    Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.
+    The formats may differ, including zarr and netCDF. In two directories, files with the same name
+    are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
     options["storage_options"] = storage_options
     try:

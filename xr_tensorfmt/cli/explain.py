@@ -64,9 +64,10 @@ def explain(
     storage_options: Pairs,
     **options: Any,
 ) -> None:
-    """Show what reading files, or a part of them, would fetch: chunks, ranges, requests, bytes.
+    """Show the byte ranges and requests of a read.
 
-    A directory stands for the files in it. Values are not read.
+    The table has a row per chunk of every variable, or of a selection. A directory stands for the
+    files in it. Values are not read.
     """
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:

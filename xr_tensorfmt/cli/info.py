@@ -60,7 +60,7 @@ def info(
     storage_options: Pairs,
     verify: bool,
 ) -> None:
-    """Describe files: format, dimensions, variables, attributes, offsets."""
+    """Describe the format, variables and attributes of files."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         if format is None and store_format(file):

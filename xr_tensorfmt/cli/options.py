@@ -40,7 +40,7 @@ def target_format(file: str) -> str:
     try:
         return formats.find_format_for_path(file).name
     except ValueError:
-        names = ", ".join((*(choice.name for choice in writers), *STORES))
+        names = ", ".join((*formats.list_names(writable=True), *STORES))
         hint = did_you_mean(os.path.splitext(file)[1], suffixes)
         raise ValueError(
             f"{file}: the suffix has no writable format{hint}; choose a format with --to "
@@ -62,11 +62,8 @@ def examples(*lines: str) -> str:
     return "\n".join(("\b", "Examples:", *(f"  xr-tensorfmt {line}" for line in lines)))
 
 
-def format_option(
-    *flags: str, more: tuple[str, ...] = (), help: str
-) -> Callable[[Function], Function]:
+def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[Function], Function]:
     """Create an option for the name of a format."""
-    names = (*formats.list_names(), *more)
     return click.option(
         *flags,
         type=format_name,
@@ -141,6 +138,7 @@ def source_options(function: Function) -> Function:
     from_option = format_option(
         "--from",
         "format",
+        names=formats.list_names(),
         help="Format of the files; the default depends on their content or suffix",
     )
     return from_option(storage_option(function))

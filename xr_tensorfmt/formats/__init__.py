@@ -52,10 +52,13 @@ BUILT_IN: tuple[Format, ...] = (
 )
 
 
-def list_names() -> list[str]:
-    """Return the names of all formats, without importing other packages."""
-    plugins = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
-    return [*(file_format.name for file_format in BUILT_IN), *plugins]
+def list_names(*, writable: bool = False) -> list[str]:
+    """Return the names of all formats, or omit those that are only read.
+
+    Other packages are not imported, so their formats count as writable.
+    """
+    built_in = [choice.name for choice in BUILT_IN if choice.can_write or not writable]
+    return built_in + sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
 @cache
