@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
 from xr_tensorfmt.core.container import (
     Container,
-    HeaderUpdate,
     Names,
     OpenOptions,
     Tensor,

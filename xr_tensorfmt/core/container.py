@@ -11,7 +11,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 
-__all__ = ["Container", "HeaderUpdate", "Names", "OpenOptions", "Tensor", "name_dims"]
+__all__ = ["Container", "Names", "OpenOptions", "Tensor", "name_dims"]
 
 
 @dataclass(frozen=True)
@@ -43,31 +43,6 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class HeaderUpdate:
-    """Bytes of a header that depend on the values.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    offset : int
-        Offset of the first byte.
-    stored, current : bytes
-        The bytes in the file, and the bytes for the present values.
-    """
-
-    path: str
-    offset: int
-    stored: bytes
-    current: bytes
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the bytes in the file are stale, and can be replaced in place."""
-        return self.stored != self.current and len(self.stored) == len(self.current)
-
-
-@dataclass(frozen=True)
 class Container:
     """The parsed header of a file.
 
@@ -94,9 +69,6 @@ class Container:
         Whether variables keep the attributes of the format if attributes are embedded.
     derived : tuple of str
         Parts of the file that become stale if some values are changed in place.
-    updates : tuple of HeaderUpdate
-        Bytes that ``region=`` updates after it has changed values; only set if the source that was
-        opened has ``is_mutable``.
     parsed : object, optional
         The parsed header, for `Format.check`.
     """
@@ -111,5 +83,4 @@ class Container:
     embedded: Any = None
     keep_attrs: bool = False
     derived: tuple[str, ...] = ()
-    updates: tuple[HeaderUpdate, ...] = ()
     parsed: Any = field(default=None, repr=False)

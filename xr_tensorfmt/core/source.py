@@ -42,8 +42,6 @@ class Source(ABC):
     """Whether `window` returns memory maps."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
-    is_mutable: bool = False
-    """Whether other programs may change values while the header is used."""
     read_ahead: int = 4096
     """Minimum number of bytes to fetch for a header: one page by default."""
 

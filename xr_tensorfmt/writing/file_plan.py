@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -75,8 +75,6 @@ class FilePlan:
         The variables.
     siblings : tuple of SiblingFile
         Sibling files, which are complete before this file appears.
-    describe_siblings : callable, optional
-        Returns pieces that depend on the sibling files, given the complete ones by their names.
     find_orphans : callable, optional
         Returns the names of sibling files that only the replaced file describes, given the content
         of that file. They are removed after the new file appears.
@@ -90,7 +88,6 @@ class FilePlan:
     pieces: tuple[Piece, ...]
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[SiblingFile, ...] = ()
-    describe_siblings: Callable[[Mapping[str, Source]], Sequence[Piece]] | None = None
     find_orphans: Callable[[bytes], Collection[str]] | None = None
     compare: Compare | None = None
 

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from dask.delayed import Delayed
 from xarray import Variable
 
-from xr_tensorfmt.core.container import Container, HeaderUpdate, Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
 from xr_tensorfmt.core.selection import Selection
@@ -26,7 +25,6 @@ from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import (
     check_writable,
     open_descriptor,
-    write_at,
     write_batches,
 )
 from xr_tensorfmt.writing.block_grids import build_block_grids
@@ -41,8 +39,6 @@ Region = Mapping[Any, slice]
 
 class MutableFile(LocalFile):
     """A file whose values may change while its header is used."""
-
-    is_mutable = True
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:
@@ -93,10 +89,8 @@ class ExistingFile:
         write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the pieces, and wait until the disk has all bytes."""
+        """Wait until the disk has all bytes. The header exists, so there are no pieces."""
         with open_descriptor(self.path) as descriptor:
-            for piece in pieces:
-                write_at(descriptor, memoryview(piece.data), piece.offset)
             os.fsync(descriptor)
 
     def publish(self) -> None:
@@ -107,25 +101,9 @@ class ExistingFile:
         return False
 
 
-def _finish(
-    path: str, read: Callable[[HeaderReader], Container] | None, files: Sequence[ExistingFile]
-) -> None:
-    """Complete files, and update the bytes of headers that depend on the values."""
+def _finish(files: Sequence[ExistingFile]) -> None:
     for file in files:
         file.complete(())
-    if read is None:
-        return
-    # Another process may write an older update in the meantime, so repeat until none is due.
-    while updates := _read_due_updates(path, read):
-        for update in updates:
-            piece = Piece(update.offset, update.current)
-            ExistingFile(update.path, _get_identity(update.path)).complete([piece])
-
-
-def _read_due_updates(path: str, read: Callable[[HeaderReader], Container]) -> list[HeaderUpdate]:
-    """Read the stale parts of the header."""
-    container = read(HeaderReader(MutableFile.from_path(path, mapped=False)))
-    return [update for update in container.updates if update.is_due]
 
 
 def detach_file(path: str) -> None:
@@ -168,9 +146,7 @@ def write_region(
         (ExistingFile.prepare(path).begin, build_block_grids(planned))
         for path, planned in variables.items()
     ]
-    for update in container.updates:
-        check_writable(update.path)
-    tasks = plan_tasks(files, partial(_finish, checked.path, read if container.updates else None))
+    tasks = plan_tasks(files, _finish)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]

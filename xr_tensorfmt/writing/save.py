@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,9 +18,8 @@ from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
-from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.sources import is_remote, open_source
+from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
@@ -26,6 +27,9 @@ from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.graph import compare_variables, plan_tasks
 from xr_tensorfmt.writing.upload import UploadedFile
 from xr_tensorfmt.writing.write_target import WriteTarget
+
+IS_WINDOWS = sys.platform == "win32"
+"""Whether the system may refuse to replace a file that is open."""
 
 MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
@@ -87,8 +91,8 @@ def _save_planned(
     targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
     orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
-    plans = {os.path.basename(location.path): _drop_variables(plan) for plan, location in files}
-    finish = partial(_finish, plans, orphans)
+    plans = [_drop_variables(plan) for plan, _ in files]
+    finish = partial(_finish, plans, orphans, is_local=location.is_local)
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
@@ -163,16 +167,21 @@ def _drop_variables(plan: FilePlan) -> FilePlan:
 
 
 def _finish(
-    plans: Mapping[str, FilePlan], orphans: Sequence[Location], files: Sequence[WriteTarget]
+    plans: Sequence[FilePlan],
+    orphans: Sequence[Location],
+    files: Sequence[WriteTarget],
+    *,
+    is_local: bool,
 ) -> None:
-    """Complete and publish files by their names, and remove orphaned sibling files."""
-    complete: dict[str, Source] = {}
-    for (name, plan), file in zip(plans.items(), files, strict=True):
+    """Complete and publish files, and remove orphaned sibling files."""
+    for plan, file in zip(plans, files, strict=True):
         if plan.compare is not None:
             compare_variables(file, plan.variables, plan.compare)
-        described = plan.describe_siblings(complete) if plan.describe_siblings else ()
-        file.complete((*plan.pieces, *described))
-        complete[name] = open_source(file.path)
+        file.complete(plan.pieces)
+    # The last file describes the others. Without it, readers cannot mix files of two writes.
+    if len(files) > 1 and is_local and not IS_WINDOWS:
+        with suppress(FileNotFoundError):
+            os.unlink(files[-1].target)
     for file in files:
         file.publish()
     _remove(orphans)

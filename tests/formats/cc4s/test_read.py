@@ -22,7 +22,7 @@ from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
-from xr_tensorfmt import TensorFormatWarning, validate
+from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
 from xr_tensorfmt import formats as registry
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
@@ -314,7 +314,7 @@ class TestRecognition:
         assert load(path, format="cc4s")["a.yml"].shape == (2,)
 
 
-def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
+def test_files_that_are_replaced_while_they_are_opened_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = cf.save(tmp_path, "a", cf.make_values((2,)), unit=0.5)
@@ -329,7 +329,8 @@ def test_files_that_are_replaced_while_they_are_opened_are_not_mixed(
 
     open_sibling = reading.open_sibling
     monkeypatch.setattr(reading, "open_sibling", replace_files)
-    np.testing.assert_array_equal(open_lazily(path, apply_unit=True).a, cf.make_values((2,)) / 2)
+    with pytest.raises(SourceChangedError, match=r"a\.yaml: .*open it again"):
+        open_lazily(path)
 
 
 def test_energies_below_fermi_energy_are_occupied() -> None:

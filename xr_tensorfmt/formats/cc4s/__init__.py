@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats.cc4s.spec import (
-    ELEMENTS,
-    YAML,
-)
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, FilePlan
@@ -21,7 +18,7 @@ class Cc4sFormat(Format):
     name = "cc4s"
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
-    open_options = frozenset({"name", "sparse", "verify", "apply_unit"})
+    open_options = frozenset({"name", "sparse", "apply_unit"})
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, since many programs write YAML."""

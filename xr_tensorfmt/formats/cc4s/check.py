@@ -1,32 +1,19 @@
-"""Checks of cc4s files: rules of cc4s, checksums, and metadata that repeat the elements."""
+"""Checks of cc4s files: rules of cc4s, and metadata that repeat the elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError, finding_from_error
-from xr_tensorfmt.formats.cc4s.checksums import ChecksumError
+from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
 from xr_tensorfmt.formats.cc4s.parts import TensorEntry
-from xr_tensorfmt.formats.cc4s.spec import (
-    find_wrong_energies,
-)
+from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
 
 
 def check(parts: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator[Finding]:
     """Check the tensors of a YAML file. TensorEntry and tensor of an index belong together."""
     for part, tensor in zip(parts, tensors, strict=True):
-        yield from _check_checksums(part, tensor)
         yield from _check_conditions(part)
         yield from _check_energies(part, tensor)
-
-
-def _check_checksums(part: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
-    if part.checksums is None or tensor.source is None:
-        return
-    try:
-        part.checksums.check_content(tensor.source, part.fields.path)
-    except ChecksumError as error:
-        yield finding_from_error(error)
 
 
 def _check_conditions(part: TensorEntry) -> Iterator[Finding]:

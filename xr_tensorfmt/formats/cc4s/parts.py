@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xr_tensorfmt.contract import OpenOptions, is_file_name
-from xr_tensorfmt.formats.cc4s.checksums import Checksums
 from xr_tensorfmt.formats.cc4s.header import TensorHeader, check_version
 from xr_tensorfmt.formats.cc4s.spec import (
     TENSOR,
@@ -30,7 +29,6 @@ class TensorEntry:
     fields: Fields
     header: TensorHeader
     elements: str
-    checksums: Checksums | None = None
 
     @property
     def key(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,23 +16,14 @@ from xr_tensorfmt.contract import (
     EmbeddedVariable,
     Finding,
     HeaderReader,
-    HeaderUpdate,
     OpenOptions,
     Source,
-    SourceChangedError,
     TensorFormatError,
     finding_from_error,
     is_file_name,
     no_directory_error,
     open_sibling,
     parse_json,
-)
-from xr_tensorfmt.formats.cc4s.checksums import (
-    MAX_REGION_BYTES,
-    ChecksumError,
-    Checksums,
-    find_checksums,
-    format_checksums,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, unique_dims
 from xr_tensorfmt.formats.cc4s.parts import TensorEntry, parse_parts
@@ -47,10 +37,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
 )
 from xr_tensorfmt.formats.cc4s.variables import build_labels, build_variable
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
-
-PAUSE = 0.1
-"""Seconds to wait for a writer that has replaced the elements, and not yet the YAML file."""
-
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
@@ -89,40 +75,13 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     yaml = _find_yaml(reader)
     if yaml is None:
         raise no_directory_error(reader.source)
-    source = reader.source
-    try:
-        return _read(source, yaml, options, is_strict=not source.is_mutable)
-    except ChecksumError:
-        time.sleep(PAUSE)
-    except (SourceChangedError, FileNotFoundError):
-        pass
-    # A writer may have replaced the elements and then the YAML file meanwhile.
-    sibling = source.sibling(os.path.basename(yaml.source.name))
-    yaml = yaml if sibling is None else HeaderReader(*sibling)
-    return _read(source, yaml, options, is_strict=options.verify and not source.is_mutable)
-
-
-def _read(
-    source: Source, yaml: HeaderReader, options: OpenOptions, *, is_strict: bool
-) -> Container:
-    """Read the files once. Raise ChecksumError if `is_strict`, else report it."""
     fields = Fields.read(yaml)
-    offset, checksums = find_checksums(yaml.read_head(yaml.source.size))
-    parts = [
-        replace(part, checksums=checksums.get(part.key)) for part in parse_parts(fields, options)
-    ]
-    opened = _open_all(source, parts, fields.path)
-    mismatches: list[Finding] = []
-    updates: tuple[HeaderUpdate, ...] = ()
-    if source.is_mutable and checksums:
-        updates = (_compute_update(fields.path, offset, checksums, parts, opened),)
-    elif not source.is_mutable:
-        mismatches = _compare_checksums(parts, opened, is_strict=is_strict)
+    parts = parse_parts(fields, options)
+    opened = _open_all(reader.source, parts, fields.path)
     if not yaml.source.high_latency:
-        # Writers replace the elements before the YAML. Raise an error if it has been replaced.
+        # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
         yaml.source.read_bytes(0, 1)
-    container = _build_container(fields, parts, opened, options)
-    return replace(container, findings=(*mismatches, *container.findings), updates=updates)
+    return _build_container(fields, parts, opened, options)
 
 
 def _build_container(
@@ -181,39 +140,6 @@ def convert_attrs(container: Container) -> Container:
         attrs = apply_unit(tensor.attrs, keys, file_info["unit"])
         tensors.append(replace(tensor, attrs=attrs | ({"unit": 1.0} if "unit" in attrs else {})))
     return replace(container, tensors=tuple(tensors))
-
-
-def _compare_checksums(
-    parts: Sequence[TensorEntry], opened: OpenedFiles, *, is_strict: bool
-) -> list[Finding]:
-    """Return findings about elements that differ from their checksums, or raise the first one."""
-    findings = []
-    for part in parts:
-        if part.checksums is None:
-            continue
-        try:
-            part.checksums.check_opened(*opened[part.elements], part.fields.path)
-        except ChecksumError as error:
-            if is_strict:
-                raise
-            findings.append(finding_from_error(error))
-    return findings
-
-
-def _compute_update(
-    path: str,
-    offset: int,
-    checksums: Mapping[str, Checksums],
-    parts: Sequence[TensorEntry],
-    opened: OpenedFiles,
-) -> HeaderUpdate:
-    """Return the checksums in the file and the checksums of the present elements."""
-    sources = {part.key: opened[part.elements][0] for part in parts}
-    current = {
-        key: Checksums.compute(sources[key], MAX_REGION_BYTES) if key in sources else stored
-        for key, stored in checksums.items()
-    }
-    return HeaderUpdate(path, offset, format_checksums(checksums), format_checksums(current))
 
 
 OpenedFiles = Mapping[str, tuple[Source, bytes]]

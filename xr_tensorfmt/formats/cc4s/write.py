@@ -25,7 +25,6 @@ from xr_tensorfmt.contract import (
     Piece,
     PlannedVariable,
     SiblingFile,
-    Source,
     TensorFormatError,
     array_from_json,
     column_major,
@@ -34,7 +33,6 @@ from xr_tensorfmt.contract import (
     encode_metadata,
     is_file_name,
 )
-from xr_tensorfmt.formats.cc4s.checksums import Checksums, format_checksums
 from xr_tensorfmt.formats.cc4s.header import Dimension, TensorHeader
 from xr_tensorfmt.formats.cc4s.parts import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -83,33 +81,21 @@ def plan(checked: CheckedInput) -> FilePlan:
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
-    yaml = format_yaml(_pack(tensors, metadata, is_set=is_set))
-    elements = {
-        tensor.name if is_set else OpenOptions.name: SiblingFile(
-            elements_file(stem, tensor.name if is_set else None), tensor.elements
-        )
-        for tensor in tensors
-    }
-    checksums = {name: Checksums(file.file_plan.size) for name, file in elements.items()}
-    content = yaml + format_checksums(checksums) + b"\n"
+    content = format_yaml(_pack(tensors, metadata, is_set=is_set))
     check_safe(checked.path, content)
+    elements = [
+        SiblingFile(elements_file(stem, tensor.name if is_set else None), tensor.elements)
+        for tensor in tensors
+    ]
     properties_files = [plan_file(checked.path, item) for item in properties]
-    files = {name: file.name for name, file in elements.items()}
+    written = [file.name for file in elements]
     return FilePlan(
         len(content),
-        (Piece(0, yaml),),
+        (Piece(0, content),),
         (),
-        (*elements.values(), *properties_files),
-        describe_siblings=partial(_compute_checksums, len(yaml), files),
-        find_orphans=partial(_find_orphans, checked.path, stem, tuple(files.values())),
+        (*elements, *properties_files),
+        find_orphans=partial(_find_orphans, checked.path, stem, written),
     )
-
-
-def _compute_checksums(
-    offset: int, files: Mapping[str, str], siblings: Mapping[str, Source]
-) -> tuple[Piece, ...]:
-    checksums = {name: Checksums.compute(siblings[file]) for name, file in files.items()}
-    return (Piece(offset, format_checksums(checksums) + b"\n"),)
 
 
 def _find_orphans(path: str, stem: str, written: Collection[str], replaced: bytes) -> list[str]:

@@ -1,0 +1,113 @@
+"""Elements and YAML files of different writes are not mixed on a local disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tests.opening import load, open_lazily
+from tests.servers import MemoryStore
+from xr_tensorfmt import TensorFormatError, to_cc4s
+
+
+def make_tensor(factor: float, size: int = 50) -> xr.Dataset:
+    """Return a tensor whose product with its unit does not depend on `factor`."""
+    values = (np.arange(size) + 1.0) * factor
+    return xr.Dataset({"a": ("x", values, {"unit": 1 / factor})})
+
+
+def make_tensor_set(factor: float) -> xr.Dataset:
+    values = {name: (("x",), np.arange(1.0, 6) * factor, {"unit": 1 / factor}) for name in "bcd"}
+    return xr.Dataset(values)
+
+
+@pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
+@pytest.mark.parametrize("renamed", [1, 2])
+def test_killed_writer_leaves_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, renamed: int
+) -> None:
+    path, plain, calls = tmp_path / "a.yaml", os.replace, []
+    to_cc4s(make(1), path)
+
+    def stop(*paths: Any) -> None:
+        calls.append(paths)
+        if len(calls) == renamed:
+            raise KeyboardInterrupt
+        plain(*paths)
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        to_cc4s(make(2), path)
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError, match=r"a\.yaml"):
+        open_lazily(path)
+    to_cc4s(make(4), path)
+    xr.testing.assert_identical(load(path), make(4))
+
+
+def test_old_files_remain_if_elements_cannot_be_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.yaml"
+    to_cc4s(make_tensor(1), path)
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        to_cc4s(make_tensor(2), path)
+    monkeypatch.undo()
+    xr.testing.assert_identical(load(path), make_tensor(1))
+    assert sorted(os.listdir(tmp_path)) == ["a.elements", "a.yaml"]
+
+
+def test_windows_keeps_the_yaml_file_until_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.yaml"
+    to_cc4s(make_tensor(1), path)
+    plain = os.replace
+
+    def refuse(source: Any, target: Any) -> None:
+        if str(target).endswith(".elements"):
+            raise PermissionError(13, "The process cannot access the file", str(target))
+        plain(source, target)
+
+    monkeypatch.setattr("xr_tensorfmt.writing.save.IS_WINDOWS", True)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        to_cc4s(make_tensor(2), path)
+    monkeypatch.undo()
+    xr.testing.assert_identical(load(path), make_tensor(1))
+
+
+@pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
+def test_values_always_have_unit_of_their_write(tmp_path: Path, make: Any) -> None:
+    path, expected = tmp_path / "a.yaml", make(1)
+    to_cc4s(expected, path)
+    writes = [2.0**number for number in range(40)]
+    writer = threading.Thread(target=lambda: [to_cc4s(make(one), path) for one in writes])
+    writer.start()
+    while writer.is_alive():
+        try:
+            actual = xr.open_dataset(path, engine="tensorfmt", apply_unit=True).load()
+        except (TensorFormatError, FileNotFoundError):
+            continue
+        xr.testing.assert_equal(actual, expected)
+    writer.join()
+    xr.testing.assert_identical(load(path), make(writes[-1]))
+
+
+def test_opening_sends_two_requests_per_object() -> None:
+    with MemoryStore().running() as store:
+        to_cc4s(make_tensor(1, 1 << 20).rename(x="dim_0"), "memory://bucket/a.yaml")
+        store.log.clear()
+        open_lazily("memory://bucket/a.yaml", chunks={})
+        assert (len(store.log.gets), store.log.heads) == (2, 2)
