@@ -5,6 +5,7 @@ import sys
 import zlib
 from html import escape
 from importlib.metadata import metadata
+from importlib.resources import files
 from pathlib import Path
 
 from docutils import nodes
@@ -128,7 +129,9 @@ intersphinx_mapping = {name: (url, local_inventory(name)) for name, url in _PAGE
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"xr_tensorfmt {version}"
-html_static_path = ["_static"]
+# The site has a copy of MathJax, so formulas need no connection.
+html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static")]
+mathjax_path = "mathjax/tex-chtml.js"
 html_extra_path = ["_extra"]  # 404.html, which Read the Docs shows for unknown addresses
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
