@@ -82,6 +82,8 @@ def draw_charts(report: Report, directory: Path) -> None:
         for theme, colour in THEMES.items():
             figure = Figure(figsize=(4.8, 0.55 + 0.34 * len(items)))
             figure.set_layout_engine("constrained")
+            title = {"ha": "left", "fontsize": 10, "color": colour}
+            figure.suptitle(f"{items[0].text}, in seconds", x=0.01, **title)
             _draw_bars(figure.subplots(), items, colour)
             path = directory / f"{name}-{theme}.svg"
             figure.savefig(path, transparent=True, metadata={"Date": None})
@@ -94,7 +96,6 @@ def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
     items = sorted(items, key=lambda item: (order[item.role], item.median))
     for index, item in enumerate(reversed(items)):
         _draw_bar(axes, index, item, colour)
-    axes.set_title(f"{items[0].text}, in seconds", loc="left", fontsize=10, color=colour)
     axes.set(xticks=[], xlim=(0, 1.18 * max(item.median for item in items)))
     axes.tick_params(left=False, labelcolor=colour, labelsize=10)
     axes.spines[:].set_visible(False)

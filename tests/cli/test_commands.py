@@ -88,11 +88,8 @@ def test_examples_of_page_print_what_they_say() -> None:
     write_vertex()
     model = xr.Dataset(
         {
-            "embed.weight": (
-                ("embed.weight_dim_0", "embed.weight_dim_1"),
-                np.zeros((64, 32), "f4"),
-            ),
-            "norm.weight": ("norm.weight_dim_0", np.ones(32, "f4")),
+            "embed.weight": (("token", "hidden"), np.zeros((64, 32), "f4")),
+            "norm.weight": ("hidden", np.ones(32, "f4")),
         },
         attrs={"architecture": "qwen3", "config": {"layers": 2}},
     )

@@ -40,9 +40,10 @@ def _parse_duration(value: str) -> float:
 def clean(
     directories: tuple[str, ...], recursive: bool, dry_run: bool, older_than: float | None
 ) -> None:
-    """Remove temporary files (.NAME.….part) of processes that ended.
+    """Remove the temporary files of processes that ended.
 
-    Files of running processes, and of processes on other hosts, are kept and listed.
+    Their names end with .part. Files of running processes, and of processes on other hosts, are
+    kept and listed.
     """
     removed, size, failed = 0, 0, False
     for directory in _list_subdirectories(directories) if recursive else directories:
