@@ -1,4 +1,4 @@
-"""Conversion between tensor files, zarr stores and netCDF files."""
+"""Conversion between tensor files of all formats, zarr stores and netCDF files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,44 @@ import xarray as xr
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.commands import GAMMA, load_any, make_dataset, run_failing, run_ok, save
+from tests.opening import open_lazily
 from tests.servers import S3Store
+from xr_tensorfmt import formats, to_file
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
+
+VALUES = np.arange(12.0).reshape(3, 4)
+PARTS = ("name", "dims", "coords", "attrs")
+FORMATS = {file_format.name: file_format for file_format in formats.BUILT_IN}
+WRITTEN = [name for name, file_format in FORMATS.items() if file_format.can_write]
+DTYPES = {"mag": "float32"}
+"""It has no float64."""
+
+
+def write_values(name: str) -> str:
+    path = "in" + FORMATS[name].suffixes[0]
+    if name == "npz":
+        np.savez(path, tensor=VALUES)
+    else:
+        array = xr.DataArray(VALUES.astype(DTYPES.get(name, "f8")), dims=("x", "y"), name="tensor")
+        to_file(array, path, name, drop=PARTS)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("from_", "to"), [*((name, "npy") for name in FORMATS), *(("npy", name) for name in WRITTEN)]
+)
+def test_values_of_every_format_are_kept(from_: str, to: str) -> None:
+    source, target = write_values(from_), "out" + FORMATS[to].suffixes[0]
+    (name,) = open_lazily(source).data_vars
+    dtype = DTYPES.get(to, "float64")
+    options = [option for part in PARTS for option in ("--drop", part)]
+    run_ok("convert", source, target, "--dtype", f"{name}={dtype}", *options)
+    (actual,) = open_lazily(target).data_vars.values()
+    values = actual.values if actual.shape == VALUES.shape else actual.values.T
+    assert values.dtype == dtype
+    np.testing.assert_array_equal(values, VALUES)
 
 
 @BOTH
