@@ -28,7 +28,7 @@ def pack_binary(values: np.ndarray) -> bytes:
 
 
 def format_text(values: np.ndarray, *, form: str = " {} \n") -> bytes:
-    """Return one value per line, in the form of `form`."""
+    """Return the values as text, one per line in the given form."""
     flat = values.ravel(order="F").tolist()
     if values.dtype.kind == "c":
         return "".join(form.format(f"({x.real!r},{x.imag!r})") for x in flat).encode()
@@ -115,7 +115,7 @@ def save(
     unit: object = 1,
     more: str = "",
 ) -> Path:
-    """Write a tensor and its elements; give the path of the YAML."""
+    """Write a tensor and its elements, and return the path of the YAML file."""
     scalar = "Complex64" if values.dtype.kind == "c" else "Real64"
     path = directory / f"{stem}.yaml"
     path.write_text(
@@ -172,7 +172,7 @@ def save_blocks(
     *,
     elements: str = BINARY,
 ) -> tuple[Path, np.ndarray]:
-    """Write a tensor of blocks with the properties of its types; its path, and its values."""
+    """Write a tensor of blocks and the properties of its types. Return path and values."""
     for dimension_type, indices in labels.items():
         (directory / f"{dimension_type}.yaml").write_text(
             format_properties(dimension_type, indices)

@@ -1,4 +1,4 @@
-"""Wait for the clock with which a file system records changes."""
+"""Wait for the clock of the file system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def wait_for_a_tick(path: Path) -> None:
-    """Wait until another file would have another time of change than this one."""
+    """Wait until a new file has a later change time than this one."""
     other = path.with_name("clock")
     while True:
         other.write_bytes(b"")

@@ -21,7 +21,7 @@ import pytest
 
 from tests.servers import serve
 
-# Else gcsfs asks Google itself, by gRPC, of what kind each bucket is.
+# Otherwise gcsfs asks Google itself for the type of each bucket.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 # Key of all emulators of Azure.
@@ -125,7 +125,7 @@ class _GoogleServer(HTTPServer):
 
 
 def _make_google_handler() -> Any:
-    """Return the emulator, with the missing parts of the store: tokens and generations."""
+    """Return the emulator, extended by tokens and generations."""
     from gcp_storage_emulator.exceptions import NotFound  # noqa: PLC0415
     from gcp_storage_emulator.server import RequestHandler  # noqa: PLC0415
 

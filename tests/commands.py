@@ -56,13 +56,13 @@ def make_dataset() -> xr.Dataset:
 
 
 def save(name: str = "a.mag", ds: xr.Dataset | None = None, **options: Any) -> str:
-    """Write a Dataset; give the name of its file."""
+    """Write a Dataset, and return the name of its file."""
     to_file(make_dataset() if ds is None else ds, name, **options)
     return name
 
 
 def load_any(name: str, **options: Any) -> xr.Dataset:
-    """The Dataset of a zarr store, of a netCDF file, or of a file of the engine."""
+    """Load a zarr store, a netCDF file, or a tensor file."""
     engine = {".zarr": "zarr", ".nc": "netcdf4"}.get(Path(name).suffix, "tensorfmt")
     with xr.open_dataset(name, engine=engine, **options) as ds:
         return ds.load()

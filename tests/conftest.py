@@ -15,12 +15,12 @@ from tests.paths import ROOT
 if TYPE_CHECKING:
     from tests.servers import HttpStore, S3Store
 
-# Else their assertions would not say what was compared.
+# Without this, their failed assertions do not show the compared values.
 pytest.register_assert_rewrite(
     *(f"tests.{name}" for name in ("commands", "findings", "lazyarrays", "processes", "work"))
 )
 
-# Timings never decide a test, and the same examples are tried on every machine.
+# Examples are the same on every machine, and have no time limit.
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
@@ -44,7 +44,7 @@ MARKERS = {
         "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
         "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",
         "sources/test_requests.py", "writing/test_killed.py", "writing/test_unfinished.py",
-        "writing/test_write_back.py",
+        "writing/test_attributes.py",
     },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
@@ -52,7 +52,7 @@ STORE_FIXTURES = {"http", "s3"}
 CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         module = item.path.relative_to(ROOT / "tests")
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 @pytest.fixture
 def conformance() -> Path:
-    """The directory of real files that XR_TENSORFMT_CONFORMANCE names; they are not distributed."""
+    """The directory of real files, which are not distributed."""
     if CONFORMANCE is None:
         pytest.skip("XR_TENSORFMT_CONFORMANCE does not name a directory of real files")
     return Path(CONFORMANCE)
@@ -75,26 +75,26 @@ def conformance() -> Path:
 
 @pytest.fixture
 def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for the files of one test, which is the working directory meanwhile."""
+    """A temporary working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def always_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Map windows of any size, so that small files go the way of large ones."""
+    """Map windows of any size, so that small files are read like large ones."""
     monkeypatch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat requests that failed at once, so that tests of failures are quick."""
+    """Retry failed requests without a pause."""
     monkeypatch.setattr("xr_tensorfmt.sources.retries.FIRST_PAUSE", 0.001)
 
 
 @pytest.fixture(autouse=True)
 def forgotten_stores() -> Iterator[None]:
-    """Let each test make its stores of obstore."""
+    """Let each test create its own obstore stores."""
     yield
     if loaded := sys.modules.get("xr_tensorfmt.sources.obstore_store"):
         loaded._unpickle.cache_clear()
@@ -102,7 +102,7 @@ def forgotten_stores() -> Iterator[None]:
 
 @pytest.fixture
 def memory() -> Iterator[MemoryFileSystem]:
-    """The file system of fsspec in memory, without files."""
+    """The empty memory file system of fsspec."""
     MemoryFileSystem.store.clear()
     yield MemoryFileSystem()
     MemoryFileSystem.store.clear()

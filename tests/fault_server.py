@@ -50,7 +50,7 @@ class FaultServer(HttpStore):
             return self.faults.popleft() if self.faults else self.always
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many requests have come since the last `forget`."""
+        """Wait for a number of requests since the last `forget`."""
         with self.met:
             assert self.met.wait_for(lambda: len(self.requests) >= count, timeout=60)
 
@@ -81,7 +81,7 @@ class FaultHandler(Handler):
 
     @property
     def span(self) -> tuple[bytes, int, int]:
-        """The content, and the range of it that was asked for."""
+        """Return the content and the requested range."""
         content = self.store.files[self.name]
         start, length = (
             parse_range(self.headers["Range"]) if "Range" in self.headers else (0, 1 << 60)
@@ -158,7 +158,7 @@ def dripping(handler: FaultHandler) -> None:
 
 
 def endless(handler: FaultHandler) -> None:
-    """Send more than was asked for, without saying how much it will be."""
+    """Send more bytes than requested, without Content-Length."""
     content, start, stop = handler.span
     handler.send_response(206)
     handler.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
@@ -193,7 +193,7 @@ def truncated(handler: FaultHandler) -> None:
 
 
 def short_range(handler: FaultHandler) -> None:
-    """Send a byte less, and say so."""
+    """Send one byte less, with a correct Content-Length."""
     content, start, stop = handler.span
     handler.partial(content, start, stop - 1)
 
@@ -204,7 +204,7 @@ def no_content_range(handler: FaultHandler) -> None:
 
 
 def too_long(handler: FaultHandler) -> None:
-    """Say that the range is right, and send more."""
+    """Send the right Content-Range and more bytes."""
     content, start, stop = handler.span
     span = {"Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"}
     handler.answer(206, content[start:] + content, headers=span | handler.version(content))
@@ -233,13 +233,13 @@ class Plain(AbstractFileSystem):
             answer = connection.getresponse()
             if answer.status >= 400:
                 error = HTTPError(path, answer.status, answer.reason, answer.headers, None)
-                error.close()  # Python 3.14 warns of errors that are not closed
+                error.close()  # Python 3.14 warns about errors that are not closed
                 raise error
             return answer.headers, answer.read()
 
 
 class Asynchronous(AsyncFileSystem):
-    """A file system of coroutines, such as gcsfs, that xr_tensorfmt does not know."""
+    """An asynchronous file system, such as gcsfs, without a store of its own."""
 
     protocol = "asynchronous"
     cachable = False

@@ -47,7 +47,7 @@ class Golden:
 
     @property
     def expected(self) -> dict[str, Any]:
-        """What is known of it, without values."""
+        """The expected content without values."""
         text = (self.directory / EXPECTED).read_text(encoding="utf-8")
         return json.loads(text)
 
@@ -107,7 +107,7 @@ def open_golden(path: Path, **options: Any) -> tuple[xr.Dataset, list[str]]:
 
 
 def keep(directory: Path, file: str, written_by: str) -> None:
-    """Write down what the file in a directory holds."""
+    """Save the content of the file in a directory."""
     dataset, messages = open_golden(directory / file)
     expected = {"file": file, "written_by": written_by, **describe(dataset)}
     if messages:

@@ -24,7 +24,7 @@ def open_lazily(file: Any, **options: Any) -> xr.Dataset:
 
 
 def load(file: Any, **options: Any) -> xr.Dataset:
-    """The Dataset of a file with all its values in memory."""
+    """Open a file and load all values."""
     return open_lazily(file, **options).load()
 
 

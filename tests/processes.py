@@ -13,7 +13,7 @@ from typing import Any
 
 
 def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments, which must succeed."""
+    """Run Python with arguments, and raise an error if it fails."""
     run = subprocess.run(
         [sys.executable, *map(str, arguments)],
         capture_output=True,

@@ -31,7 +31,7 @@ def make_manifest(
 
 
 def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
-    """A BLOCK matrix of a dense block, a causal one, and a BLOCK matrix of two."""
+    """Write a BLOCK matrix of a dense, a causal and a nested BLOCK matrix."""
     rng = np.random.default_rng(7)
     dense, causal = rng.random((2, 3)), np.triu(rng.random((3, 3)) < 0.5, 1)
     children = directory / "m.pycauset.blocks"
@@ -51,7 +51,7 @@ def block_matrix(directory: Path) -> tuple[Path, np.ndarray]:
         pf.r1(make_manifest([0, 1, 5], [0, 1], [["x"], ["y"]], "c"))
     )
     values = np.hstack([np.vstack([dense, causal]), integers])
-    # The nested block spans both rows of blocks of the outer one, which is cut by columns alone.
+    # The nested block spans both block rows of the outer matrix.
     rows = np.vstack([dense, causal.astype("f8")])
     (children / "a.pycauset").write_bytes(
         pf.r1(make_metadata("DENSE_FLOAT", "FLOAT64", 5, 3, "a"), rows.tobytes())

@@ -78,7 +78,7 @@ def v2(
     temporary: int = 0,
     transposed: int = 0,
 ) -> bytes:
-    """A header at the offsets of real files, or at those that the specification prints."""
+    """Return a header with the offsets of real files, or of the specification."""
     fixed = b"PYCAUSET" + struct.pack("<3I", version, TYPES[matrix_type], DTYPES[dtype])
     fixed += b"" if documented else bytes(4)
     fixed += struct.pack("<3Q", rows, cols, seed)
@@ -109,7 +109,7 @@ def encode(value: Any) -> bytes:
 
 
 def block(metadata: dict[str, Any] | bytes) -> bytes:
-    """A block of metadata."""
+    """Return a block of metadata."""
     content = metadata if isinstance(metadata, bytes) else encode(metadata)
     header = struct.pack("<4s3IQ2I", b"PCMB", 1, 1, 0, len(content), crc32(content), 0)
     return header + content
@@ -183,7 +183,7 @@ def pack_archive(*entries: bytes) -> bytes:
     content, directory = b"", b""
     for local in entries:
         lengths = struct.unpack_from("<HH", local, 26)
-        # The same fields as before the entry, and where that is.
+        # The fields of the local header, and its offset.
         directory += b"PK\1\2" + struct.pack("<H", 20) + local[4:30] + bytes(10)
         directory += struct.pack("<I", len(content)) + local[30 : 30 + sum(lengths)]
         content += local
@@ -207,14 +207,14 @@ STORAGE_ATTRS = frozenset(
 
 
 def assert_comes_back(file: xr.Dataset, expected: xr.Dataset) -> None:
-    """Compare a written file with the Dataset, apart from what the file says of its storage."""
+    """Compare a written file with the Dataset, except for attributes about storage."""
     (name,) = expected.data_vars
     stored, attrs = file[name].attrs, expected[name].attrs
     assert stored.keys() >= STORAGE_ATTRS | {"seed"}
     is_opened = attrs.keys() >= STORAGE_ATTRS
     added = set(STORAGE_ATTRS if is_opened else STORAGE_ATTRS - attrs.keys())
     if not attrs.get("seed") and stored["matrix_type"] == "UNIT_VECTOR":
-        added.add("seed")  # it is the index of the element that is not zero
+        added.add("seed")  # the index of the nonzero element
     elif "seed" not in attrs or (is_opened and attrs["seed"] == 0):
         assert stored["seed"] == 0
         added.add("seed")

@@ -35,7 +35,7 @@ class LoggingSource(Source):
 
 
 class RecordingSource(LoggingSource):
-    """Bytes in memory."""
+    """Bytes in memory that record reads."""
 
     name = "<recording>"
 
@@ -48,7 +48,7 @@ class RecordingSource(LoggingSource):
 
 
 class HollowSource(LoggingSource):
-    """A file of any size that is all zeros but for its header, without the memory for it."""
+    """A large file of zeros after a header, without using memory."""
 
     name = "<hollow>"
 

@@ -114,7 +114,7 @@ class HttpStore:
         return self._etags[id(content)]
 
     def put(self, name: str, content: bytes) -> str:
-        self._all.append(content)  # so that no other content gets its id
+        self._all.append(content)  # keep a reference, so that the id stays unique
         self.files[name] = content
         return f"{self.url}/{name}"
 
@@ -136,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def refused(self) -> bool:
         name, _, requested = self.path.partition("-")
-        # A test may change them as soon as it has the answer.
+        # A test may change them after the response.
         cut, status = self.store.cut, self.store.status
         if name == "/status":
             self.store.status = int(requested)
@@ -246,7 +246,7 @@ class S3Store:
                 if not self.ranges:
                     environ.pop("HTTP_RANGE", None)
                 if environ.get("CONTENT_LENGTH"):
-                    # A client may stop sending. It must not hold the lock then.
+                    # A client may stop sending, and must not keep the lock.
                     content = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
                     environ["wsgi.input"] = BytesIO(content)
                 with inner_lock:
@@ -273,7 +273,7 @@ class S3Store:
 
 
 class MemoryStore:
-    """fsspec's own store in memory; its file system is synchronous."""
+    """The synchronous memory file system of fsspec."""
 
     def __init__(self) -> None:
         self.fs = MemoryFileSystem()

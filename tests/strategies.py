@@ -40,7 +40,7 @@ attributes = st.dictionaries(names, json_values | flat_attributes, max_size=3)
 
 
 def bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Any bits at all: NaN, infinities, subnormal numbers and the largest integers among them."""
+    """Draw any bits, including NaN, infinities and subnormal numbers."""
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
@@ -48,7 +48,7 @@ def bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.nda
 
 
 def make_as(draw: Any, values: np.ndarray) -> Any:
-    """Return the values in one of the forms that values can have."""
+    """Return values as an array of some memory layout, or as a dask array."""
     way = draw(st.sampled_from(["C", "F", "reversed", "padded", "big-endian", "dask", "dask.T"]))
     if way == "F":
         return np.array(values, order="F")
@@ -108,7 +108,7 @@ def variables(draw: Any, rng: np.random.Generator, sizes: dict[str, int]) -> xr.
 
 @st.composite
 def datasets(draw: Any) -> xr.Dataset:
-    """Several variables that share dimensions, coordinates of every kind, attributes."""
+    """Draw Datasets of variables with shared dimensions, coordinates and attributes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     chosen = draw(st.lists(names, min_size=11, max_size=11, unique=True))
     sizes = {dim: draw(st.integers(0, 5)) for dim in chosen[: draw(st.integers(0, 4))]}

@@ -289,7 +289,7 @@ def test_padding_of_chunks_and_what_follows_last() -> None:
 def test_stated_symmetries_are_checked(code: str, values: np.ndarray, offset: int | None) -> None:
     content = tf.make_1_0(values, tf.pack_symmetry(code, "ba"))
     start = content.index(b"DENSDATA") + 16
-    # The first that is looked at is that of index (0, 1), in the order of the file at 3.
+    # The first compared element has the index (0, 1), number 3 in the file.
     expected = [] if offset is None else [("error", start + 8 * offset)]
     assert list_places(content) == expected
 
@@ -580,7 +580,7 @@ def test_padding_of_rows(content: bytes, offset: int | None) -> None:
     ],
 )
 def test_implied_elements_are_validated_quickly(content: bytes) -> None:
-    # To fill any of these in would take hours.
+    # Filling in any of these would take hours.
     assert xr.open_dataset(content, engine="tensorfmt", format="pycauset", sparse="dense").sizes
     assert validate(content) == []
 
@@ -653,7 +653,7 @@ def make_labelled(*addresses: tuple[bytes | str, ...], cells: int = 2) -> bytes:
 
 
 def block(content: bytes, number: int, count: int) -> int:
-    """Where a block begins, if all have one label of one byte and two cells."""
+    """Return the offset of a block with a label of one byte and two cells."""
     return len(content) - 10 * (count - number)
 
 
@@ -710,7 +710,7 @@ def test_bytes_after_tensor() -> None:
     assert findings == [("error", len(content)), ("warning", len(content) - 10)]
 
 
-# Everything
+# All formats
 
 
 DAMAGES: dict[str, Callable[[], tuple[bytes, str]]] = {

@@ -553,7 +553,7 @@ def write_family_file(kind: str) -> str:
 @pytest.mark.parametrize("kind", ["tens", "mag", "pycauset", "vespa"])
 def test_every_family_converts_to_every_other(kind: str, to: str) -> None:
     source = write_family_file(kind)
-    # Vespa and TENS cannot store what PyCauset says of a matrix.
+    # Vespa and TENS cannot store the attributes of a PyCauset matrix.
     run_ok("convert", source, to, "--dtype", "float32", "--dims", "x,y", "--drop", "attrs")
     ds = load_any(to)
     np.testing.assert_array_equal(ds.tensor.values, np.arange(15.0).reshape(3, 5))

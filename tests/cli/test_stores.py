@@ -65,7 +65,7 @@ def test_round_trip_is_identical(store: str) -> None:
     assert run_ok("validate", "c.mag") == "c.mag: ok\n"
 
 
-@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
+@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # zarr before 3.1
 def test_netcdf_to_zarr_and_back() -> None:
     ds = make_dataset().assign(z=("col", np.arange(30) * (1 + 2j)), t=("row", ["x", "yy"] * 10))
     ds = ds.assign_coords(time=("row", np.datetime64("2020-01-01", "ns") + np.arange(20)))
@@ -87,7 +87,7 @@ def test_both_netcdf_versions_convert_with_strings(format: Any) -> None:
     assert actual.x.values.tolist() == actual.t.values.tolist() == strings
 
 
-@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # of zarr before 3.1
+@pytest.mark.filterwarnings("ignore:The codec `vlen-utf8`:UserWarning")  # zarr before 3.1
 def test_labels_become_coordinates_of_zarr() -> None:
     content = vf.make_tensor("double", ["u"], {"x": 2}, [("a",), ("ö",)], np.ones((2, 2)))
     Path("v.tbf").write_bytes(content)
@@ -131,7 +131,7 @@ def test_negative_zeros_keep_their_signs_in_zarr(values: np.ndarray) -> None:
     assert np.signbit(actual.imag).all() == np.iscomplexobj(values)
 
 
-# What xarray refuses
+# Input that xarray refuses
 
 
 def test_attributes_that_netcdf_cannot_represent_can_be_dropped() -> None:
@@ -178,7 +178,7 @@ def test_limits_of_netcdf_and_of_options() -> None:
     )
 
 
-# What exists already
+# Existing targets
 
 
 @pytest.mark.usefixtures("memory")
@@ -195,7 +195,7 @@ def test_zarr_behind_url() -> None:
 def test_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
     s3.put("first", b"")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
+        warnings.simplefilter("ignore")  # zarr has not specified consolidated metadata
         make_dataset().to_zarr("s3://bucket/self.zarr", storage_options=s3.options)
     options = [
         argument
@@ -255,7 +255,7 @@ def test_only_stores_are_replaced_by_stores(file: str, remote: bool) -> None:
 
 
 def make_tree() -> xr.DataTree:
-    """Return groups with a shared and an own dimension, a coordinate, and variables."""
+    """Return a tree with a shared dimension, a coordinate, and variables."""
     root = xr.Dataset({"bias": ("x", np.ones(3, "f4"))}, {"x": [1, 2, 3]}, {"title": "all"})
     layers = [
         xr.Dataset({"w": (("x", "y"), np.full((3, n + 1), n, "f4")), "n": ((), n)}) for n in (0, 1)
@@ -267,7 +267,7 @@ def write_tree(path: str, tree: xr.DataTree | None = None) -> str:
     tree = tree or make_tree()
     if path.endswith(".zarr"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that zarr has not specified consolidated metadata yet
+            warnings.simplefilter("ignore")  # zarr has not specified consolidated metadata
             tree.to_zarr(path)
     else:
         tree.to_netcdf(path)

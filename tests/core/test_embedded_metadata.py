@@ -70,14 +70,14 @@ def assert_alike(actual: Any, expected: Any) -> None:
             assert_alike(item, value)
     else:
         actual, expected = np.asarray(actual), np.asarray(expected)
-        # numpy gives a single string the length that it has.
+        # numpy gives a single string its own length.
         if expected.ndim or expected.dtype.kind not in "SU":
             assert actual.dtype == expected.dtype.newbyteorder("=")
         np.testing.assert_array_equal(actual, expected)
 
 
 def has_half_a_pair(value: Any) -> bool:
-    """Whether there is half of a surrogate pair in any string, which UTF-8 cannot encode."""
+    """Return whether a string has a lone surrogate, which UTF-8 cannot encode."""
     if isinstance(value, dict | list):
         within = [*value, *value.values()] if isinstance(value, dict) else value
         return any(has_half_a_pair(value) for value in within)
@@ -108,7 +108,7 @@ def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -
     actual = array_from_json(round_trip(array_to_json(array, "it")))
     assert actual.dtype == array.dtype
     np.testing.assert_array_equal(actual, array)
-    actual[...] = actual.copy()  # memory of its own
+    actual[...] = actual.copy()  # a copy
 
 
 def test_strings_of_any_length_round_trip() -> None:
@@ -249,7 +249,7 @@ def test_embedded_metadata_are_read_as_they_are_written() -> None:
 def test_empty_embedded_metadata_have_no_members() -> None:
     assert EmbeddedMetadata().is_empty
     assert EmbeddedMetadata().to_dict() == {"version": 1}
-    # Empty members mean the same.
+    # Empty members have the same meaning as missing ones.
     written = {"version": 1, "tensors": {}, "coordinates": {}, "attrs": {}}
     assert EmbeddedMetadata.from_dict(written).is_empty
 
@@ -405,7 +405,7 @@ def assert_same_attrs(actual: Any, expected: Any) -> None:
         assert type(actual[name]) is type(value), name
         if isinstance(value, np.ndarray | np.generic):
             assert actual[name].dtype == value.dtype, name
-            if value.dtype.char in "gG":  # of which some bytes are undefined
+            if value.dtype.char in "gG":  # with undefined padding
                 np.testing.assert_array_equal(actual[name], value)
             else:
                 assert actual[name].tobytes() == value.tobytes(), name
@@ -483,7 +483,7 @@ def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
     actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").attrs
     assert_same_attrs(actual, attrs)
     assert type(actual["best"][0]) is np.float64
-    # Another program has changed one of them, taken one away, and added one.
+    # Another program has changed, removed and added an attribute.
     changed = {"epoch": 4, "best": [1.0, {"a": True}], "new": 1, "xr_tensorfmt": embedded}
     raw = mf.make_document({"w": mf.put(np.ones(2, "f4"))}, changed)
     actual = xr.open_dataset(raw, engine="tensorfmt").attrs

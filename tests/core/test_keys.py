@@ -36,7 +36,7 @@ DTYPES = ["<f8", ">f8", "<f4", ">c16", "<c8", "u1", "<i2", ">i4", "<u8", "bool"]
 
 @pytest.fixture(autouse=True)
 def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits so low that examples of a few elements reach the code for many."""
+    """Lower the limits, so that small examples use the code for many elements."""
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MAX_POINTS", 5)
     monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 4)
@@ -99,7 +99,7 @@ def test_chained_selections_and_transposes_match_numpy(
 
 @st.composite
 def far_entries(draw: st.DrawFn, length: int, step: int):
-    """Entries of a key whose slices begin and end anywhere, outside of the axis as well."""
+    """Draw entries of a key. Slices may begin and end outside of the axis."""
     ends = st.none() | st.integers(-2 * length - 2, 2 * length + 2)
     slices = st.builds(slice, ends, ends, st.sampled_from([None, 1, 2, 5, -1, -2, -5]))
     indices = st.integers(-length, length - 1) if length else st.nothing()
@@ -202,7 +202,7 @@ def test_vectorised_keys(order: str, key: dict, scratch: Path) -> None:
 
 @pytest.mark.skipif(Version(xr.__version__) < Version("2026.7"), reason="earlier ones differ")
 def test_xarray_lazy_array_still_needs_empty_slice_fix() -> None:
-    # Where this fails, `LazyTensor._updated_key` may be removed.
+    # If this fails, `LazyTensor._updated_key` can be removed.
     own = xr.Variable("x", LazilyIndexedArray(np.arange(5)))
     assert own[-7::-1].size == 5
 

@@ -20,7 +20,7 @@ def test_every_bfloat16_decodes_exactly(order: str) -> None:
     expected = ALL_PAIRS.view(ml_dtypes.bfloat16).astype(np.float32)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(values, expected)
-    # Bit for bit, NaN as well, which astype makes quiet.
+    # Compare bits, also of NaN; astype would make signalling NaN quiet.
     np.testing.assert_array_equal(values.view(np.uint32), ALL_PAIRS.astype(np.uint32) << 16)
 
 

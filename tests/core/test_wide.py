@@ -18,7 +18,7 @@ def pack_quad(sign: int, exponent: int, fraction: int) -> bytes:
 
 
 def convert_exactly(sign: int, exponent: int, fraction: int) -> float:
-    """The nearest double of a binary128, by correctly rounding division of integers."""
+    """Return the nearest double of a binary128, by integer division."""
     if exponent == 0x7FFF:
         value = math.nan if fraction else math.inf
     else:
@@ -36,7 +36,7 @@ exponents = st.one_of(
     st.integers(15300, 15375),  # around the smallest doubles, subnormal and normal
     st.integers(17400, 17410),  # around the largest
 )
-# Fractions near the middle between two doubles, normal and subnormal, are what rounding is about.
+# Fractions near the middle between two doubles, where rounding matters.
 ties = st.builds(
     lambda kept, shift, nudge: ((kept << 60 | 1 << 59) << shift) + nudge & (1 << 112) - 1,
     st.integers(0, (1 << 52) - 1),

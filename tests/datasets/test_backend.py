@@ -455,7 +455,7 @@ def test_unknown_name_is_attribute_error() -> None:
 
 
 def test_accessor_takes_keywords_of_to_file_with_their_defaults() -> None:
-    # A Dataset has no paths, so that its method takes no separator.
+    # A Dataset has no groups, so its method has no separator.
     function = dict(inspect.signature(xr_tensorfmt.to_file).parameters)
     del function["separator"]
     method = inspect.signature(TensorFormatAccessor.to_file).parameters
@@ -521,7 +521,7 @@ def test_options_that_format_does_not_declare_raise(
 
 
 def test_file_that_is_guessed_opens_with_engine(tmp_path: Path) -> None:
-    # Vespa JSON has neither a magic number nor, here, its suffix.
+    # This Vespa JSON has no magic number, and another suffix.
     path = tmp_path / "answer.txt"
     path.write_text('{"type":"tensor(x[2])","values":[1,2]}')
     assert TensorFormatBackend().guess_can_open(path)

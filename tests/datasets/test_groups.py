@@ -92,7 +92,7 @@ class TestTrees:
         tree = open_tree(["", "a..b", ".c", "d."])
         actual = {path: tree[path].size for path in ("%", "a/%/b", "%/c", "d/%") if path != "%"}
         assert actual == {"a/%/b": 2, "%/c": 3, "d/%": 4}
-        assert tree["%%"].size == 1  # both a key and the beginning of .c
+        assert tree["%%"].size == 1  # a key, and the prefix of another key
 
     def test_slashes_and_percent_signs_are_quoted(self) -> None:
         tree = open_tree(["a/b.c/d", "100%.e"])
@@ -276,7 +276,7 @@ class TestGroupsAsADict:
         assert groups["/layers/1"]["norm"].values.tolist() == [3] * 4
 
     def test_same_named_variables_are_not_confused_by_dask(self, tmp_path: Path) -> None:
-        """By xarray's own names for them, dask would take the one for the other."""
+        """With the default names of xarray, dask would mix them up."""
         path = tmp_path / "model.mag"
         first, second = np.arange(3), np.arange(10, 13)
         path.write_bytes(mf.make_document({"g1.x": put(first), "g2.x": put(second)}))
@@ -289,7 +289,7 @@ class TestGroupsAsADict:
     def test_same_named_variables_of_two_files_are_not_confused_by_dask(
         self, tmp_path: Path
     ) -> None:
-        """Both have the same layout, in files of their own."""
+        """Open two files with the same layout."""
         for shard, value in ((1, 1), (2, 10)):
             content = save({f"g{shard}.x": np.full(3, value)})
             (tmp_path / f"{shard}.safetensors").write_bytes(content)

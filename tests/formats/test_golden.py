@@ -34,7 +34,7 @@ def test_golden_file_opens_unchanged(golden: Golden) -> None:
     dataset, messages = open_golden(golden.path)
     expected = golden.expected
     assert messages == expected.get("warnings", [])
-    # As text, in which NaN is equal to NaN.
+    # Compare text, in which NaN equals NaN.
     actual = json.dumps(to_json(describe(dataset)), sort_keys=True)
     retained = {"attrs": expected["attrs"], "variables": expected["variables"]}
     assert actual == json.dumps(retained, sort_keys=True)
@@ -68,7 +68,7 @@ def test_every_format_has_golden_file() -> None:
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_golden_file_is_reproducible(name: str) -> None:
-    # What other libraries write may become another header; numpy and safetensors make no promise.
+    # numpy and safetensors may write another header in another version.
     with TemporaryDirectory() as scratch:
         path = GENERATED[name](Path(scratch))
         created, _ = open_golden(path)

@@ -51,7 +51,7 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 class TestImpliedElements:
-    """Of matrices whose few bytes stand for more elements than any program can compute."""
+    """Small files that describe matrices with too many elements to compute."""
 
     def test_implied_elements_raise_without_request(self, name: str) -> None:
         with pytest.raises(TensorFormatError, match=r"at most 1099511627776 .*sparse='dense'"):
@@ -83,7 +83,7 @@ class TestImpliedElements:
 
 @pytest.mark.parametrize("shape", [(1 << 50, 0), (0, 1 << 50)])
 class TestWithoutElements:
-    """Of matrices of which one side is empty and the other one is long."""
+    """Matrices with one empty and one long side."""
 
     @pytest.mark.parametrize("chunks", [None, {}])
     def test_empty_tensors_open(self, shape: tuple[int, int], chunks: object) -> None:
@@ -322,13 +322,13 @@ def test_repeated_pairs_raise_on_first_read(
 
 
 def write_labels(path: Path, count: int, first: bytes = b"\0\0") -> Path:
-    """A tensor of Vespa whose blocks have a label and a cell of a byte, all empty and 0."""
+    """Return a Vespa tensor of blocks with an empty label and a zero cell."""
     head = vf.pack_header("int8", ["x"], None, count)
     return write_hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
 
 
 class TestManyLabels:
-    """Of Vespa, more labels than there is memory for."""
+    """Vespa files with more labels than fit in memory."""
 
     def test_many_labels_are_not_indexed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,7 +112,7 @@ class TestVespaJson(WritableFormatTests):
         return xr.Dataset({"tensor": (("x", "y"), VALUES, attrs)})
 
     def test_opening_reads_no_values(self, tmp_path: Path) -> None:
-        """Opening parses all of the JSON, so that no selection reads bytes."""
+        """Opening parses all of the JSON, so selections read no bytes."""
         path = self.create_file(tmp_path)
         opened = self.open(path)
         os.remove(path)

@@ -99,7 +99,7 @@ def install(directory: Path, module: str, entry_point: str) -> None:
 
 
 def run(directory: Path, *arguments: str) -> str:
-    """Run Python where the package is installed; what it printed."""
+    """Run Python with the installed package, and return its output."""
     path = os.pathsep.join([str(directory / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return run_python(*arguments, cwd=directory, env={**os.environ, "PYTHONPATH": path}).stdout
 

@@ -109,7 +109,7 @@ def test_pattern_as_path_raises_with_hint(tmp_path: Path) -> None:
 
 
 def test_compressed_file_of_known_suffix_is_not_taken_for_it(tmp_path: Path) -> None:
-    # Two bytes of a header's length are those of gzip; the third is not.
+    # The length of the header begins like gzip, but its third byte differs.
     header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.ljust(0x8B1F)
     (tmp_path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\7")
     assert open_lazily(tmp_path / "a.safetensors").a.values.tolist() == [7]

@@ -14,22 +14,22 @@ from tests.fuzz.faults import BREAKS, FAULTS
 
 
 def main() -> int:
-    """Run a campaign; 1 if there were finds."""
+    """Run a campaign. Return 1 if it has finds."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     unlimited = float("inf")
     cores = os.cpu_count() or 1
-    parser.add_argument("--seconds", type=float, default=unlimited, help="end after so long")
+    parser.add_argument("--seconds", type=float, default=unlimited, help="stop after this time")
     parser.add_argument("--cases", type=float, default=unlimited, help="end before this one")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--seed", type=int, default=0, help="0 by default")
     parser.add_argument(
         "--workers", type=int, default=cores, help="processes; all cores by default"
     )
-    parser.add_argument("--format", default="", help="mutate the files of this format alone")
+    parser.add_argument("--format", default="", help="mutate only files of this format")
     parser.add_argument(
-        "--most-finds", type=int, default=20, help="end after so many different ones"
+        "--most-finds", type=int, default=20, help="stop after this number of different finds"
     )
-    parser.add_argument("--finds", type=Path, default=FINDS, help="where finds are kept")
+    parser.add_argument("--finds", type=Path, default=FINDS, help="directory for finds")
     faults = {item.name: item for item in (*FAULTS, *BREAKS)}
     parser.add_argument("--fault", choices=faults, help="put this fault into the package first")
     arguments = parser.parse_args()

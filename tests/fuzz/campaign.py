@@ -38,7 +38,7 @@ PROGRESS_EVERY = 60
 
 @dataclass(frozen=True)
 class Find:
-    """A case that the package does not treat as it should."""
+    """A case that the package handles wrongly."""
 
     number: int
     name: str
@@ -46,13 +46,13 @@ class Find:
 
     @property
     def place(self) -> str:
-        """What went wrong and where, without values: finds that agree in it are one."""
+        """Return error and location without values. Finds with equal signatures are one."""
         return self.problem.partition(": ")[0]
 
 
 @dataclass
 class Campaign:
-    """The cases of a seed, from `first` on, until time, number or patience is up."""
+    """Cases of a seed, from `first` on, until a limit is reached."""
 
     seed: int
     seconds: float = float("inf")
@@ -82,7 +82,7 @@ class Campaign:
         return original, mutate(original, choices)
 
     def run(self, report: Callable[[str], None], kept_in: Path = FINDS) -> None:
-        """Run all cases and keep finds; `finds`, `done` and `taken` have the outcome."""
+        """Run all cases and save the finds."""
         start = told = time.monotonic()
         workers = [_Worker(self, self.first + item) for item in range(self.workers)]
         try:
@@ -105,7 +105,7 @@ class Campaign:
 
     @property
     def summary(self) -> str:
-        """How far it is."""
+        """Describe the progress."""
         rate = self.done / max(self.taken, 1e-9)
         return (
             f"{self.done} cases in {self.taken:.0f} s, {rate:.0f} a second; "
@@ -113,7 +113,7 @@ class Campaign:
         )
 
     def keep(self, find: Find, finds: Path) -> Path:
-        """Keep the file of a find with those beside it."""
+        """Save the files of a find."""
         original, files = self.case(find.number)
         words = re.sub(r"[^A-Za-z0-9]+", "-", f"{original.name} {find.place}").strip("-")
         directory = finds / words[:100]
@@ -135,7 +135,7 @@ def _group_by_origin(files: list[Original]) -> list[list[Original]]:
 
 
 class _Worker:
-    """A process that does every n-th case, and another one after it has hung or died."""
+    """A process for every n-th case, replaced if it hangs or dies."""
 
     def __init__(self, campaign: Campaign, first: int) -> None:
         self.campaign, self.first, self.current = campaign, first, first
@@ -154,11 +154,11 @@ class _Worker:
 
     @property
     def done(self) -> int:
-        """How many cases are done, of which the current one is none."""
+        """Number of completed cases."""
         return (self.current - self.first) // self.campaign.workers
 
     def news(self) -> Iterator[Find]:
-        """What the process has found since the last time."""
+        """Return the new finds of the process."""
         try:
             while self.is_running and self.connection.poll():
                 self.current, problem = self.connection.recv()

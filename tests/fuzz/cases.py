@@ -38,7 +38,7 @@ FINDS = Path(__file__).parent / "finds"
 
 
 class TooLongError(BaseException):
-    """A case takes too much processor time. It is no Exception, which code may catch."""
+    """A case takes too much CPU time. Not an Exception, which code might catch."""
 
 
 def find_originals() -> list[Original]:
@@ -68,13 +68,11 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def check_case(path: Path) -> str | None:
-    """Do with a file what users do; what went wrong, or None."""
+    """Use a file as users do. Return the problem, or None."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", TensorFormatWarning)
-        warnings.filterwarnings(
-            "ignore", "Reading `.npy`", UserWarning
-        )  # of numpy, as from np.load
+        warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # as from np.load
         try:
             with limit_case():
                 use(path)
@@ -97,7 +95,7 @@ def describe(error: BaseException) -> str:
 
 
 def use(path: Path) -> None:
-    """Guess, validate, open, display, pickle and read parts, as far as the file is not refused."""
+    """Guess, validate, open, display, pickle and read a file, unless it is refused."""
     TensorFormatBackend().guess_can_open(path)
     for finding in _try(lambda: validate(path)) or ():
         assert finding.severity in ("error", "warning")
@@ -109,16 +107,16 @@ def use(path: Path) -> None:
     pickle.loads(pickle.dumps(dataset))
     for variable in dataset.variables.values():
         _try(lambda: _read_parts(variable))  # noqa: B023  # it is called at once
-    _use_in_the_other_way(path, dataset)
+    _open_with_other_sparse(path, dataset)
     chunked = _try(lambda: _open(path, chunks={}))
     if chunked is not None:
         copy = pickle.loads(pickle.dumps(chunked))
-        # Of the others, which label a dimension, dask reads all values.
+        # dask reads all values of the others, which label a dimension.
         tokenize(copy.attrs, [variable for variable in copy.variables.values() if variable.chunks])
 
 
-def _use_in_the_other_way(path: Path, dataset: xr.Dataset) -> None:
-    """Read what is stored of a tensor that opens in full, and the other way round."""
+def _open_with_other_sparse(path: Path, dataset: xr.Dataset) -> None:
+    """Open a tensor with the other value of sparse=, and read it."""
     way = "dense" if "block" in dataset.dims else "stored"
     try:
         other = _try(lambda: xr.open_dataset(path, engine="tensorfmt", sparse=way))
@@ -139,7 +137,7 @@ def _try(call: Callable[[], Any]) -> Any:
         if message != of_copy:
             raise AssertionError(f"the message {message!r} is {of_copy!r} in a copy") from error
         return None
-    except FileNotFoundError:  # of a file beside it that its header names
+    except FileNotFoundError:  # a sibling file that the header names
         return None
 
 
@@ -156,7 +154,7 @@ def _open(path: Path, **options: Any) -> xr.Dataset:
 
 
 def _read_parts(variable: xr.Variable) -> None:
-    """Read the first elements, the last one, and some from there backwards."""
+    """Read the first, the last and some reversed elements."""
     few, others = variable.dims[:3], variable.dims[3:]
     backwards = {dim: slice(None, None, -max(1, variable.sizes[dim] // 2)) for dim in few}
     keys: list[dict[Hashable, Any]] = [{dim: slice(0, 2) for dim in variable.dims}]

@@ -31,14 +31,14 @@ Item = TypeVar("Item")
 
 
 class Choices(Protocol):
-    """Where choices come from; `below` is all that there needs to be."""
+    """The source of random choices."""
 
     def below(self, count: int) -> int:
-        """A number from 0 on, below a count."""
+        """Return an integer from 0 to `count` - 1."""
 
 
 class Seeded:
-    """Choices of a random generator: case `number` of a seed is the same for ever."""
+    """Choices of a seeded random generator."""
 
     def __init__(self, seed: int, number: int) -> None:
         self._random = random.Random(f"{seed}:{number}")

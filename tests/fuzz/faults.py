@@ -26,7 +26,7 @@ class Fault:
 
     @contextmanager
     def seeded(self) -> Iterator[None]:
-        """Put the fault into the package for a while."""
+        """Insert the fault temporarily."""
         module = importlib.import_module(f"xr_tensorfmt.{self.module}")
         *owners, name = self.function.split(".")
         owner = getattr(module, owners[0]) if owners else module
@@ -38,7 +38,7 @@ class Fault:
             f"from __future__ import annotations\n{text.replace(self.old, self.new)}",
             module.__file__ or "", "exec", dont_inherit=True,
         )  # fmt: skip
-        # Names are looked up in the module itself, so that other patches of it count.
+        # Look up names in the module itself, so that other patches apply.
         exec(code, vars(module), namespace)
         setattr(owner, name, namespace[name])
         try:
@@ -91,7 +91,7 @@ FAULTS = (
 
 
 def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
-    """A fault where the header of a file of Vespa says more blocks than there are bytes."""
+    """Insert a fault that is reached if a Vespa header has more blocks than bytes."""
     function = ("vespa", "formats.vespa.spec", "VespaHeader.check_fits")
     new = f"if min_bytes > available: {statement}\n    if min_bytes > available:"
     return Fault(name, *function, "if min_bytes > available:", new)
@@ -103,4 +103,4 @@ BREAKS = (
     _where_blocks_do_not_fit("the end of the process", "__import__('os')._exit(9)"),
     _where_blocks_do_not_fit("a wait without end", "__import__('time').sleep(1e6)"),
 )
-"""What breaks a limit, or the process."""
+"""Faults that exceed a limit or end the process."""

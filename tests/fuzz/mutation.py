@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 17
 """Limit on a mutated file: time should go into many small ones."""
 
 MAX_NESTED = 150
-"""How deep a value is nested at most, twice: copies and writers of trees call themselves."""
+"""Twice the limit on nesting: copies and writers of trees are recursive."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Original:
 
     @cached_property
     def changeable(self) -> list[str]:
-        """The paths of the files, that of the main one several times."""
+        """Paths of the files. The main file occurs several times."""
         return [*self.files, *[self.main] * (2 * len(self.files) - 1)]
 
 
@@ -109,7 +109,7 @@ def _mutate_fields(content: bytes, walk: Walk, choices: Choices) -> bytes:
         other = pick(choices, walk.fields)
         first, second = one.value(content), other.value(content)
         return _replace_bytes(_replace_bytes(content, one, second), other, first)
-    if way == 1:  # a factor goes from one field to another, as of lengths whose product stays
+    if way == 1:  # move a factor from one field to another, which keeps the product of lengths
         other, factor = pick(choices, walk.fields), 1 << choices.below(40)
         grown = _replace_bytes(content, one, one.value(content) * factor)
         return _replace_bytes(grown, other, other.value(content) // factor)
@@ -243,7 +243,7 @@ def mutate_tree(tree: Any, choices: Choices) -> Any:
 
 
 def _is_removed_or_repeated(container: Any, key: Any, root: Any, choices: Choices) -> bool:
-    """Leave a node out, repeat it or rename it; False where its value is to be changed."""
+    """Omit, repeat or rename a node. Return False to change its value instead."""
     way, value = choices.below(12), container[key]
     if way == 0 and container is not root:
         del container[key]
@@ -259,7 +259,7 @@ def _is_removed_or_repeated(container: Any, key: Any, root: Any, choices: Choice
 
 
 def _change(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
-    """Another value of the same type, one from elsewhere, one of any type, or a nested one."""
+    """Return another value: of the same type, of another node, of any type, or nested."""
     # Names of dims, keys and dtypes are mixed up more often than others.
     way = 1 if isinstance(value, str) and choose_often(choices, 1, 2) else choices.below(8)
     if way < 2:
@@ -276,7 +276,7 @@ def _change(value: Any, nodes: list[tuple[Any, Any]], choices: Choices) -> Any:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether it is JSON in a string, as the embedded metadata are in some formats."""
+    """Return whether a value is JSON in a string."""
     return isinstance(value, str) and value[:1] == "{"
 
 

@@ -26,7 +26,7 @@ MAX_ITEMS = 64
 
 
 class CutOffError(Exception):
-    """A walk has come to the end of the file."""
+    """A walk reached the end of the file."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Walk:
         return self.content[start : self.at]
 
     def repeat(self, count: int) -> Iterator[int]:
-        """The numbers of so many records, with a mark before each."""
+        """Walk a number of records, and mark their starts."""
         for number in range(min(count, MAX_ITEMS)):
             self.marks.append(self.at)
             yield number
@@ -209,7 +209,7 @@ def _walk_archive(walk: Walk) -> None:
         walk.skip(walk.number(4))
     for _ in walk.repeat(tensors):
         first = walk.number(4)
-        if first < 1 << 8:  # the length of a key, with which the published record begins
+        if first < 1 << 8:  # the length of a key, the first field of the published record
             walk.skip(first)
             walk.numbers(8, 8, 8, 8, 8, 8, 1, 8, 8, 4)
             continue
@@ -480,7 +480,7 @@ def replace_safetensors_document(content: bytes, document: bytes) -> bytes:
 
 
 def walk_nothing(walk: Walk) -> None:
-    """A file that has no header, or one that is all text."""
+    """A file without a binary header."""
 
 
 def make_whole(content: bytes) -> bytes:

@@ -124,7 +124,7 @@ def describe_conversion(ds: xr.Dataset, path: Path, keywords: Mapping[str, Any])
 
 
 def summarize_refusal(message: str) -> str:
-    """Return the reason of a message in a word."""
+    """Shorten the reason of an error."""
     if "one variable" in message:
         return "one variable at a time"
     return "no: three dimensions" if "dimensions, expected" in message else "no: complex"
@@ -139,12 +139,12 @@ def have_same_values(first: xr.Dataset, second: xr.Dataset) -> bool:
     return True
 
 
-# What a reader says of the file, and what cc4s states of every tensor.
+# Attributes that readers set, and the unit of cc4s.
 OF_THE_FILE = {"vespa_type", "matrix_type", "data_type", "seed", "scalar", "unit"}
 
 
 def assert_kept(before: xr.Dataset, after: xr.Dataset) -> None:
-    """Labels, names of dimensions and attributes are those of before."""
+    """Check that labels, dimension names and attributes are unchanged."""
     assert set(after.sizes.items()) == set(before.sizes.items())
     assert set(after.coords) == set(before.coords)
     for name in before.coords:
@@ -171,7 +171,7 @@ def format_conversions(directory: Path) -> Iterator[str]:
 
 
 def make_pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
-    """Return Datasets with a part each that a format may not support."""
+    """Return Datasets with one optional part each."""
     dtype = "f8" if target in ("cc4s", "TENS 0.9") else "f4"
     dims = ("dim_0", "dim_1") if target == "NumPy" else ("a", "b")
     plain = xr.DataArray(np.full((2, 2), 0.5, dtype), dims=dims, name="tensor")
@@ -245,7 +245,7 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
 
 
 def needs_its_file(path: Path) -> bool:
-    """Whether values are read only after opening: without the file there are none."""
+    """Return whether values are lazy. They cannot be loaded without the file."""
     ds = xr.open_dataset(path, engine="tensorfmt")
     for part in path.parent.iterdir():
         part.unlink()

@@ -61,14 +61,14 @@ def test_private_attributes_are_used_where_they_are_listed_here() -> None:
     actual = {
         (name, node.attr)
         for name, tree in find_modules()
-        if not name.startswith("formats/")  # which use other packages for numbers alone
+        if not name.startswith("formats/")  # the packages are used only for numbers
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
         and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
         and not isinstance(node.value, ast.Call)
-        and node.attr != "_exit"  # of os, which documents it
+        and node.attr != "_exit"  # documented by os
     }
     assert actual == {
         ("datasets/lazy_array.py", "_data"),

@@ -25,12 +25,12 @@ def find_examples(page: Path) -> str:
     return "\n".join(block for block in blocks if ">>>" in block)
 
 
-# Their snippets are about files of the reader.
+# Their examples need files of the reader.
 PAGES_WITH_FILES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 
 
 def write_files_of_a_reader() -> None:
-    """Write the files that the snippets of README and home open."""
+    """Write the files that README and home page open."""
     vertex = xr.DataArray(
         np.ones((5, 3, 3), complex),
         dims=("AuxiliaryField", "State", "State_2"),

@@ -17,7 +17,7 @@ from tests.paths import ROOT
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
 
-# What a new user asks, the page that answers it, and words of the answer.
+# Questions of new users, the page with the answer, and words of the answer.
 QUESTIONS = {
     "many files as one": ("howto/many_files.md", "open_mfdataset"),
     "chunks of columns": ("howto/chunks.md", "columns"),

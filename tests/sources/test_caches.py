@@ -18,7 +18,7 @@ from tests.opening import open_tensor
 from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError
 
-# Of blocks, fsspec leaves it to the collector of garbage to close the file.
+# fsspec leaves files of block caches open until garbage collection.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
     pytest.mark.filterwarnings(
@@ -112,7 +112,7 @@ def test_copy_of_another_size_raises(http: HttpStore, tmp_path: Path) -> None:
     content = pickle.dumps(
         open_elsewhere("filecache", http, tf.make_0_9(make_values()), tmp_path)()
     )
-    shutil.rmtree(tmp_path)  # as a worker with a disk of its own
+    shutil.rmtree(tmp_path)  # like a worker with another disk
     http.put("cached.bin", tf.make_0_9(make_values(1.0, 310)))
     with pytest.raises(SourceChangedError, match="768848 bytes, expected 720048"):
         pickle.loads(content).load()
@@ -152,5 +152,5 @@ def test_cache_downloads_once_however_many_parts_are_read(http: HttpStore, tmp_p
     url = "simplecache::" + http.put("once", tf.make_0_9(np.zeros(4 * MIB)))
     options = {"simplecache": {"cache_storage": str(tmp_path)}}
     open_tensor(url, storage_options=options).load()
-    # Some versions of fsspec ask in the same way whether it is there.
+    # Some versions of fsspec check its existence by the same request.
     assert http.log.gets in ([(0, -1)], [(0, -1)] * 2)

@@ -18,7 +18,7 @@ from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.writing import upload
 
 pytestmark = [
-    # Of libraries below the file systems.
+    # Warnings of libraries below the file systems.
     pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
 ]
 

@@ -77,8 +77,8 @@ def open_from(server: FaultServer, way: Way, **options: Any) -> xr.DataArray:
 
 
 @pytest.fixture
-def no_time_for_what_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests whose progress cannot be seen end as soon as the others."""
+def no_extra_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow requests no extra time for their bytes."""
     monkeypatch.setattr("xr_tensorfmt.sources.retries.MIN_RATE", 1e9)
 
 
@@ -107,11 +107,11 @@ def test_failed_request_is_retried(server: FaultServer, way: Way) -> None:
         assert not server.faults
 
 
-@pytest.mark.usefixtures("no_time_for_what_is_hidden")
+@pytest.mark.usefixtures("no_extra_time")
 @ways
 def test_stalled_request_is_retried(server: FaultServer, way: Way) -> None:
     tensor = open_from(server, way, timeout=1, chunks={}, chunk_bytes=200_000)
-    # One after the other, as one request might meet all of them.
+    # One after the other, because one request could get all faults.
     for fault in (faults.silent, faults.stalled, faults.dripping)[: 2 if way in HIDDEN else 3]:
         server.faults.append(fault)
         np.testing.assert_array_equal(tensor, VALUES)
@@ -144,7 +144,7 @@ def test_repeated_failures_raise_one_error(
     "fault", [faults.silent, faults.stalled, faults.dripping], ids=lambda item: item.__name__
 )
 def test_request_without_progress_times_out(server: FaultServer, way: Way, fault: Fault) -> None:
-    # A limit this short could also end the requests of the opening.
+    # Such a short limit could also end the requests of opening.
     (lazy, _) = unwrap(open_from(server, way).variable)
     source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
     server.forget()
@@ -156,7 +156,7 @@ def test_request_without_progress_times_out(server: FaultServer, way: Way, fault
     assert pickle.loads(pickle.dumps(caught.value)).span == caught.value.span == (48, 1648)
 
 
-@pytest.mark.usefixtures("no_time_for_what_is_hidden")
+@pytest.mark.usefixtures("no_extra_time")
 @ways
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_store_that_never_answers_at_opening_is_timeout(
@@ -395,14 +395,14 @@ def test_interrupt_ends_process(server: FaultServer, way: Way, reader: str, tmp_
     skip_if_unsupported(way(server, NAME)[1])
     script = tmp_path / "script.py"
     script.write_text(READER + READERS[reader])
-    # What is read after the opening stalls.
+    # Reads after opening stall.
     server.faults += [lambda _: True] * 2
     server.always = faults.silent
     end_by_interrupt(server, 3, script, server.url, way.__name__, reader)
 
 
 def end_by_interrupt(server: FaultServer, count: int, *arguments: object) -> str:
-    """Interrupt Python after a number of requests, and return its standard error."""
+    """Interrupt Python after a number of requests, and return its stderr."""
     root = ROOT
     with subprocess.Popen(
         [sys.executable, *map(str, arguments)],
@@ -468,7 +468,7 @@ def test_worker_repeats_and_raises_same_error(
 ) -> None:
     places = [use_http(server, NAME), use_s3(another, NAME)]
     for item in (server, another):
-        # The opening takes two; then one is repeated, and the next computation fails.
+        # Opening sends two. Then one is repeated, and the next computation fails.
         item.faults += [lambda _: True] * 2 + [faults.status(503), lambda _: True]
         item.always = faults.status(503)
     output = run_script(CLUSTER, json.dumps(places), directory=tmp_path)

@@ -39,7 +39,7 @@ def make_npy(values: np.ndarray) -> bytes:
 
 @contextmanager
 def hold_in_thread(call: Callable[[Callable[[], None]], object]) -> Iterator[None]:
-    """Keep a thread in the middle of a call."""
+    """Let a thread wait inside a call."""
     reached, go_on = threading.Event(), threading.Event()
 
     def pause() -> None:

@@ -33,7 +33,7 @@ def make_dataset(value: int = 1) -> xr.Dataset:
 
 
 def set_platform(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    """Let the modules that distinguish systems see another one."""
+    """Emulate another platform."""
     system = SimpleNamespace(platform=platform, version_info=sys.version_info, modules=sys.modules)
     monkeypatch.setattr("xr_tensorfmt.sources.local.sys", system)
     monkeypatch.setattr("xr_tensorfmt.writing.unfinished.sys", system)
@@ -41,7 +41,7 @@ def set_platform(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
 
 @pytest.fixture
 def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove what Windows does not have, and refuse what it refuses."""
+    """Remove functions that Windows lacks, and refuse calls that it refuses."""
     original_open, disk_usage = os.open, shutil.disk_usage(".")
 
     def open_file(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
@@ -124,7 +124,7 @@ def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_new_file_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Windows (EINVAL) and macOS (ENOTSUP) report a disk with exFAT."""
+    """exFAT has no hard links: Windows reports EINVAL, macOS ENOTSUP."""
 
     def refuse(*_: Any) -> None:
         raise OSError(code, "Incorrect function")
@@ -141,7 +141,7 @@ def test_new_file_without_hard_links(
 def test_orphaned_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, is_removed: bool
 ) -> None:
-    """macOS can tell that a process ended. `os.kill` would end a process of Windows."""
+    """macOS can tell that a process ended. On Windows, `os.kill` would end it."""
 
     def kill(_: int, signal: int) -> None:
         assert (platform, signal) == ("darwin", 0)

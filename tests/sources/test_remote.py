@@ -73,10 +73,10 @@ def open_local(content: bytes, **keywords: Any) -> xr.Dataset:
 def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, family: str) -> None:
     content = FILES[family]()
     url = store.put(family, content)
-    open_remote(store, url)  # the client of S3 looks for the bucket's region once
+    open_remote(store, url)  # s3fs requests the region of the bucket once
     xr.open_dataset(url, engine="tensorfmt", storage_options=store.options)
     (head, *more) = store.log.gets
-    # Requests to fsspec's memory have no condition on the version, which is compared after a read.
+    # Requests to fsspec's memory have no condition, so the version is compared after a read.
     assert store.log.heads == 1 or (
         isinstance(store, MemoryStore) and store.log.heads <= 1 + len(more)
     )
@@ -86,7 +86,7 @@ def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, fa
         assert sum(metadata) == len(content)
         assert metadata[1] < 2000
     elif family == "npz-several":
-        # For the directory, and for each array that does not begin in the first bytes.
+        # For the directory, and for each array after the first bytes.
         assert len(more) == 3
         assert sum(length for _, length in more) <= 80_000
     elif family in PASSED_OVER:
@@ -132,7 +132,7 @@ def test_selection_takes_requests_that_were_explained(store: Store, family: str)
             assert sorted(store.log.gets) == sorted(planned), what
             assert store.log.fetched == explained.fetched
         elif family != "tens-pairs":
-            # Reading looks at the labels of a block as well, which lie before its cells.
+            # A read also includes the labels of a block, which precede its cells.
             assert store.log.fetched <= explained.fetched + 4096
         assert explained.needed <= explained.fetched
         store.log.clear()
@@ -387,7 +387,7 @@ def test_scan_writes_no_results_to_disk(tmp_path: Path) -> None:
 def test_labels_of_unequal_length_are_fetched_once(
     http: HttpStore, monkeypatch: pytest.MonkeyPatch, mapped: list[str], sparse: str
 ) -> None:
-    # Several windows, and no label where they meet is lost.
+    # Several windows, without losing labels at their bounds.
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.scan.WINDOW_BYTES", 1 << 16)
     addresses = [(f"label {i**3} {i % 7 * 'long '}", "") for i in range(4_000)]
     values = np.arange(4_000 * 5.0, dtype="f4").reshape(4_000, 5)

@@ -89,15 +89,15 @@ def write_hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.D
 
 
 def measure_memory(what: str) -> int:
-    """Bytes of memory of this process, pages of files included: VmRSS now, VmHWM at most."""
+    """Return the memory of this process, with mapped files: VmRSS now, VmHWM at most."""
     (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(what))
     return int(line.split()[1]) * 1024
 
 
 @contextlib.contextmanager
 def needs_less_than(limit: int) -> Iterator[None]:
-    """Fail if at any moment within this much more memory is used than before."""
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark is now what is used now
+    """Fail if the block uses this much more memory at any time."""
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the present use
     before = measure_memory("VmRSS")
     yield
     assert measure_memory("VmHWM") - before < limit

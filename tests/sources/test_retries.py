@@ -18,7 +18,7 @@ from xr_tensorfmt.sources.store_errors import (
 
 
 class RefusedError(Exception):
-    """As the errors of aiohttp."""
+    """An error like those of aiohttp."""
 
     def __init__(self, status: int, **headers: str) -> None:
         super().__init__(status)
@@ -35,7 +35,7 @@ def catch_error(last: TransientFailure, attempts: int, seconds: float) -> Except
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that are made, none of which is waited for."""
+    """Record pauses without waiting."""
     created: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -47,7 +47,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def count_attempts(*errors: Exception, limit: float | None = 60, **options: Any) -> int:
-    """Count the attempts of a request that fails with these errors first."""
+    """Return the number of attempts of a request that first raises these errors."""
     remaining, created = list(errors), 0
 
     async def attempt() -> None:
@@ -134,7 +134,7 @@ def test_failure_that_fsspec_calls_missing_keeps_its_type(cause: Exception) -> N
 
 
 class Window:
-    """The window of `asyncio.timeout`, whose end is noted."""
+    """Record the limit of `asyncio.timeout`."""
 
     def __init__(self, seconds: float) -> None:
         ends.append(seconds)

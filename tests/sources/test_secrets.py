@@ -187,7 +187,7 @@ def test_cache_before_url(http: HttpStore, way: Way, cache: str, tmp_path: Path)
     url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     http.status = 401
     options = {"http": options, cache: {"cache_storage": str(tmp_path)}}
-    with pytest.raises(OSError) as caught:  # each says it in its own words
+    with pytest.raises(OSError) as caught:  # messages differ
         open_tensor(f"{cache}::{url}", storage_options=options)
     assert_silent(caught.value)
 
@@ -282,7 +282,7 @@ def test_command_output_has_no_secrets(
         if name == "convert":
             arguments.append(str(tmp_path / "out.bin"))
         if isinstance(options.get("auth"), tuple):
-            continue  # it is no JSON
+            continue  # not JSON
         for key, value in options.items():
             arguments += ["--storage-option", f"{key}={json.dumps(value)}"]
         answer = CliRunner().invoke(main, arguments)

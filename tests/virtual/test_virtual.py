@@ -203,7 +203,7 @@ KINDS: dict[str, tuple[Maker, dict[str, np.ndarray]]] = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A file of each kind, in a directory with a space in its name."""
+    """Write a file of each format in a directory with a space in its name."""
     directory = tmp_path_factory.mktemp("a directory")
     return {name: make(directory, name, arrays) for name, (make, arrays) in KINDS.items()}
 
@@ -620,7 +620,7 @@ def test_many_files_are_concatenated(tmp_path: Path) -> None:
 def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
     values = np.arange(48.0).reshape(2, 3, 4, 2)
     path = tmp_path / "a.tens"
-    # Four numbers an element make a fastest axis, which the others are not reversed with.
+    # Four numbers per element are the fastest axis, which is not reversed.
     header = tensfiles.pack_header((2, 3), numbers=4)
     actual = open_virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
     with pytest.raises(ValueError, match=r"in the order \(1, 0, 2\).* write it to Icechunk"):

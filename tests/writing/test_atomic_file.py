@@ -46,7 +46,7 @@ def list_leftovers(folder: Path) -> list[str]:
 
 
 class PeculiarError(Exception):
-    """Of a user's own code."""
+    """An error of the user's code."""
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
@@ -62,7 +62,7 @@ def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) ->
 
 
 def test_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
-    for _ in range(20):  # whichever task is first
+    for _ in range(20):  # the first task
         with pytest.raises(PeculiarError):
             to_mag(make_failing(PeculiarError()), tmp_path / "a.mag")
         assert os.listdir(tmp_path) == []
@@ -75,7 +75,7 @@ def test_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
     to_mag(make_dataset(), path)
     task = to_mag(make_failing(PeculiarError()), path, compute=False)
     with pytest.raises(PeculiarError):
-        task.compute(scheduler="synchronous")  # other threads would go on writing
+        task.compute(scheduler="synchronous")  # other threads would continue to write
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert list_leftovers(tmp_path)
     for name in list_leftovers(tmp_path):
@@ -278,7 +278,7 @@ def test_full_disk_leaves_old_file(
 
 
 def set_free_space(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
-    """Let the disk have some free space."""
+    """Set the free space of the disk."""
     usage = shutil._ntuple_diskusage(total, total - free, free)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
 
@@ -332,7 +332,7 @@ def test_directory_without_permission_raises(
     path = tmp_path / "a.mag"
     to_mag(make_dataset(), path)
     tmp_path.chmod(0o500)
-    if os.geteuid() == 0:  # who may write everywhere
+    if os.geteuid() == 0:  # root may write everywhere
         plain = os.open
 
         def refused(name, flags, *rest, **options):
@@ -473,7 +473,7 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
     graph = dict(task.dask)
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
-    # As on a cluster that has lost the first file, and not that a block was written to it.
+    # As on a cluster that lost the result of the first file, but not of its block.
     graph["lost"] = (build_atomic_file(str(path), 8192, replace=True).begin,)
     graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
     with pytest.raises(OSError, match=r"a worker was lost .* again; the target is") as caught:

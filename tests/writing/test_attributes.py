@@ -117,7 +117,7 @@ def test_valid_symmetries_are_kept_and_others_dropped(tmp_path: Path) -> None:
     for name in ("isel", "transpose", "rename a dimension", "astype", "mean", "arithmetic"):
         to_tens(CHANGES[name](ds), path)
         assert open_lazily(path).tensor.attrs == {}, name
-    for same in (ds, open_lazily(tmp_path / "old.tens")):  # in memory by now, and not
+    for same in (ds, open_lazily(tmp_path / "old.tens")):  # in memory, and lazy
         to_tens(same, path, encoding={"tensor": {"dtype": "float32"}})
         assert open_lazily(path).tensor.attrs == {"symmetries": "x ba"}
 

@@ -81,7 +81,7 @@ def test_unsupported_input_raises(tmp_path: Path, case: str) -> None:
 
 
 class Duck(NDArrayOperatorsMixin):
-    """An array that is none of numpy's, but becomes one."""
+    """An array that numpy can convert."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -105,7 +105,7 @@ class Duck(NDArrayOperatorsMixin):
 
 
 class Sparse(Duck):
-    """An array that refuses to become dense by itself, as `sparse.COO` does."""
+    """An array that refuses conversion, like `sparse.COO`."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("Cannot convert a sparse array to dense automatically")
@@ -252,7 +252,7 @@ def test_single_tensor_formats_require_one_variable() -> None:
 
 
 class Reluctant(Duck):
-    """As a sparse one that does not want to be dense."""
+    """Refuse conversion."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("call todense() first")
@@ -268,7 +268,7 @@ def test_duck_arrays_are_converted_or_raise(tmp_path: Path) -> None:
 
 
 class Named(np.ndarray):
-    """A kind of ndarray."""
+    """A subclass of ndarray."""
 
 
 def test_ndarray_subclasses_are_written(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_masked_arrays_become_nan_like_xarray(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
     try:
         to_mag(make(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
-    except TypeError as error:  # older versions of xarray leave the masks of dask to us
+    except TypeError as error:  # older versions of xarray keep the masks of dask
         assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
         assert not (tmp_path / "b.mag").exists()
     else:

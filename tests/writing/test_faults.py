@@ -65,7 +65,7 @@ class Faults:
             answer()
             return None
         if self.kind == "stall":
-            self.released.wait(2)  # then it closes the connection, if the client has not
+            self.released.wait(2)  # then close the connection, if the client has not
         if self.kind == "deaf":
             self.released.wait(30)
         return self.kind if self.kind[0] in "45" else None
@@ -73,7 +73,7 @@ class Faults:
 
 @pytest.fixture
 def bucket(s3: S3Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
-    """An empty bucket of a store whose parts are small, and whose clients soon give up."""
+    """An empty bucket, with small parts and few retries."""
     monkeypatch.setattr(upload, "PART_SIZE", 5 * MIB)
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 2)
     fs = s3fs.S3FileSystem(**s3.options)
@@ -145,7 +145,7 @@ def test_fault_that_lasts(
         assert isinstance(failure, error)
         assert failure.filename == url
         assert UNCERTAIN in get_message(failure)
-    # Of an upload whose beginning was never confirmed nothing is known that could end it.
+    # An upload that was never confirmed has no known ID, so it cannot be aborted.
     if (kind, operation) != ("lost answer", "create"):
         assert bucket.list_multipart_uploads("bucket") == []
     assert not list(tmp_path.iterdir())
@@ -306,7 +306,7 @@ WHOLE = 4496
 
 
 class LosesAnswers(MemoryFileSystem):
-    """Moves a file, or does not, and fails in any case."""
+    """A store whose move fails, before or after moving."""
 
     cachable = False
     store: ClassVar[dict[str, Any]] = {}
@@ -331,7 +331,7 @@ def test_move_without_answer(moves: bool) -> None:
 
 
 class TakesNoBytes(MemoryFileSystem):
-    """Refuses every file."""
+    """A store that refuses every file."""
 
     cachable = False
     store: ClassVar[dict[str, Any]] = {}

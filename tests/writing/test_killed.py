@@ -18,7 +18,7 @@ from xr_tensorfmt import TensorFormatError, to_mag
 SHAPE = (8, 1024)
 CALLS = ("open", "ftruncate", "pwrite", "fsync", "chmod", "replace", "link", "unlink")
 
-# It has imported all that writing takes when it forks, and has no threads then.
+# It imports everything before it forks, and has no threads then.
 NURSERY = """
 import os, signal, sys
 import dask.array, numpy, xarray
@@ -94,7 +94,7 @@ def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
             if is_complete:
                 break
         process.stdin.close()
-    # The file is replaced by one of the last calls.
+    # One of the last calls replaces the file.
     assert is_complete
     assert outcomes == sorted(outcomes)
     assert outcomes.index(True) > SHAPE[0]
@@ -105,7 +105,7 @@ def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
 
 
 def check_leftovers(folder: Path, value: int) -> int:
-    """What is left is of no format, unless nothing is missing but its name; remove it."""
+    """Check that a leftover is incomplete, or lacks only its name, and remove it."""
     names = [name for name in os.listdir(folder) if name != "a.mag"]
     for name in names:
         assert name.startswith(".a.mag.")

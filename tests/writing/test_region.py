@@ -62,7 +62,7 @@ def test_only_region_changes(path: Path) -> None:
     assert os.listdir(path.parent) == ["a.mag"]
 
 
-CONTENT = bytearray()  # of the module, as dask copies what it is given
+CONTENT = bytearray()  # a global, because dask copies its arguments
 
 
 class InMemory:

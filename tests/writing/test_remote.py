@@ -40,7 +40,7 @@ def make_dataset(rows: int = 3000) -> xr.Dataset:
 
 
 class AppearingStore(AbstractFileSystem):
-    """A store whose objects appear when they are complete, like gcsfs."""
+    """A store whose objects appear when they are complete."""
 
     __module__ = "gcsfs.core"
     cachable = False

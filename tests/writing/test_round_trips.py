@@ -43,7 +43,7 @@ def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
         path = Path(folder, "a.mag")
         to_mag(dataset, path)
         assert_same(open_lazily(path), dataset)
-        # Once more from the file itself, lazily and in chunks, over the same file.
+        # Write the opened file over itself, lazily and in chunks.
         to_mag(open_lazily(path), path)
         to_mag(open_lazily(path, chunks={}), path)
         assert_same(open_lazily(path), dataset)
@@ -61,7 +61,7 @@ def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: st
         actual = open_lazily(tmp_path / f"{number}.mag").w
         assert actual.encoding["dtype"] == name
         np.testing.assert_array_equal(actual, values)
-        # Bits are the same too, but for those of NaN.
+        # Bits are also equal, except for NaN.
         start = actual.encoding["tensorfmt"]["offset"]
         content = (tmp_path / f"{number}.mag").read_bytes()[start:]
         stored = np.frombuffer(content, kind.stored)[: raw.size].reshape(raw.shape)
@@ -101,7 +101,7 @@ def test_every_real_file_round_trips(conformance: Path, tmp_path: Path) -> None:
         try:
             before = open_lazily(path)
         except ValueError:
-            continue  # what is damaged is refused, as other tests prove
+            continue  # damaged; other tests check the errors
         if not any(variable.size for variable in before.values()):
             with pytest.raises(ValueError, match="without elements"):
                 to_mag(before, tmp_path / path.name)

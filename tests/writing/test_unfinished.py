@@ -67,7 +67,7 @@ def list_leftovers(folder: Path | str = ".") -> list[str]:
 
 @contextmanager
 def run_writer(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that has begun a file in the working directory."""
+    """Run a process that is writing a file in the working directory."""
     before = list_leftovers()
     with subprocess.Popen([sys.executable, "-c", *arguments], stderr=subprocess.PIPE) as process:
         try:
@@ -87,7 +87,7 @@ def leave_unfinished_file(path: str = "a.mag") -> str:
 
 
 def make(path: str, host: str | None = None, process: int | None = None) -> str:
-    """An unfinished file as another host or process would name it."""
+    """Create an unfinished file with the name of another host or process."""
     stem, _, mark = unfinished_path(path).removesuffix(".part").rpartition(".")
     own_host, own_process, token = mark.split("-")
     name = f"{stem}.{host or own_host}-{process or own_process}-{token}.part"

@@ -40,7 +40,7 @@ def make_vertex(*, is_complex: bool) -> np.ndarray:
 def write_calculation(
     directory: Path, *, is_complex: bool, prefix: str = "", types: bool = True
 ) -> np.ndarray:
-    """Write the files of a calculation without the package; return the vertex."""
+    """Write the files of a calculation without the package, and return the vertex."""
     directory.mkdir(exist_ok=True)
     values = make_vertex(is_complex=is_complex)
     scalar = "Complex64" if is_complex else "Real64"
@@ -269,7 +269,7 @@ def test_files_of_vasp(tmp_path: Path) -> None:
     to_cc4s_calculation(part, tmp_path / "part")
     again = open_cc4s_calculation(tmp_path / "part")
     xr.testing.assert_equal(again, part)
-    # The metadata of this file have energies unlike its elements. The writer corrects them.
+    # The energies in the metadata differ from the elements. The writer corrects them.
     assert again.EigenEnergies.attrs["energies"] == again.EigenEnergies.values.tolist()
 
 

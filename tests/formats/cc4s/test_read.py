@@ -507,7 +507,7 @@ class TestProperties:
 
 @st.composite
 def block_tensors(draw: st.DrawFn) -> tuple[np.ndarray, list[str], dict, cf.Conditions]:
-    """A tensor with properties and conditions whose blocks may be empty, but are different."""
+    """Draw a tensor of different blocks, which may be empty."""
     kinds = ["A", "B", "C"]
     lengths = {dimension_type: draw(st.integers(0, 5)) for dimension_type in kinds}
     types = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3))
@@ -619,7 +619,7 @@ SHAPES = st.lists(st.integers(2, 7), max_size=3)
 class TestText:
     @pytest.fixture(autouse=True)
     def _small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Pieces so short that values of a few digits are in two of them."""
+        """Use pieces so short that values cross their bounds."""
         monkeypatch.setattr(text, "PIECE", 40)
         monkeypatch.setattr(text, "_MAX_VALUES", 5)
         monkeypatch.setattr(text, "GROUP", 3)
@@ -808,7 +808,7 @@ class TestStores:
         options = {"storage_options": store.options or None}
         open_lazily(
             urls["CoulombVertex.yaml"], **options
-        )  # the client of S3 looks for the region once
+        )  # s3fs requests the region of the bucket once
         store.log.clear()
         open_lazily(urls["CoulombVertex.yaml"], **options)
         assert store.log.heads == len(store.log.gets) == 4

@@ -34,7 +34,7 @@ def load(path: Path, **options: Any) -> xr.Dataset:
 
 
 def save(directory: Path) -> Path:
-    """A good tensor of two dimensions."""
+    """Return the YAML of a valid tensor with two dimensions."""
     return cf.save(directory, "a", cf.make_values((3, 2)), ["State", "State"])
 
 

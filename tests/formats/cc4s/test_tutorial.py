@@ -37,7 +37,7 @@ def make_orbitals(*, is_complex: bool) -> np.ndarray:
 
 
 def make_vertex(psi: np.ndarray, *, half_grid: int) -> xr.DataArray:
-    """Return the vertex of all momenta, or of one of each opposite pair."""
+    """Return the vertex for all momenta, or for one momentum of each opposite pair."""
     momenta = MOMENTA[MOMENTA > 0] if half_grid else MOMENTA
     waves = np.exp(1j * np.outer(momenta, np.arange(POINTS)))
     strengths = (1 + half_grid) / (1 + momenta**2)

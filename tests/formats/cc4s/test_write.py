@@ -102,7 +102,7 @@ class TestFiles:
         to_cc4s(open_lazily(source), target)
         xr.testing.assert_identical(load(target), load(source))
         assert "xr_tensorfmt" not in target.read_text()
-        # The energies of this file, which are not those of its elements, are kept.
+        # The file's energies differ from its elements, and are kept.
         fields = ["metaData.energies"] if name == "vasp/EigenEnergies" else []
         assert [finding.field for finding in validate(target)] == fields
 
@@ -378,7 +378,7 @@ class TestEnergies:
         to_cc4s(shifted, tmp_path / "b_EigenEnergies.yaml")
         actual = load(tmp_path / "b_EigenEnergies.yaml").EigenEnergies
         assert actual.attrs["energies"] == [-1.75, -0.75, 1.25]
-        # Reversed: neither the length nor the set of values has changed.
+        # Reversing keeps the length and the set of values.
         to_cc4s(open_lazily(path, chunks=chunks).isel(State=slice(None, None, -1)), path)
         assert load(path).EigenEnergies.attrs["energies"] == [1.0, -1.0, -2.0]
 

@@ -50,7 +50,7 @@ def assert_holds(dataset: xr.Dataset, tensors: dict[str, Put]) -> None:
 
 
 def puts(names: tuple[str, ...], least_rank: int, most_rank: int, least_length: int = 1):
-    """Tensors of any of these dtypes, with any bits but for bools."""
+    """Draw tensors of these dtypes with any bits, except for bools."""
 
     def of(dtype: str) -> st.SearchStrategy[Put]:
         item = 1 if "8" in dtype or dtype == "bool" else int(dtype.lstrip("abcdefilnotu")) // 8
@@ -103,7 +103,7 @@ class TestRoundTrips:
 
     @given(stored(mf.FOUR, 1, 6), st.sampled_from(["literal", "ones", "zeros"]))
     def test_record_of_published_text(self, tensors, records) -> None:
-        if records == "ones":  # without a rank, trailing ones cannot be told from none
+        if records == "ones":  # without a rank, trailing ones are ambiguous
             tensors = {key: item for key, item in tensors.items() if item.shape[-1] != 1}
         if records == "zeros":
             tensors = {key: item for key, item in tensors.items() if len(item.shape) < 6}

@@ -66,7 +66,7 @@ def replace_text(document: bytes) -> bytes:
 
 
 REFUSED = {
-    # what every container begins with
+    # all containers
     "magic": (b"MAG?" + bytes(60), r"magic and version at byte 0: b'MAG\?' and 0"),
     "version 2": (
         patch(mf.make_archive(TENSORS), 4, "<I", 2),
@@ -127,7 +127,7 @@ REFUSED = {
         make_archive(53, "<Q", 160),
         "the data of 'b' at byte 192: .*the end of 'w' at byte",
     ),
-    # the record of the published text
+    # the published record
     "too high a rank in a literal record": (
         patch(
             mf.make_archive({"w": put(WEIGHTS)}, records="literal"),
@@ -421,7 +421,7 @@ class TestDamage:
                 dataset = load(content[:stop], format="mag")
             except TensorFormatError:
                 continue
-            # Archives end with bytes that mean nothing.
+            # Archives end with meaningless bytes.
             np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
 
     @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)

@@ -30,7 +30,7 @@ def test_genuine_archive_is_written_byte_for_byte(tmp_path: Path, chunks: Any) -
     assert (tmp_path / "a.mag").read_bytes() == genuine.read_bytes()
 
 
-# The header of one is cut off; in the other the padding after a view is zero in part.
+# One has a truncated header. In the other, some padding after a view is zero.
 OTHERS = ("a1-failed-write.mag", "a1-views.mag")
 
 

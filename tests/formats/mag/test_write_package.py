@@ -29,7 +29,7 @@ def get_raw_values(tensor, name: str) -> np.ndarray:
 def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
     rng = np.random.default_rng(0)
     stored = {name: bits(rng, (5, 7), LITTLE_ENDIAN[name].stored) for name in NARROW_DTYPES}
-    # NaN have many bits, of which magnetron hands out one.
+    # magnetron returns one bit pattern for all NaN.
     for name, raw in stored.items():
         number = np.isfinite(LITTLE_ENDIAN[name].decode(raw))
         stored[name] = np.where(number, raw, 0).astype(raw.dtype)

@@ -255,7 +255,7 @@ def test_column_is_one_short_piece_per_row() -> None:
     assert set(extents.lengths.tolist()) <= {1, 2}
     source = HollowSource(b"", 4096 + layout.rows.nbytes)  # type: ignore[attr-defined]
     assert not layout.read(source, selection).any()
-    # Rows are near enough to each other to be fetched over the gaps, 8 MiB at a time.
+    # The gaps between rows are small, so they are fetched too, 8 MiB at a time.
     assert len(source.requests) <= 5
 
 
@@ -280,7 +280,7 @@ def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
     layout = Bits(make_triangle_rows(100_000, 1, 4096))
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
     assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
-    # 12,544 bytes a row: 16 rows are the least whole pages.
+    # With 12,544 bytes per row, 16 rows fill whole pages.
     dense = Bits(Rows(100_000, 100_000, 1, 64, 4096))
     rows, columns = dense.chunk_shape(32 << 20)
     assert (rows % 16, columns) == (0, 100_000)

@@ -1,4 +1,4 @@
-"""Counts of packed bits equal sums of unpacked bits, and read as little."""
+"""Counts of packed bits equal sums of unpacked bits, and read no more bytes."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
-    # Words between the rows of a window do not count.
+    # Words between rows are not counted.
     for source in (LocalFile.from_path(tmp_path / "file"), RecordingSource(content)):
         for first, stop in ((0, order), (3, order - 70), (order // 2, order), (64, order - 1)):
             counts = BitCounts(source, layout, first, stop)

@@ -122,7 +122,7 @@ def make_counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
 def test_payload_length_tells_whether_triangle_has_diagonal(
     order: int, diagonal: bool, updates: int, excess: int
 ) -> None:
-    # 64 bytes too many, as in 0.5.0, are as many as the diagonal of order 8 (float64), 15 and 16.
+    # 0.5.0 writes 64 bytes too many, as large as a float64 diagonal of order 8, 15 or 16.
     for dtype, matrix_type, name in (
         ("f8", "TRIANGULAR_FLOAT", "FLOAT64"),
         ("i4", "TRIANGULAR_INTEGER", "INT32"),
@@ -141,7 +141,7 @@ def test_payload_length_tells_whether_triangle_has_diagonal(
 @pytest.mark.parametrize("excess", [0, 64])
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_diagonal_of_order_1_is_found_unless_it_is_zero(value: float, excess: int) -> None:
-    # PyCauset stores 8 bytes for it either way. They are zero without a diagonal.
+    # PyCauset always stores 8 bytes. They are zero without a diagonal.
     fields = pf.make_metadata("TRIANGULAR_FLOAT", "FLOAT64", 1, 1)
     payload = np.array([[value]])
     array = check(pf.r1(fields, payload.tobytes(), length=8 + excess), payload)
@@ -213,7 +213,7 @@ def test_stored_zip_member_is_read_in_place() -> None:
     content = pf.make_zip(fields, pf.pack_bits(dense, 8), ("cache.json", b"{}"))
     array = check(content, dense.T)
     assert array.encoding["tensorfmt"]["version"] == "zip"
-    # Such a zip is of no program that is known, so that the format must be named.
+    # No known program writes such a zip, so the format must be named.
     check(pf.pack_entry("other", b"x") + content, dense.T, format="pycauset")
     # Sizes of 8 bytes, as for entries of more than 4 GiB.
     payload = pf.pack_bits(dense, 8)

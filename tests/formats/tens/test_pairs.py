@@ -205,7 +205,7 @@ def test_pairs_are_scanned_once_and_index_pickles() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: layout.read(source, empty), range(16)))
     passes = [length for _, length in source.requests if length == 200 * 16]
-    blocks = 16  # one block holds all pairs, and each read looks into it
+    blocks = 16  # one block has all pairs, so every read searches it
     assert len(passes) == 1 + blocks
     copy = pickle.loads(pickle.dumps(layout))
     assert copy == layout
@@ -231,7 +231,7 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(3,) * len(names))
     images = [(tuple(range(len(names))), 1)]
-    for _ in range(4):  # the closure, by brute force
+    for _ in range(4):  # compute the closure by brute force
         for code, index_map in SYMMETRIES[case]:
             axes = tuple(names.index(name) for name in index_map)
             images += [
@@ -239,7 +239,7 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
             ]
             images = list(dict.fromkeys(images))
     dense = sum(sign * values.transpose(np.argsort(axes)) for axes, sign in images)
-    dense[np.abs(dense) < 1e-12] = 0  # what cancels must cancel exactly
+    dense[np.abs(dense) < 1e-12] = 0  # values that cancel must cancel exactly
     done, indices = set(), []
     for flat in rng.permutation(dense.size):
         index = np.unravel_index(flat, dense.shape, order="F")

@@ -169,7 +169,7 @@ def test_files_of_cc4s_have_expected_values(conformance) -> None:
 
 
 def test_conformance_files_open_as_described(conformance) -> None:
-    """The same as the conformance tool, for the family that is read today."""
+    """Compare all real files with their known values."""
     tool = conformance.parent / "tools" / "conformance"
     run = subprocess.run(
         [sys.executable, tool, "--family", "tens"], capture_output=True, text=True, check=False

@@ -245,7 +245,7 @@ def test_bad_files_raise_with_offset(case: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_errors_are_findings_at_the_same_offset(name: str) -> None:
-    # Of contradicting pairs the reader comes to another one first.
+    # The reader finds another one of the contradicting pairs first.
     same_offset = name != "stored against the symmetry"
     assert_finding_at_error(REFUSED[name][0], "tens", same_offset=same_offset)
 
@@ -283,7 +283,7 @@ def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
     with limit_memory(100 << 20), limit_calls(1_000_000):
         try:
             tensor = xr.open_dataset(bytes(content), engine="tensorfmt", format="tens").tensor
-            # A damaged length can stand for a tensor that no memory holds; its corner will do.
+            # A damaged length may describe a tensor that exceeds memory, so read a corner.
             tensor.isel(dict.fromkeys(tensor.dims, slice(0, 3))).load()
         except TensorFormatError:
             pass

@@ -35,7 +35,7 @@ ATTRS = st.dictionaries(
 
 @st.composite
 def datasets(draw: st.DrawFn, most: int = 5) -> xr.Dataset:
-    """Datasets of one variable with whatever TENS 1.0 and embedded metadata can hold."""
+    """Draw Datasets of one variable that TENS 1.0 with embedded metadata supports."""
     name, *dims = draw(
         st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=4, min_size=1)
     )
@@ -64,7 +64,7 @@ def get_only(ds: xr.Dataset) -> xr.DataArray:
 
 
 def parse(content: bytes) -> tuple[np.ndarray, dict, int]:
-    """Return values, chunks before them, and their offset, by the specification alone."""
+    """Parse values, chunks and their offset by the specification alone."""
     magic, version, number_type, size, numbers, order, flags, zero = struct.unpack_from(
         "<4sI4s5I", content
     )
@@ -104,7 +104,7 @@ def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     assert list(chunks) == [b"XRTENSOR"]
     assert begin % 4096 == 0
     again = xr.open_dataset(path, engine="tensorfmt", chunks={})
-    to_tens(again, path)  # lazily, over the very file that it is read from
+    to_tens(again, path)  # lazily, over the opened file
     xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
 
 
@@ -153,14 +153,14 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
     assert len(good) >= 20
     for path in good:
         for sparse in (False, True):
-            # Attributes of the file are written only as long as its values are not loaded.
+            # Attributes of the file are written only if the values are not loaded.
             opened = xr.open_dataset(path, engine="tensorfmt")
             to_tens(opened, tmp_path / "t", sparse=sparse, version="1.0")
             back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
             xr.testing.assert_identical(back, opened)
             assert get_only(back).dtype == get_only(opened).dtype
             if "component" in opened.dims:
-                continue  # which is written as a dimension
+                continue  # written as a dimension
             file_info = [get_only(ds).encoding["tensorfmt"] for ds in (opened, back)]
             for key in ("shape", "index_names", "symmetries"):
                 assert file_info[0].get(key) == file_info[1].get(key)
@@ -329,7 +329,7 @@ def test_warning_explains_why_version_1_0_is_required(change, options, reason, t
     assert read_version(tmp_path / "new.tens") == "1.0"
     back = xr.open_dataset(tmp_path / "new.tens", engine="tensorfmt")
     xr.testing.assert_equal(back, ds)
-    to_tens(ds, tmp_path / "new.tens", version="1.0", **options)  # which was asked for
+    to_tens(ds, tmp_path / "new.tens", version="1.0", **options)  # as requested
     with pytest.raises(ValueError, match=reason):
         to_tens(ds, tmp_path / "new.tens", version="0.9", **options)
 
@@ -512,7 +512,7 @@ def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -
     opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt", dims=("F", "q"))
     assert opened.tensor.attrs == {"symmetries": "x ba, conj ba", "skipped_chunks": "OTHERONE"}
     to_tens(opened, tmp_path / "t")
-    # What "conj" means cannot be checked, so that only the attribute tells of it.
+    # "conj" cannot be checked, so only the attribute contains it.
     assert list_chunks(tmp_path / "t") == [b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
     assert tf.pack_symmetry("x", "qF") in (tmp_path / "t").read_bytes()
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
@@ -607,7 +607,7 @@ def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
     assert back.tensor.sizes == {"a": 3, "b": 3}
 
 
-# The dims of the tensor are not those of the pairs, and of another rank no matter.
+# The tensor has other dims and another rank than the pairs.
 @pytest.mark.parametrize(("embedded", "message"), DAMAGED)
 def test_corrupt_embedded_metadata_of_stored_pairs_warn(embedded, message) -> None:
     content = tf.make_index_value((3, 3), [1], np.ones(1), tf.pack_chunk(b"XRTENSOR", embedded))

@@ -110,11 +110,11 @@ def test_values_that_differ_each_time_raise(other, word, tmp_path) -> None:
 
 
 class Tracked(np.ndarray):
-    """An array that can be watched."""
+    """An array that can have a weak reference."""
 
 
 class Loader:
-    """Makes chunks and knows how many there are at a time."""
+    """Create chunks, and count those in memory."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -227,7 +227,7 @@ def test_stored_pairs_are_written_sorted(chunks, tmp_path) -> None:
     order = np.lexsort((stored.left, stored.q, stored.r))
     assert order.tolist() != sorted(order.tolist())
     xr.testing.assert_identical(again, stored.isel(entry=order))
-    # What labels whole dimensions has no place among pairs.
+    # Labels of whole dimensions do not fit the pairs.
     back = ds.drop_vars("left").assign_coords(time=3)
     xr.testing.assert_identical(open_lazily(tmp_path / "u"), back)
 
@@ -498,7 +498,7 @@ def test_check_of_symmetries_holds_few_chunks_at_once(tmp_path) -> None:
     with dask.config.set(num_workers=4), pytest.MonkeyPatch.context() as patch:
         patch.setattr("xr_tensorfmt.writing.block_grids.MIN_RUN_BYTES", 1)
         to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")
-    # To check, to count, and those to write that have pairs.
+    # To check, to count, and to write the chunks with pairs.
     assert loader.loads == 2 * count**2 + count**2 // 2
     assert loader.most <= 24
     xr.testing.assert_identical(open_lazily(tmp_path / "t"), ds)
@@ -520,7 +520,7 @@ def test_rewriting_opened_file_has_bounded_memory(chunks, tmp_path, monkeypatch)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # Two to four MB, which depend on the chunks and threads alone.
+    # Two to four MB, depending on chunks and threads only.
     assert most < values.nbytes / 6
     xr.testing.assert_identical(open_lazily(tmp_path / "u"), ds)
 
@@ -533,6 +533,6 @@ def test_pairs_of_tensor_with_dim_called_entry_are_indexed_by_letters(tmp_path) 
     assert list(stored.coords) == ["a", "b", "n"]
     to_tens(stored, tmp_path / "u")
     xr.testing.assert_identical(open_lazily(tmp_path / "u", sparse="stored"), stored)
-    # The whole tensor, with its dim, is not taken for pairs.
+    # The whole tensor with this dim is not written as pairs.
     to_tens(open_lazily(tmp_path / "t").isel(b=0, drop=True), tmp_path / "u")
     xr.testing.assert_identical(open_lazily(tmp_path / "u"), ds.isel(b=0, drop=True))

@@ -21,7 +21,7 @@ from xr_tensorfmt.formats.vespa import json_forms
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"
 
-# Of the reference of the document JSON format, by the types that are meant.
+# Examples of Vespa's document JSON reference, with their types.
 DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
     "indexed": ([2.0, 3.0, 5.0, 7.0], "tensor(x[4])", [2, 3, 5, 7]),
     "indexed, in values": ({"values": [2.0, 3.0]}, "tensor(x[2])", [2, 3]),
@@ -312,7 +312,7 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
     xr.testing.assert_equal(back.load(), users)
     assert back.tensor.encoding["tensorfmt"]["format"] == "vespa-json"
     if form != "long":
-        # Without engine=, as the file begins with the type of a tensor.
+        # Without engine=, because the file begins with the type of a tensor.
         xr.testing.assert_identical(xr.open_dataset(path).load(), back)
     with pytest.raises(ValueError, match="values in JSON, which region= would make stale"):
         to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})

@@ -286,7 +286,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_same(
             if content not in forms:
                 assert write_file(open_file(directory), directory) == content
             forms.add(content)
-        # Of the many forms there is one for each order of the blocks.
+        # There is one form per order of the blocks.
         assert len({content[0] for content in forms}) == 1
         if len(binaries) > 1:
             assert forms <= {bytes.fromhex(binary[2:]) for binary in binaries}
@@ -435,7 +435,7 @@ def test_plan_may_be_computed_later_and_no_task_holds_labels(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("user", da.zeros(count, chunks=500))}, {"user": labels})
     tasks = to_vespa(ds, tmp_path / "later.tbf", compute=False)
     sizes = sorted(len(pickle.dumps(node)) for node in dict(tasks.dask).values())
-    # The writer, which has them, is one node; the one before it is of ordinary size.
+    # One node has the labels. The node before it is small.
     assert sizes[-1] > 18 * count
     assert sizes[-2] < 5000
     assert not (tmp_path / "later.tbf").exists()
@@ -483,7 +483,7 @@ def test_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
     )
 
 
-# --- what is refused ---------------------------------------------------------
+# --- refused input -----------------------------------------------------------
 
 
 def check_refused(data, directory: Path, match: str, **options) -> None:
