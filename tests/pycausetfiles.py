@@ -206,7 +206,7 @@ STORAGE_ATTRS = frozenset(
 )
 
 
-def assert_comes_back(file: xr.Dataset, expected: xr.Dataset) -> None:
+def assert_round_trips(file: xr.Dataset, expected: xr.Dataset) -> None:
     """Compare a written file with the Dataset, except for attributes about storage."""
     (name,) = expected.data_vars
     stored, attrs = file[name].attrs, expected[name].attrs

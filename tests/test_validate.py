@@ -97,7 +97,7 @@ def test_missing_file_raises_instead_of_finding() -> None:
         validate("missing.mag")
 
 
-def test_file_that_changes_meanwhile_raises_instead_of_finding(
+def test_file_that_changes_during_validation_raises(
     raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.raw"
@@ -168,7 +168,7 @@ def test_only_registered_formats_are_checked(raw: bytes) -> None:
         validate(raw, format="tens")
 
 
-def test_command_takes_any_registered_format(raw: bytes, tmp_path: Path) -> None:
+def test_command_accepts_any_registered_format(raw: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
     output = run("info", "--from", "raw", str(path))
@@ -264,7 +264,7 @@ def test_dimension_headers_of_version_0_9_are_not_initialised() -> None:
     assert validate(tf.make_0_9(VALUES, tails=b"\x7f\x55\x56")) == []
 
 
-def test_padding_of_chunks_and_what_follows_last() -> None:
+def test_padding_and_trailing_bytes_of_chunks() -> None:
     content = tf.make_1_0(np.ones(3, "f4"), tf.pack_symmetry("x", "a"))
     padding = content.index(b"SYMMETRY") + 16 + 2 + 1 + 1
     assert validate(content) == []
@@ -539,7 +539,7 @@ def test_checksums_of_archives() -> None:
     assert list_places(content.replace(b'"rows": 3', b'"rows": 2')) == [("error", 0)]
 
 
-def test_archive_whose_directory_was_truncated() -> None:
+def test_archive_with_truncated_directory() -> None:
     keys = {"rows": 3, "cols": 3, "matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64"}
     content = pf.make_zip(keys, VALUES.tobytes())
     assert validate(content[:-2] + b"\5\0hello") == []

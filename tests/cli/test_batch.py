@@ -126,7 +126,7 @@ FILES = ["a.mag", "b.npy", "c.yaml", "vertex.bin", "vertex.tens"]
 
 
 @pytest.mark.parametrize("command", ["info", "validate", "explain"])
-def test_a_directory_stands_for_its_files(command: str, memory: MemoryFileSystem) -> None:
+def test_directory_is_expanded_to_its_files(command: str, memory: MemoryFileSystem) -> None:
     directory = save_directory()
     documents = json.loads(run_ok(command, "--json", directory))
     assert [Path(document["path"]).name for document in documents] == FILES
@@ -207,7 +207,7 @@ def test_a_terminal_is_no_standard_output() -> None:
     assert "redirect standard output" in result.stderr
 
 
-def test_every_command_takes_standard_input() -> None:
+def test_every_command_reads_standard_input() -> None:
     content = Path(write_vertex()).read_bytes()
     assert run_with_input(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
     assert json.loads(run_with_input(content, "info", "--json", "-").stdout)[0]["path"] == "<stdin>"

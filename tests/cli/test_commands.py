@@ -56,7 +56,7 @@ def test_each_command_has_help_of_its_function() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["xarray", "xr_tensorfmt"])
-def test_datasets_have_accessor_in_whatever_order_packages_come(first: str) -> None:
+def test_datasets_have_accessor_in_any_order_of_imports(first: str) -> None:
     code = f"import {first}, xarray, xr_tensorfmt; xarray.Dataset().tensorfmt.explain()"
     run_python("-c", code)
 
@@ -84,7 +84,7 @@ def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> N
     assert words in run_failing(*arguments, code=2)
 
 
-def test_examples_of_page_print_what_they_say() -> None:
+def test_examples_of_page_print_their_output() -> None:
     write_vertex()
     model = xr.Dataset(
         {
@@ -315,7 +315,7 @@ def test_validate_continues_after_unreadable_file() -> None:
 # explain
 
 
-def test_explain_says_what_selection_would_read() -> None:
+def test_explain_shows_reads_of_a_selection() -> None:
     output = run_ok("explain", write_vertex(), "-s", "c=1", "-s", "a=0:2")
     assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
     renamed = run_ok("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
@@ -583,7 +583,7 @@ def test_control_characters_in_names_are_escaped() -> None:
     assert "\x1b" not in run_failing("convert", "a.mag", "a.tbf")
 
 
-def test_pairs_stay_pairs() -> None:
+def test_pairs_are_written_as_pairs() -> None:
     values = np.zeros((30, 20))
     values[3, 4] = 5
     to_file(xr.DataArray(values, dims=("a", "b"), name="v"), "a.tens", sparse=True)

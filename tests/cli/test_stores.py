@@ -192,7 +192,7 @@ def test_zarr_behind_url() -> None:
     run_ok("convert", "a.mag", url, "--overwrite")
 
 
-def test_store_in_s3_is_not_written_over_itself(s3: S3Store) -> None:
+def test_store_in_s3_is_not_converted_to_itself(s3: S3Store) -> None:
     s3.put("first", b"")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr has not specified consolidated metadata

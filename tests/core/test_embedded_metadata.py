@@ -570,7 +570,7 @@ def test_embedded_metadata_have_limit(tmp_path, monkeypatch: pytest.MonkeyPatch)
         write_file(dataset, tmp_path)
 
 
-def test_file_of_bytes_and_one_on_disk_open_alike(tmp_path) -> None:
+def test_bytes_open_like_a_file(tmp_path) -> None:
     path = write_file(make_layers(), tmp_path)
     with open(path, "rb") as stream:
         content = stream.read()

@@ -73,6 +73,6 @@ def test_near_ranges_are_one_request_and_far_ones_are_not() -> None:
     assert source.requests == [(0, 1008), (500_000, 8)]
 
 
-def test_reading_past_end_names_where_file_ends() -> None:
+def test_error_of_reading_past_end_names_the_end() -> None:
     with pytest.raises(TensorFormatError, match=r"<recording>: the file's end at byte 10: 10"):
         RecordingSource(bytes(10)).read(make_extents((4, 20)))

@@ -17,7 +17,7 @@ DOUBLE = Plain(np.dtype("<f8"))
 
 
 @given(st.permutations(range(4)), st.permutations(range(4)))
-def test_view_of_view_is_one_view_or_none(first: list[int], second: list[int]) -> None:
+def test_views_of_views_are_merged(first: list[int], second: list[int]) -> None:
     dense = Dense((2, 3, 4, 5), DOUBLE, 0)
     twice = transpose_layout(transpose_layout(dense, first), second)
     expected = np.empty(dense.shape).transpose(first).transpose(second).shape
@@ -28,7 +28,7 @@ def test_view_of_view_is_one_view_or_none(first: list[int], second: list[int]) -
         assert twice is dense
 
 
-def test_column_major_leaves_trailing_axes_and_vectors_alone() -> None:
+def test_column_major_keeps_trailing_axes_and_vectors() -> None:
     dense = Dense((4, 3, 2), DOUBLE, 0)
     assert column_major(dense).shape == (2, 3, 4)
     assert column_major(dense, trailing=1).shape == (3, 4, 2)
@@ -69,7 +69,7 @@ def test_chunks_of_view_follow_file() -> None:
     assert column_major(dense).chunk_shape(1 << 20) == (64, 64, 25)
 
 
-def test_gathering_read_asks_for_runs_alone() -> None:
+def test_gathering_read_requests_only_runs() -> None:
     content = np.arange(1 << 17, dtype="<f8").tobytes()
     source = RecordingSource(content)
     layout = Dense((64, 2048), DOUBLE, 0)

@@ -55,7 +55,7 @@ def test_nonzero_bytes_are_true() -> None:
 
 
 @pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN(), Boolean()])
-def test_strided_and_longer_arrays_decode_alike(element) -> None:
+def test_strided_and_longer_arrays_are_decoded(element) -> None:
     raw = np.resize(np.arange(251), (300, 401)).astype(element.stored)
     expected = element.decode(np.ascontiguousarray(raw[::2, ::-3]))
     np.testing.assert_array_equal(element.decode(raw[::2, ::-3]), expected)

@@ -75,7 +75,7 @@ def test_span_reaches_from_first_to_last_element(selection: Selection) -> None:
     assert selection.span == flat[-1] - flat[0] + 1
 
 
-def test_everything_is_one_run() -> None:
+def test_whole_selection_is_one_run() -> None:
     runs = Selection.everything((3, 4, 5)).runs()
     assert (runs.starts.tolist(), runs.length, runs.bounds) == ([0], 60, (0, 60))
 

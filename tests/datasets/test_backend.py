@@ -325,7 +325,7 @@ def test_variables_can_be_dropped(path: Path) -> None:
     assert not xr.open_dataset(path, engine="tensorfmt", drop_variables="tensor").data_vars
 
 
-def test_closed_dataset_and_pickled_one_still_read(path: Path) -> None:
+def test_closed_and_pickled_datasets_can_be_read(path: Path) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt")
     dataset.close()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset)).tensor, VALUES)

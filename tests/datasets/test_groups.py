@@ -78,7 +78,7 @@ class TestTrees:
         assert (difference.w.values == 4).all()
         assert difference.w.shape == (2, 3)
 
-    def test_named_dims_stay_as_they_are(self) -> None:
+    def test_named_dims_are_kept(self) -> None:
         tree = open_tree(["a.w", "a.b.w"], dims={"a.w": ("n",), "a.b.w": ("m",)})
         assert tree["a/w"].dims == ("n",)
         assert tree["a/b/w"].dims == ("m",)

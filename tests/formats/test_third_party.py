@@ -111,7 +111,7 @@ def grid(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_example_is_about_as_short_as_page_says() -> None:
+def test_example_has_the_length_that_the_page_states() -> None:
     lines = [line for line in MODULE.splitlines() if line.strip()]
     assert len(lines) <= 50
 

@@ -73,7 +73,7 @@ def test_bytes_after_end_raise_unless_verify_is_false(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", sorted(SIZED))
-def test_other_sizes_raise_if_size_tells_where_data_are(name: str, verify: bool) -> None:
+def test_other_sizes_raise_if_the_size_locates_data(name: str, verify: bool) -> None:
     content = CONTENTS[name]() + bytes(PADDING)
     with pytest.raises(
         TensorFormatError, match=r"the data of a tensor|the data at|the data section"

@@ -90,7 +90,7 @@ FAULTS = (
 """`tests.fuzz.choices` lists how soon some of them are found."""
 
 
-def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
+def _insert_where_blocks_exceed_file(name: str, statement: str) -> Fault:
     """Insert a fault that is reached if a Vespa header has more blocks than bytes."""
     function = ("vespa", "formats.vespa.spec", "VespaHeader.check_fits")
     new = f"if min_bytes > available: {statement}\n    if min_bytes > available:"
@@ -98,9 +98,9 @@ def _where_blocks_do_not_fit(name: str, statement: str) -> Fault:
 
 
 BREAKS = (
-    _where_blocks_do_not_fit("an endless loop", "all(iter(lambda: True, False))"),
-    _where_blocks_do_not_fit("2 GiB of memory", "bytearray(2 << 30)"),
-    _where_blocks_do_not_fit("the end of the process", "__import__('os')._exit(9)"),
-    _where_blocks_do_not_fit("a wait without end", "__import__('time').sleep(1e6)"),
+    _insert_where_blocks_exceed_file("an endless loop", "all(iter(lambda: True, False))"),
+    _insert_where_blocks_exceed_file("2 GiB of memory", "bytearray(2 << 30)"),
+    _insert_where_blocks_exceed_file("the end of the process", "__import__('os')._exit(9)"),
+    _insert_where_blocks_exceed_file("a wait without end", "__import__('time').sleep(1e6)"),
 )
 """Faults that exceed a limit or end the process."""

@@ -55,21 +55,21 @@ def test_golden_files_are_no_finds(path: Path) -> None:
     assert check_case(path) is None
 
 
-def test_case_of_seed_is_same_whatever_was_before_it() -> None:
+def test_case_does_not_depend_on_previous_cases() -> None:
     first, second, other = Campaign(seed=3), Campaign(seed=3), Campaign(seed=4)
     cases = [first.case(number) for number in range(300)]
     assert [second.case(number) for number in reversed(range(300))] == cases[::-1]
     assert [other.case(number) for number in range(300)] != cases
 
 
-def test_most_cases_differ_from_file_and_from_each_other() -> None:
+def test_most_cases_are_different() -> None:
     campaign = Campaign(seed=0)
     cases = [campaign.case(number) for number in range(2000)]
     assert sum(files != original.files for original, files in cases) > 1800
     assert len({tuple(files.items()) for _, files in cases}) > 1800
 
 
-def test_checksums_of_golden_files_are_what_repairing_them_gives() -> None:
+def test_repair_keeps_checksums_of_golden_files() -> None:
     for original, content in list_main_files():
         structure = find_structure(original.family, original.main, content)
         assert structure.repair(content) == content, original.name
@@ -137,7 +137,7 @@ def test_limit_violations_and_other_errors_are_finds(fault, problem, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_campaign_goes_on_after_process_has_died(tmp_path: Path) -> None:
+def test_campaign_continues_after_a_process_died(tmp_path: Path) -> None:
     campaign = Campaign(seed=0, cases=60, family="vespa")
     with BREAKS[2].seeded():
         campaign.run(lambda line: None, tmp_path)

@@ -57,7 +57,7 @@ def test_names_that_are_imported_from_them_exist(name: str) -> None:
             assert [item.name for item in node.names if not hasattr(module, item.name)] == []
 
 
-def test_private_attributes_are_used_where_they_are_listed_here() -> None:
+def test_private_names_are_used_only_in_listed_modules() -> None:
     actual = {
         (name, node.attr)
         for name, tree in find_modules()
@@ -93,7 +93,7 @@ def test_fsspec_names_coroutines_of_file_system_with_underscore() -> None:
     assert {"info", "cat_file"} <= set(vars(fs))
 
 
-def test_python_calls_what_is_registered_before_it_joins_threads() -> None:
+def test_python_calls_registered_functions_before_joining_threads() -> None:
     script = """if True:
         import threading
         from concurrent.futures import ThreadPoolExecutor

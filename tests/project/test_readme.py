@@ -47,7 +47,7 @@ def write_files_of_a_reader() -> None:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if find_examples(page)], ids=lambda page: page.name
 )
-def test_examples_run_and_print_what_they_say(page: Path, tmp_path: Path, monkeypatch) -> None:
+def test_examples_print_their_output(page: Path, tmp_path: Path, monkeypatch) -> None:
     if "virtualizarr" in find_examples(page):
         pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
     monkeypatch.chdir(tmp_path)
@@ -73,7 +73,7 @@ ELSEWHERE = {
 """Names in the reference that neither the package nor the contract exports."""
 
 
-def test_reference_lists_public_api_alone() -> None:
+def test_reference_lists_the_public_api() -> None:
     reference = (ROOT / "docs" / "api.md").read_text()
     lists = re.findall(r"\.\. autosummary::\n(.*?)```", reference, flags=re.DOTALL)
     names = re.findall(r"^   (\w.*)$", "".join(lists), flags=re.MULTILINE)

@@ -90,7 +90,7 @@ def test_options_that_are_missing_on_built_page_are_named() -> None:
         ("<table> Array Chunk Bytes 8 B 8 B Shape (1,) (1,) </table>", 0),
     ],
 )
-def test_lazy_array_instead_of_value_is_fault(output: str, count: int) -> None:
+def test_lazy_array_of_one_element_is_a_fault(output: str, count: int) -> None:
     page = f'<div class="cell_output docutils">{output}</div>'
     assert len(list(find_lazy_values(page))) == count
 

@@ -67,7 +67,7 @@ def open_elsewhere(
 
 @caches
 @pytest.mark.parametrize("chunks", [None, {}], ids=["at once", "chunks"])
-def test_values_are_right_and_second_opening_fetches_none(
+def test_values_are_correct_and_second_opening_fetches_none(
     store: Any, cache: str, tmp_path: Path, chunks: Any
 ) -> None:
     opened = open_elsewhere(cache, store, tf.make_0_9(make_values()), tmp_path)

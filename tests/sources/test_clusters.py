@@ -87,7 +87,7 @@ def test_file_of_four_times_memory_is_reduced_without_pause(tmp_path: Path, fami
     assert answer == [0.0, True, NO_TROUBLE]
 
 
-def test_watch_over_workers_notices_what_is_too_much(tmp_path: Path) -> None:
+def test_memory_watch_of_workers_detects_excess(tmp_path: Path) -> None:
     path = write_zeros(tmp_path / "part.bin", tf.pack_header((1024, ROWS // 2)), LARGE // 2)
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "hoard", directory=tmp_path))
     assert answer[2] != NO_TROUBLE
@@ -139,7 +139,7 @@ def compute_total(dataset: xr.Dataset) -> float:
 
 
 @pytest.mark.parametrize("family", ["tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"])
-def test_spawned_process_reads_for_itself(http: HttpStore, family: str) -> None:
+def test_spawned_process_reads_file(http: HttpStore, family: str) -> None:
     dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(compute_total, (dataset,)) == compute_total(dataset)

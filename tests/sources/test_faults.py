@@ -267,9 +267,7 @@ def test_pause_longer_than_limit_is_not_waited_for(server: FaultServer, way: Way
     assert len(server.requests) == 1
 
 
-def test_limit_is_among_options_for_functions_without_keyword(
-    server: FaultServer, tmp_path: Path
-) -> None:
+def test_timeout_can_be_a_storage_option(server: FaultServer, tmp_path: Path) -> None:
     for way in (use_http, use_s3):
         url, how = way(server, NAME)
         options = {**how.get("storage_options", {}), "timeout": 0.2}

@@ -68,7 +68,7 @@ def test_fork_while_thread_computes_cached_value() -> None:
     assert cached.value == 1
 
 
-def test_fork_while_thread_makes_index_of_pairs(
+def test_fork_while_a_thread_builds_index_of_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.tens"

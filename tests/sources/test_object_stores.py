@@ -124,7 +124,7 @@ def compute_total(tensor: xr.DataArray) -> float:
     return float(tensor.sum())
 
 
-def test_spawned_process_reads_for_itself(http: HttpStore) -> None:
+def test_spawned_process_reads_file(http: HttpStore) -> None:
     http.put("t.bin", CONTENT)
     tensor = open_tensor("t.bin", fs=HTTPStore(http.url, **PLAIN), chunks={})
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -70,7 +70,7 @@ def open_local(content: bytes, **keywords: Any) -> xr.Dataset:
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_opening_takes_two_requests_and_one_for_metadata_at_end(store: Store, family: str) -> None:
+def test_opening_sends_two_requests_and_one_for_metadata_at_end(store: Store, family: str) -> None:
     content = FILES[family]()
     url = store.put(family, content)
     open_remote(store, url)  # s3fs requests the region of the bucket once
@@ -118,7 +118,7 @@ def iterate_selections(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_selection_takes_requests_that_were_explained(store: Store, family: str) -> None:
+def test_selection_sends_the_explained_requests(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = open_remote(store, store.put(family, content))
     for (what, lazy), (_, eager) in zip(
@@ -139,7 +139,7 @@ def test_selection_takes_requests_that_were_explained(store: Store, family: str)
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_chunks_take_requests_that_were_explained(store: Store, family: str) -> None:
+def test_chunks_send_the_explained_requests(store: Store, family: str) -> None:
     content = FILES[family]()
     remote = open_remote(store, store.put(family, content), chunks={}, chunk_bytes=MIB // 2)
     explained = remote.tensorfmt.explain()
@@ -199,7 +199,7 @@ def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
     assert store.log.fetched <= len(content)
 
 
-def test_pairs_as_stored_read_entries_alone(store: Store) -> None:
+def test_stored_pairs_read_only_selected_entries(store: Store) -> None:
     content = FILES["tens-pairs"]()
     dataset = open_remote(store, store.put("pairs", content), sparse="stored")
     np.testing.assert_array_equal(
@@ -209,7 +209,7 @@ def test_pairs_as_stored_read_entries_alone(store: Store) -> None:
     assert store.log.fetched <= 4 * 16
 
 
-def test_long_header_takes_few_requests(store: Store) -> None:
+def test_long_header_needs_few_requests(store: Store) -> None:
     puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
     content = mf.make_archive(puts)
     header = content.index(np.ones(1, "f4").tobytes() + b"\xff" * 60)
@@ -235,7 +235,7 @@ def test_no_more_requests_are_in_flight_than_limit(http: HttpStore) -> None:
     assert http.log.fetched == values.nbytes
 
 
-def test_dataset_pickles_small_and_reads_elsewhere(store: Store) -> None:
+def test_pickled_dataset_is_small_and_readable(store: Store) -> None:
     content = FILES["mag-archive"]()
     dataset = open_remote(store, store.put("pickled", content))
     pickled = pickle.dumps(dataset)
@@ -504,7 +504,7 @@ def test_store_without_object_size_raises() -> None:
         open_tensor("/t", fs=fs)
 
 
-def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpStore) -> None:
+def test_many_threads_read_concurrently(http: HttpStore) -> None:
     url = http.put("threads", tf.make_0_9(make_values()))
     tensor = open_tensor(url)
     picks = xr.DataArray(np.arange(40) % 7, dims="p")
@@ -517,7 +517,7 @@ def test_many_threads_that_read_at_once_do_not_wait_for_each_other(http: HttpSto
         assert all(threads.map(read, range(40)))
 
 
-def test_calls_stop_at_first_error_and_take_no_more_than_they_can_do() -> None:
+def test_calls_stop_at_first_error() -> None:
     taken = []
 
     def items() -> Iterator[int]:

@@ -28,7 +28,7 @@ def test_server_without_conditions_is_detected_by_its_answer(http: HttpStore) ->
         tensor[3].values  # noqa: B018
 
 
-def test_server_without_versions_is_detected_where_size_tells(http: HttpStore) -> None:
+def test_replacement_without_versions_is_detected_by_size(http: HttpStore) -> None:
     http.etags = False
     url = http.put("bare", tf.make_0_9(make_values()))
     tensor = open_tensor(url)

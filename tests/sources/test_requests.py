@@ -50,7 +50,7 @@ def test_vectorized_outer_key_is_read_as_outer() -> None:
     assert source.requests == [(0, values.nbytes)]
 
 
-def test_points_of_large_tensor_are_fetched_alone() -> None:
+def test_points_of_large_tensor_are_fetched_without_neighbours() -> None:
     lengths = (8192, 4096)  # 256 MiB
     source = HollowSource(pack_header(lengths), 48 + 8192 * 4096 * 8)
     lazy = xr.DataArray(
@@ -104,7 +104,7 @@ def needs_less_than(limit: int) -> Iterator[None]:
 
 
 @counts_memory
-def test_measure_of_memory_notices_what_is_used() -> None:
+def test_memory_limit_detects_allocations() -> None:
     with pytest.raises(AssertionError), needs_less_than(50 * MIB):
         np.ones(100 * MIB, dtype=np.uint8)
     with needs_less_than(50 * MIB):
@@ -121,7 +121,7 @@ def test_measure_of_memory_notices_what_is_used() -> None:
         pytest.param({"b": slice(None, None, 100), "a": slice(0, 10)}, id="two-steps"),
     ],
 )
-def test_scattered_keys_need_memory_for_their_result_alone(tmp_path: Path, key: dict) -> None:
+def test_scattered_keys_need_memory_only_for_the_result(tmp_path: Path, key: dict) -> None:
     tensor = write_hole(tmp_path / "hole", (5000, 1000, 100))  # 4 GB
     with needs_less_than(150 * MIB):
         values = tensor.isel(key).values
@@ -129,7 +129,7 @@ def test_scattered_keys_need_memory_for_their_result_alone(tmp_path: Path, key: 
 
 
 @counts_memory
-def test_scattered_points_need_memory_for_their_result_alone(tmp_path: Path) -> None:
+def test_scattered_points_need_memory_only_for_the_result(tmp_path: Path) -> None:
     tensor = write_hole(tmp_path / "hole", (5000, 1000, 100))
     rng = np.random.default_rng(0)
     points = {

@@ -113,7 +113,7 @@ def test_other_failures_are_raised_at_once(error: Exception, pauses: list[float]
     assert pauses == []
 
 
-def test_failures_are_known_by_errors_from_which_others_were_made() -> None:
+def test_failures_are_recognised_by_their_cause() -> None:
     for cause in (RefusedError(503), TimeoutError(), ConnectionResetError(104, "reset")):
         error = FileNotFoundError("http://host/x")
         error.__cause__ = cause

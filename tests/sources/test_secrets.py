@@ -127,7 +127,7 @@ def test_http_status_at_reading(
 
 
 @ways
-def test_server_that_is_gone(http: HttpStore, way: Way) -> None:
+def test_unreachable_server(http: HttpStore, way: Way) -> None:
     plain = http.put("t", tf.make_0_9(np.zeros(40)))
     url, options = way(plain)
     tensor = open_tensor(url, storage_options=options)
@@ -174,7 +174,7 @@ def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
     assert_silent(chunked.data, dict(chunked.__dask_graph__()), tensor._repr_html_())
 
 
-def test_objects_that_differ_by_their_query_alone_are_different_to_dask(http: HttpStore) -> None:
+def test_query_of_url_distinguishes_objects_in_dask(http: HttpStore) -> None:
     http.etags = False
     url = http.put("t", tf.make_0_9(np.zeros(40)))
     names = {open_tensor(f"{url}?id={n}", storage_options={}, chunks={}).data.name for n in (1, 2)}
@@ -202,7 +202,7 @@ def test_missing_sibling_file(http: HttpStore, way: Way) -> None:
 
 
 @ways
-def test_writing_where_it_cannot_be(http: HttpStore, way: Way) -> None:
+def test_writing_to_read_only_server(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t.mag", b""))
     ds = xr.Dataset({"a": ("x", np.zeros(3, "f4"))})
     for mode in ("w", "x"):
@@ -238,7 +238,7 @@ def test_upload_that_s3_refuses(s3: S3Store) -> None:
         s3.refused = lambda environ: False
 
 
-def test_store_whose_own_words_hold_secrets() -> None:
+def test_secrets_in_messages_of_stores_are_removed() -> None:
     class Talkative(MemoryFileSystem):
         cachable = False
         notes: Any = None
@@ -256,7 +256,7 @@ def test_store_whose_own_words_hold_secrets() -> None:
     assert_silent(caught.value)
 
 
-def test_memory_error_stays_one() -> None:
+def test_memory_error_keeps_its_type() -> None:
     assert type(translate_error(MemoryError(), "a", "a", {})) is MemoryError
 
 
@@ -328,7 +328,7 @@ def test_secrets_of_any_form_are_omitted(secret: Any) -> None:
     assert_silent(error)
 
 
-def test_option_that_is_none_is_not_repeated() -> None:
+def test_invalid_option_is_not_repeated() -> None:
     answer = CliRunner().invoke(main, ["info", "--storage-option", f"secret:{SECRET}", "a"])
     assert answer.exit_code == 2
     assert "must have the form KEY=VALUE" in answer.output

@@ -45,7 +45,7 @@ def test_local_file_gives_its_bytes(path: Path, mapped: bool, start: int, stop: 
     assert read.tobytes() == CONTENT[start:stop]
 
 
-def test_scattered_ranges_come_out_of_one_window(path: Path) -> None:
+def test_scattered_ranges_are_read_from_one_window(path: Path) -> None:
     starts = np.array([3, 70_000, 500_000, 1_000_000])
     read = LocalFile.from_path(path).read(Extents.uniform(starts, 5))
     assert read.tobytes() == b"".join(CONTENT[s : s + 5] for s in starts)
@@ -84,7 +84,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
         pytest.param("<f8", 0, range(0, 100_001, 1000), id="holes"),
     ],
 )
-def test_window_is_copied_where_it_cannot_be_handed_out(path, dtype, offset, indices) -> None:
+def test_misaligned_window_is_copied(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
     values = layout.read(LocalFile.from_path(path), Selection((131_071,), (indices,)))
     assert find_owner(values) is None
@@ -253,14 +253,14 @@ def test_replacement_with_another_mode_is_detected(path: Path) -> None:
         source.read(Extents.single(0, 1 << 20))
 
 
-def test_inode_of_same_times_tells_file_that_has_just_changed(path: Path) -> None:
+def test_inode_distinguishes_recent_files_of_the_same_times(path: Path) -> None:
     source = LocalFile.from_path(path)
     assert source.inode == path.stat().st_ino
     with pytest.raises(SourceChangedError, match=r"inode 0 changed"):
         replace(source, inode=0).read(Extents.single(0, 100))
 
 
-def test_inode_number_is_of_no_account_where_time_of_change_tells(
+def test_inode_number_is_ignored_if_change_time_is_old(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = path.stat().st_ctime_ns + 10 * 10**9
@@ -269,7 +269,7 @@ def test_inode_number_is_of_no_account_where_time_of_change_tells(
     assert source.read(Extents.single(0, 100)).tobytes() == CONTENT[:100]
 
 
-def test_another_machine_compares_size_and_mtime_alone(path: Path) -> None:
+def test_another_machine_compares_only_size_and_mtime(path: Path) -> None:
     source = replace(LocalFile.from_path(path), host="another")
     write_with_mtime(path.with_name("copy"), CONTENT, source.mtime_ns).replace(path)
     assert source.read(Extents.single(0, 1 << 20)).tobytes() == CONTENT

@@ -344,7 +344,7 @@ def test_coordinates_of_header_are_loaded_and_kept(tmp_path: Path) -> None:
         assert back.tensor.attrs == {"units": "hartree"}
 
 
-def test_coordinates_among_tensors_refer_to_file(tmp_path: Path) -> None:
+def test_coordinates_among_tensors_are_virtual(tmp_path: Path) -> None:
     dataset = xr.Dataset(
         {"a": (("x", "y"), np.arange(12, dtype="i4").reshape(4, 3))},
         {"x": [3.0, 2.0, 0.0, 1.0], "weight": ("y", np.array([0, 1, 2], "i8"))},
@@ -385,7 +385,7 @@ def test_nonzero_bytes_are_true(tmp_path: Path) -> None:
         assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
 
 
-def test_length_without_divisors_makes_single_chunk_or_raises(tmp_path: Path) -> None:
+def test_length_without_divisors_is_a_single_chunk_or_raises(tmp_path: Path) -> None:
     prime = 1_000_003
     np.save(tmp_path / "a.npy", np.arange(prime, dtype="<f8"))
     actual = open_virtual(tmp_path / "a.npy", chunk_bytes="1MiB")

@@ -61,14 +61,14 @@ def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) ->
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_failing_chunk_leaves_no_file_where_there_was_none(tmp_path: Path) -> None:
+def test_failing_chunk_leaves_no_new_file(tmp_path: Path) -> None:
     for _ in range(20):  # the first task
         with pytest.raises(PeculiarError):
             to_mag(make_failing(PeculiarError()), tmp_path / "a.mag")
         assert os.listdir(tmp_path) == []
 
 
-def test_failing_chunk_of_what_is_computed_later_leaves_nothing_that_opens(
+def test_failing_chunk_of_delayed_write_leaves_no_readable_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.mag"
@@ -95,9 +95,7 @@ def test_delayed_write_writes_on_every_compute(tmp_path: Path) -> None:
         assert os.listdir(tmp_path) == ["a.mag"]
 
 
-def test_relative_path_stays_where_it_was_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     task = to_mag(make_dataset(), "a.mag", compute=False)
@@ -156,7 +154,7 @@ def test_pipe_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_link_stays_and_its_target_is_written(tmp_path: Path, there: bool) -> None:
+def test_target_of_link_is_written(tmp_path: Path, there: bool) -> None:
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "a.mag", tmp_path / "link.mag"
     if there:
@@ -348,7 +346,7 @@ def test_directory_without_permission_raises(
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
 
-def test_mode_x_refuses_what_is_there_before_any_work(tmp_path: Path) -> None:
+def test_mode_x_refuses_existing_file_before_computing(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     to_mag(make_dataset(), path, mode="x")
     with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
@@ -358,7 +356,7 @@ def test_mode_x_refuses_what_is_there_before_any_work(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("compute", [True, False])
-def test_mode_x_does_not_replace_what_appears_meanwhile(
+def test_mode_x_does_not_replace_a_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool, links: bool
 ) -> None:
     path = tmp_path / "a.mag"
@@ -526,7 +524,7 @@ def test_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "fsync", "link"])
-def test_interrupt_in_call_of_system_leaves_nothing(
+def test_interrupt_in_system_call_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     def interrupt(*_: object) -> None:

@@ -90,7 +90,7 @@ def test_attributes_of_reader_are_accepted(
     assert sorted(get_only(open_lazily(path)).shape) == sorted(get_only(ds).shape)
 
 
-def test_type_of_vespa_equals_what_is_written_now(tmp_path: Path) -> None:
+def test_vespa_type_describes_the_written_file(tmp_path: Path) -> None:
     ds, path = open_lazily(write_vespa_file(tmp_path / "old.tbf")).load(), tmp_path / "new.tbf"
     for changed, encoding, expected in (
         (ds, {}, "tensor<float>(user{},x[3])"),
@@ -160,7 +160,7 @@ def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:
         to_vespa(open_lazily(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
 
 
-def test_encoding_that_loses_imaginary_parts_says_how_to_leave_them_out(tmp_path: Path) -> None:
+def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
     array = xr.DataArray(np.full(2, 1 + 2j), dims="x", name="z")
     real = {"z": {"dtype": "float32"}}
     message = (
@@ -244,7 +244,7 @@ UNMOVED: dict[str, Any] = {
 @pytest.mark.parametrize("target", ["t.pycauset", "t.safetensors", "t.tens", "t.yaml"])
 @pytest.mark.parametrize("chunks", [None, {}, "auto"])
 @pytest.mark.parametrize("change", UNMOVED)
-def test_results_stay_with_values_that_are_read_from_their_file(
+def test_results_are_kept_for_unmodified_values(
     change: str, chunks: Any, target: str, tmp_path: Path
 ) -> None:
     ds = UNMOVED[change](open_lazily(write_traced_file(tmp_path / "old"), chunks=chunks))

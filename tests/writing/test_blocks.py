@@ -81,7 +81,7 @@ def test_long_runs_are_left_as_they_are() -> None:
     assert merge_chunks(chunks, (1, 1), 2, 2) == ((1,) * 5, (256, 3))
 
 
-def test_memory_limits_what_is_merged() -> None:
+def test_merged_chunks_have_a_memory_limit() -> None:
     rows = MAX_MERGED_BYTES // 8 // 3
     assert merge_chunks(((rows,), (1,) * 8), (1, 1), 8, 8) == ((rows,), (3, 3, 2))
     assert merge_chunks(((4 * rows,), (1,) * 8), (1, 1), 8, 8) == ((4 * rows,), (1,) * 8)

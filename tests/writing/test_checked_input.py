@@ -120,7 +120,7 @@ class Sparse(Duck):
 
 
 @pytest.mark.parametrize("suffix", ["mag", "tens", "pycauset", "safetensors", "npy", "yaml", "tbf"])
-def test_sparse_arrays_raise_with_what_to_do(tmp_path: Path, suffix: str) -> None:
+def test_error_of_sparse_arrays_has_a_hint(tmp_path: Path, suffix: str) -> None:
     values, path = np.eye(3, dtype="f4"), tmp_path / f"a.{suffix}"
     array = da.from_array(values).map_blocks(Sparse, dtype="f4", meta=np.empty((0, 0), "f4"))
     options: Any = {

@@ -161,7 +161,7 @@ with dask.config.set(num_workers=2):
 
 
 @pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
-def test_hundreds_of_megabytes_take_few_chunks_of_memory(tmp_path: Path, kind: str) -> None:
+def test_large_write_needs_memory_of_few_chunks(tmp_path: Path, kind: str) -> None:
     output = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
     # Two threads have a chunk of 16 MiB and its encoded copy each.
     assert int(output) < 12 * 16 * MIB

@@ -199,7 +199,7 @@ def test_fault_of_abort_leaves_old_object(s3: S3Store, bucket: Any, kind: str) -
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_store_that_takes_no_bytes_is_given_up(
+def test_stalled_upload_raises(
     s3: S3Store, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(upload, "MAX_STALL", 1.0)

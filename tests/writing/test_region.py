@@ -107,7 +107,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     assert CONTENT[:4] == b"head"
 
 
-def test_dims_may_come_in_another_order(path: Path) -> None:
+def test_dims_may_have_another_order(path: Path) -> None:
     values = np.arange(4, dtype="f4").reshape(2, 2)
     to_mag(xr.Dataset({"a": (("y", "x"), values)}), path, region={"x": slice(2), "y": slice(1, 3)})
     np.testing.assert_array_equal(load(path).a[:2, 1:3], values.T)
@@ -138,7 +138,7 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(path).w, [[0, 1, 2], [3, 1, 5]])
 
 
-def test_numbers_are_rounded_to_what_file_holds_only_if_requested(path: Path) -> None:
+def test_numbers_are_rounded_only_if_requested(path: Path) -> None:
     with pytest.raises(ValueError, match=r"'a' contains .*1\.1.*, which bfloat16 cannot represent"):
         to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
     to_mag(
@@ -163,7 +163,7 @@ def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])
-def test_region_is_as_long_as_what_is_written(path: Path, requested: slice) -> None:
+def test_region_has_the_length_of_the_data(path: Path, requested: slice) -> None:
     check_refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
 
 
@@ -201,7 +201,7 @@ def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
     check_refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
 
 
-def test_labels_that_stay_must_be_those_of_file(path: Path) -> None:
+def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
     one = make_base()[["a"]].isel(x=slice(1)).drop_vars("x")
     to_mag(one * 2, path, region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])

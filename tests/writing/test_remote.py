@@ -245,7 +245,7 @@ def test_object_in_memory_can_be_replaced(memory: Any) -> None:
 EXISTS = "exists already; pass mode='w' to replace it"
 
 
-def test_mode_x_replaces_nothing(s3: S3Store, bucket: Any, memory: Any) -> None:
+def test_mode_x_replaces_no_file(s3: S3Store, bucket: Any, memory: Any) -> None:
     options = {"mode": "x", **get_options(s3)}
     to_mag(make_dataset(10), "s3://bucket/x.mag", **options)
     with pytest.raises(FileExistsError, match=f"s3://bucket/x.mag {EXISTS}"):
@@ -257,7 +257,7 @@ def test_mode_x_replaces_nothing(s3: S3Store, bucket: Any, memory: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
-def test_object_created_meanwhile_is_not_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
+def test_object_created_during_upload_is_not_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
     tasks = to_mag(
         make_dataset(rows), "s3://bucket/x.mag", mode="x", compute=False, **get_options(s3)
     )
@@ -267,7 +267,7 @@ def test_object_created_meanwhile_is_not_replaced(s3: S3Store, bucket: Any, rows
     assert bucket.cat_file("bucket/x.mag") == b"another's"
 
 
-def test_file_created_meanwhile_is_not_replaced(memory: Any) -> None:
+def test_file_created_during_write_is_not_replaced(memory: Any) -> None:
     tasks = to_mag(make_dataset(10), "memory://bucket/x.mag", mode="x", compute=False)
     memory.pipe_file("/bucket/x.mag", b"another's")
     with pytest.raises(FileExistsError, match=EXISTS):
@@ -390,7 +390,7 @@ def test_directory_of_dask_is_used(memory: Any, tmp_path: Path, compute: bool) -
     assert missing in str(caught.value)
 
 
-def test_local_directory_with_too_little_space_is_named_before_anything_is_computed(
+def test_too_little_local_space_raises_before_computing(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 1000, 1000)
@@ -439,7 +439,7 @@ def test_processes_write_to_memory_of_this_one(memory: Any) -> None:
 
 
 @pytest.mark.parametrize("compute", [True, False])
-def test_store_that_refuses_leaves_nothing_on_disk(
+def test_refused_upload_leaves_no_file_on_disk(
     tmp_path: Path, s3: S3Store, bucket: Any, compute: bool
 ) -> None:
     def write() -> None:
@@ -467,7 +467,7 @@ def test_worker_that_does_not_see_directory_raises(
             tasks.compute()
 
 
-def test_parts_are_as_many_as_s3_takes() -> None:
+def test_parts_are_within_the_limit_of_s3() -> None:
     size = upload.PART_SIZE
     assert upload.get_part_size(1) == upload.get_part_size(10_000 * size) == size
     for full in (10_000 * size + 1, 10**12, 5 << 40):

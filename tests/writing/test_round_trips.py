@@ -51,7 +51,7 @@ def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
 
 @pytest.mark.parametrize("name", NARROW_DTYPES)
 @pytest.mark.parametrize("chunks", [None, {}])
-def test_narrow_dtypes_stay_through_opening_and_writing(tmp_path: Path, name: str, chunks) -> None:
+def test_narrow_dtypes_round_trip(tmp_path: Path, name: str, chunks) -> None:
     kind = LITTLE_ENDIAN[name]
     raw = bits(np.random.default_rng(0), (7, 5), kind.stored)
     values = xr.DataArray(kind.decode(raw), dims=("x", "y"), name="w")

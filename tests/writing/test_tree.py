@@ -125,7 +125,7 @@ def test_encoding_names_keys(tmp_path: Path) -> None:
     assert tree["layers/1/weight"].encoding["dtype"] == np.float32
 
 
-def test_functions_of_formats_take_trees(tmp_path: Path) -> None:
+def test_functions_of_formats_accept_trees(tmp_path: Path) -> None:
     to_mag(make_model(), tmp_path / "a.mag")
     xr.testing.assert_identical(
         xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), make_model()
@@ -176,7 +176,7 @@ def test_trees_that_would_open_differently_raise(tmp_path: Path, case: str) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_another_separator_makes_room_for_dots(tmp_path: Path) -> None:
+def test_names_may_contain_dots_with_another_separator(tmp_path: Path) -> None:
     tree = xr.DataTree.from_dict({"/v1.0": ONES})
     xr.testing.assert_identical(round_trip(tree, tmp_path / "a.mag", separator="/"), tree)
 
@@ -193,7 +193,7 @@ def test_empty_separator_raises(tmp_path: Path) -> None:
         to_file(make_model(), tmp_path / "a.mag", separator="")
 
 
-def test_dataset_takes_no_separator(tmp_path: Path) -> None:
+def test_dataset_method_has_no_separator(tmp_path: Path) -> None:
     for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
         with pytest.raises(ValueError, match="separator='/' is only for a DataTree; omit it"):
             write(tmp_path / "a.mag", separator="/")

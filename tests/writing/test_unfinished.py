@@ -283,7 +283,7 @@ def test_old_files_of_other_hosts_are_removed_if_requested() -> None:
     )
 
 
-def test_clean_takes_no_url() -> None:
+def test_clean_refuses_url() -> None:
     printed = run("clean", "s3://user:hunter2@bucket")
     assert printed.exit_code == 1
     assert "lifecycle rule" in printed.stderr
@@ -341,7 +341,7 @@ assert seen == {signal.SIG_DFL}
 
 
 @pytest.mark.parametrize("own", [signal.SIG_IGN, lambda *_: None])
-def test_handler_of_sigterm_that_is_there_stays(own) -> None:
+def test_existing_sigterm_handler_is_kept(own) -> None:
     before = signal.signal(signal.SIGTERM, own)
     try:
         with sigterm_raises_exit("."):
@@ -354,7 +354,7 @@ def test_handler_of_sigterm_that_is_there_stays(own) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_program_that_turns_sigterm_into_exception_leaves_nothing() -> None:
+def test_program_with_sigterm_handler_leaves_no_file() -> None:
     handler = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
     script = handler + WRITES_FOR_EVER.replace("600", "2")
     with run_writer(script, "a.mag") as process:

@@ -194,7 +194,7 @@ def test_files_with_prefix_and_without_types(tmp_path: Path) -> None:
     assert (again.No, again.Nv) == (2, 4)
 
 
-def test_slices_have_dimensions_of_their_own_and_are_not_selected(tmp_path: Path) -> None:
+def test_slices_have_separate_dimensions_and_are_not_selected(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     amplitudes = write_amplitudes(tmp_path / "all")
     with warnings.catch_warnings():

@@ -230,13 +230,13 @@ class TestYaml:
             lambda content: content.replace("type: Tensor\n", "type: 'Tensor'\n"),
         ],
     )
-    def test_ways_to_write_same(self, tmp_path: Path, change: Any) -> None:
+    def test_equivalent_yaml_is_read_alike(self, tmp_path: Path, change: Any) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2, 3)), ["F", "G"])
         expected = load(path)
         path.write_bytes(change(path.read_text()).encode())
         xr.testing.assert_identical(load(path), expected)
 
-    def test_unit_among_metadata_is_omitted_with_warning(self, tmp_path: Path) -> None:
+    def test_unit_in_metadata_is_omitted_with_warning(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2,)), unit=2, more="metaData:\n  unit: eV\n")
         with pytest.warns(TensorFormatWarning, match=r"metaData\.unit.*rename it"):
             assert open_lazily(path).a.attrs == {"unit": 2.0}
@@ -270,7 +270,7 @@ class TestRecognition:
         with pytest.raises(ValueError, match="did not find a match"):
             xr.open_dataset(tmp_path / "a.elements")
 
-    def test_comments_after_keys_do_not_matter(self, tmp_path: Path) -> None:
+    def test_comments_after_keys_are_ignored(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((2,)))
         path.write_text(path.read_text().replace("version: 100", "version: 100  # since 2021"))
         assert list(xr.open_dataset(path)) == ["a"]
@@ -363,7 +363,7 @@ class TestMetadata:
         actual = load(self.energies(tmp_path, [*range(12)], 12)).EigenEnergies
         assert actual.attrs["energies"] == actual.values.tolist()
 
-    def test_other_mappings_stay_mappings(self, tmp_path: Path) -> None:
+    def test_other_mappings_are_kept(self, tmp_path: Path) -> None:
         actual = load(self.energies(tmp_path, [1, 2, 10], 3)).EigenEnergies
         assert actual.attrs["energies"] == {"1": -2.5, "2": -2.0, "10": 2.0}
 
@@ -492,7 +492,7 @@ class TestProperties:
         (tmp_path / "State.yaml").mkdir()
         assert not load(path).coords
 
-    def test_type_that_leads_elsewhere_is_not_followed(self, tmp_path: Path) -> None:
+    def test_type_with_path_of_another_directory_is_not_followed(self, tmp_path: Path) -> None:
         inner = tmp_path / "inner"
         inner.mkdir()
         (tmp_path / "State.yaml").write_text("]")
@@ -604,7 +604,7 @@ class TestBlocks:
         part = lazy.isel(S8=3, S40=slice(30, 3, -4))
         np.testing.assert_array_equal(part, np.where(expected, full, 0)[30:3:-4, 3])
 
-    def test_names_in_dask_tell_blocks_apart(self, tmp_path: Path) -> None:
+    def test_dask_names_distinguish_blocks(self, tmp_path: Path) -> None:
         names = set()
         for indices in ([0, 1], [1, 0]):
             tensor = (cf.make_values((2,)), ["A"], {"A": {"P": indices}}, [([("P", 0)], [(0,)])])
@@ -641,7 +641,7 @@ class TestText:
     @pytest.mark.parametrize(
         "form", ["{}\n", "   {}   \n", "\t{}\r\n", "\n\n{}\n", "{} ", "{}" + " " * 200 + "\n"]
     )
-    def test_blanks_do_not_matter(self, tmp_path: Path, is_complex: bool, form: str) -> None:
+    def test_blanks_are_ignored(self, tmp_path: Path, is_complex: bool, form: str) -> None:
         values = cf.make_values((4, 5), is_complex=is_complex)
         path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
         for ending in ("", "\n \n"):
@@ -743,7 +743,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("name", ["vasp/CoulombVertex", "blocks/Blocks", "vasp/EigenEnergies"])
     @pytest.mark.parametrize("chunks", [None, {}])
-    def test_datasets_pickle_and_read_elsewhere(self, name: str, chunks: Any) -> None:
+    def test_pickled_datasets_are_read_in_another_process(self, name: str, chunks: Any) -> None:
         lazy = open_lazily(DATA / f"{name}.yaml", chunks=chunks)
         again = pickle.loads(pickle.dumps(lazy))
         xr.testing.assert_identical(again.load(), lazy.load())

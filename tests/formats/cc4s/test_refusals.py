@@ -330,7 +330,7 @@ def test_value_of_any_length_is_not_cut(
         assert (actual.imag if is_complex else actual) == float(number)
 
 
-def test_one_enormous_word_takes_no_enormous_memory(tmp_path: Path) -> None:
+def test_one_enormous_word_needs_little_memory(tmp_path: Path) -> None:
     path = cf.save(tmp_path, "a", np.zeros(100_001), elements=cf.TEXT)
     # An array of strings of that length would take 300 GB.
     (tmp_path / "a.elements").write_bytes(b"1\n" * 100_000 + b"1" * 3_000_000)
@@ -446,9 +446,7 @@ HOSTILE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
-def test_large_counts_take_neither_time_nor_memory(
-    tmp_path: Path, change: Callable[[str], str]
-) -> None:
+def test_large_counts_are_refused_quickly(tmp_path: Path, change: Callable[[str], str]) -> None:
     path = save(tmp_path)
     path.write_text(change(path.read_text()))
     tracemalloc.start()

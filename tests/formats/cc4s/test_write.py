@@ -198,7 +198,7 @@ class TestRoundTrips:
         to_cc4s(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
-    def test_set_of_one_component_stays_set(self, tmp_path: Path) -> None:
+    def test_set_of_one_component_is_written_as_set(self, tmp_path: Path) -> None:
         to_cc4s(make_integrals(), tmp_path / "a.yaml")
         to_cc4s(open_lazily(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
@@ -215,13 +215,13 @@ class TestRoundTrips:
         to_cc4s(dataset, tmp_path / "Any.yaml")
         xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset)
 
-    def test_strings_that_look_like_yaml_stay_str(self, tmp_path: Path) -> None:
+    def test_strings_that_look_like_yaml_are_kept(self, tmp_path: Path) -> None:
         attrs = {"a": "x &y and *y", "b &c": "*d", "e": "no", "f": "1E5", "g": {"&h": ["*i"]}}
         dataset = make_vertex(**attrs).assign_attrs(title="&a *a")
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
-    def test_arrays_among_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
+    def test_array_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
         dataset = make_vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
         to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
         actual = load(tmp_path / "CoulombVertex.yaml")
@@ -240,9 +240,7 @@ class TestRoundTrips:
         ["2026-11-22", "3D", "50%", "6.4.2", "1/bohr", "+1/2", "-x", ".5", "null", "~", "No", "",
          "a: b", "# a", "a b", "1", "0x1", "1e5", "\N{GREEK SMALL LETTER ALPHA}", "a\nb"],
     )  # fmt: skip
-    def test_strings_that_cc4s_takes_for_something_else_are_quoted(
-        self, tmp_path: Path, text: str
-    ) -> None:
+    def test_strings_that_cc4s_would_misread_are_quoted(self, tmp_path: Path, text: str) -> None:
         labels = {"values": [text, [text]]}
         dataset = make_vertex(note=text, inner={text: [text]}).assign_coords(
             State_Spin=("State", [0, 1, 0, 1], labels),
@@ -275,7 +273,7 @@ class TestRoundTrips:
         actual = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs["halfGrid"]
         assert actual is value or (actual == value and type(actual) is type(value))
 
-    def test_properties_that_are_numbers_beside_truths_are_embedded(self, tmp_path: Path) -> None:
+    def test_properties_of_mixed_numbers_and_bools_are_embedded(self, tmp_path: Path) -> None:
         dataset = make_vertex().assign_coords(x=("State", [0, 1, 0, 1]))
         for values in ([True, 2], [None, 1], 3, "ab", {0: 1, 1: 2}):
             labels = {f"{dim}_Spin": (dim, [0, 1, 0, 1], {"values": values})
@@ -444,7 +442,7 @@ class TestOrphans:
             s3.refused = lambda environ: False
         xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
 
-    def test_elements_stay_if_write_fails(self, tmp_path: Path) -> None:
+    def test_elements_are_kept_if_writing_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"
         to_cc4s(self.amplitudes, path)
         before = read_files(tmp_path)
@@ -457,7 +455,7 @@ class TestOrphans:
             to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
         assert read_files(tmp_path) == before
 
-    def test_component_cannot_name_file_elsewhere(self, tmp_path: Path) -> None:
+    def test_component_cannot_name_file_in_another_directory(self, tmp_path: Path) -> None:
         path = tmp_path / "a" / "Amplitudes.yaml"
         path.parent.mkdir()
         (tmp_path / "Amplitudes.components.x").mkdir()
@@ -716,7 +714,7 @@ class TestRegions:
         xr.testing.assert_identical(loaded, dataset)
         assert not load(tmp_path / "a.yaml").a.any()
 
-    def test_values_yet_to_be_read_from_elements_raise(self, tmp_path: Path) -> None:
+    def test_lazy_values_of_written_elements_raise(self, tmp_path: Path) -> None:
         to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
         lazy = open_lazily(tmp_path / "CoulombVertex.yaml")
         with pytest.raises(ValueError, match="reads from"):

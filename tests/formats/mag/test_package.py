@@ -65,7 +65,7 @@ def test_every_rank_opens_equal(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset[key].values, array)
 
 
-def test_tensors_of_magnetron_itself_open_equal(tmp_path: Path) -> None:
+def test_tensors_saved_by_magnetron_open_equal(tmp_path: Path) -> None:
     tensor = magnetron.Tensor.uniform(6, 4)
     views = {"whole": tensor, "transposed": tensor.transpose(0, 1)}
     with snapshot.SnapshotWriter(tmp_path / "views.mag") as writer:

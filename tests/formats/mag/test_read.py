@@ -219,7 +219,7 @@ class TestKeysAndDims:
         with pytest.raises(ValueError, match=message):
             load(content, dims=dims)
 
-    def test_name_or_stored_pairs_mean_nothing(self) -> None:
+    def test_name_and_stored_pairs_are_refused(self) -> None:
         content = mf.make_document({"w": put(WEIGHTS)})
         with pytest.raises(ValueError, match="contains variable names"):
             load(content, name="weight")

@@ -380,7 +380,7 @@ def test_tensor_described_twice_raises() -> None:
         load(content)
 
 
-def test_dtype_whose_name_is_another_than_its_number_is_read_by_number() -> None:
+def test_dtype_is_read_by_number_if_its_name_differs() -> None:
     with pytest.warns(TensorFormatWarning, match="'int32' by name, but float32 by its number 0"):
         dataset = load(make_snapshot_300(dtype="int32"))
     np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
@@ -452,7 +452,7 @@ class TestDamage:
     ],
     ids=["archive", "snapshot", "stream", "document"],
 )
-def test_false_counts_cost_neither_time_nor_memory(content: bytes) -> None:
+def test_wrong_counts_are_refused_quickly(content: bytes) -> None:
     with (
         limit_memory(100 << 20),
         limit_calls(1_000_000),

@@ -48,7 +48,7 @@ def test_every_genuine_archive_is_written_byte_for_byte(conformance: Path, tmp_p
 WEIGHTS = xr.Variable(("w_dim_0", "w_dim_1"), np.arange(6, dtype="f4").reshape(2, 3))
 
 
-def test_archive_opens_as_what_was_written(tmp_path: Path) -> None:
+def test_archive_opens_with_written_values(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": WEIGHTS}, attrs={"epoch": 3, "loss": -0.5, "least": -(1 << 63)})
     to_mag(dataset, tmp_path / "a.mag", version=1)
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), dataset)

@@ -89,7 +89,7 @@ def test_metadata_load_equal_and_embedded_metadata_do_not_disturb(tmp_path: Path
     np.testing.assert_array_equal(np.array(tensors["w"].tolist(), "f4"), np.eye(3, 2))
 
 
-def test_empty_tensors_beside_others_load(tmp_path: Path) -> None:
+def test_empty_tensors_among_others_load(tmp_path: Path) -> None:
     dataset = xr.Dataset({"e": (("x", "y"), np.zeros((0, 3), "i4")), "w": ("y", np.ones(3, "i4"))})
     to_mag(dataset, tmp_path / "m.mag")
     tensors, _ = snapshot.deserialize(tmp_path / "m.mag")

@@ -248,7 +248,7 @@ def test_package_keeps_embedded_metadata(tmp_path: Path) -> None:
     to_pycauset(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
     actual = xr.open_dataarray(tmp_path / "t.pycauset").load()
-    pf.assert_comes_back(actual.to_dataset(), data.to_dataset())
+    pf.assert_round_trips(actual.to_dataset(), data.to_dataset())
     assert actual.encoding["tensorfmt"]["generation"] == 2
 
 

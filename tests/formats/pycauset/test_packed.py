@@ -276,7 +276,7 @@ def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
     assert len(Extents.joined(starts[:0], stops[:0])) == 0
 
 
-def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
+def test_chunks_are_whole_rows_within_memory_target() -> None:
     layout = Bits(make_triangle_rows(100_000, 1, 4096))
     assert layout.chunk_shape(32 << 20) == (335, 100_000)
     assert transpose_layout(layout, (1, 0)).chunk_shape(32 << 20) == (100_000, 335)
@@ -292,7 +292,7 @@ def test_chunks_are_whole_rows_by_what_they_take_in_memory() -> None:
 
 
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
-def test_zeros_stay_zero_whatever_they_are_multiplied_by(scalar: complex) -> None:
+def test_zeros_times_any_scalar_are_zero(scalar: complex) -> None:
     content, layout, values = make_causal(9)
     read = Scaled(layout, scalar).read(Memory(content), Selection.everything((9, 9)))
     assert not read[~values].any()
@@ -307,7 +307,7 @@ def test_layouts_are_small_values(name: str) -> None:
     assert hash(copy) == hash(layout)
 
 
-def test_scaled_block_matrix_reads_what_its_blocks_read() -> None:
+def test_scaled_block_matrix_reads_only_its_blocks() -> None:
     _, layout, _ = make_blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
     points = (np.array([0, 4]), np.array([1, 6]))

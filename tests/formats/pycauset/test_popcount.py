@@ -192,7 +192,7 @@ def test_tasks_of_dask_count_blocks_of_rows_and_pickle(
     assert rows.data.name != columns.data.name
 
 
-def test_coordinates_and_names_stay_where_they_still_fit(tmp_path: Path) -> None:
+def test_matching_coordinates_and_names_are_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(FILES["v2 causal"][0])
     array = open_tensor(tmp_path / "file").assign_coords(
         row=np.arange(ORDER) * 2, age=("col", CAUSAL[0])
@@ -214,7 +214,7 @@ def test_only_bool_can_be_counted() -> None:
         _ = xr_tensorfmt.popcounts
 
 
-def test_row_counts_of_some_columns_read_their_words_alone() -> None:
+def test_row_counts_of_some_columns_read_only_their_words() -> None:
     content, layout, values = make_dense_bits(50, 6400)
     source = RecordingSource(content)
     counts = BitCounts(source, layout, 640, 1280)  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def test_vectors_are_columns_of_one_axis_or_rows_of_two(length: int) -> None:
             check(pf.r1(unit | {"seed": length - 1}), np.eye(length)[-1].reshape(shape))
 
 
-def test_size_tells_what_type_2_means_in_v2() -> None:
+def test_size_determines_meaning_of_type_2_in_v2() -> None:
     values = make_upper(5, "i4")
     dense = RNG.integers(0, 9, (5, 5)).astype("i4")
     padded, packed = pf.pack_triangle(values), pf.pack_triangle(values, multiple=4)
@@ -98,7 +98,7 @@ def test_size_tells_what_type_2_means_in_v2() -> None:
         check(pf.v2("INTEGER", "INT32", 5, 5, payload), expected)
 
 
-def test_v1_pads_rows_of_bits_alone() -> None:
+def test_v1_pads_only_rows_of_bits() -> None:
     causal, integers = np.triu(make_bits(70, 70), 1), make_upper(5, "i4")
     check(pf.v2("CAUSAL", "BIT", 70, 70, pf.pack_triangle(causal), version=1), causal)
     packed = pf.pack_triangle(integers, multiple=4)
@@ -119,7 +119,7 @@ def make_counted(order: int, dtype: str, *, diagonal: bool) -> np.ndarray:
 @pytest.mark.parametrize("updates", [0, 1, 2])
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("order", [0, 2, 3, 4, 7, 8, 9, 14, 15, 16, 17])
-def test_payload_length_tells_whether_triangle_has_diagonal(
+def test_payload_length_determines_diagonal_of_triangle(
     order: int, diagonal: bool, updates: int, excess: int
 ) -> None:
     # 0.5.0 writes 64 bytes too many, as large as a float64 diagonal of order 8, 15 or 16.
@@ -183,7 +183,7 @@ WITH_ZEROS: dict[str, tuple[str, bytes, np.ndarray]] = {
     "scalar", [1, -0.0, -1.5, 2 - 1j, -2 + 1j, -2 - 1j, -np.inf, complex(np.nan, -1)]
 )
 @pytest.mark.parametrize("matrix_type", WITH_ZEROS)
-def test_zeros_are_positive_whatever_scalar(
+def test_zeros_are_positive_for_any_scalar(
     matrix_type: str, scalar: complex, conjugated: bool
 ) -> None:
     data_type, payload, values = WITH_ZEROS[matrix_type]

@@ -143,7 +143,7 @@ def test_subposet_is_causal_and_half_as_large_as_all_bits(
         task.compute(scheduler="threads")
     assert read_types(path) == ("CAUSAL", "BIT")
     expected = part.load().drop_attrs().to_dataset()
-    pf.assert_comes_back(open_tensor(path).load().to_dataset(), expected)
+    pf.assert_round_trips(open_tensor(path).load().to_dataset(), expected)
     part.tensorfmt.to_file(tmp_path / "whole", "pycauset", matrix_type="DENSE_FLOAT")
     assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
 
@@ -157,7 +157,9 @@ def test_each_value_of_subposet_is_computed_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["reversed", "transposed", "diagonal", "last"])
 @pytest.mark.parametrize("compute", [True, False])
-def test_bools_that_are_not_causal_stay_bits(tmp_path: Path, change: str, compute: bool) -> None:
+def test_bools_that_are_not_causal_are_dense_bits(
+    tmp_path: Path, change: str, compute: bool
+) -> None:
     values, path = make_causal(100), tmp_path / "part.pycauset"
     data = open_tensor(make_causal_file(values)).chunk(row=9)
     if change == "reversed":
@@ -197,7 +199,7 @@ def test_old_file_remains_until_second_plan_completes(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["part.pycauset"]
 
 
-def test_type_of_object_in_store_is_found_in_same_way() -> None:
+def test_objects_in_stores_are_recognised_like_files() -> None:
     fs = fsspec.filesystem("memory")
     values = make_causal(200)
     for matrix, matrix_type in ((values, "CAUSAL"), (values.T, "DENSE_FLOAT")):

@@ -265,7 +265,7 @@ def test_packed_symmetries_fill_all_related_elements(case: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
-def test_stored_zero_of_antisymmetric_tensor_stays_positive_zero(dtype) -> None:
+def test_stored_zero_of_antisymmetric_tensor_is_positive(dtype) -> None:
     chunk = tf.pack_symmetry("-x", "ba", packed=True)
     filled = open_lazily(tf.make_index_value((2, 2), [0, 2], np.array([0, 0], dtype), chunk)).tensor
     assert filled.values.tobytes() == np.zeros((2, 2), dtype).tobytes()

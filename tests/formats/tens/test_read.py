@@ -29,7 +29,7 @@ def assert_holds(dataset: xr.Dataset, values: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", ["<f8", "<c16"])
 @pytest.mark.parametrize("shape", [(), (7,), (3, 4), (3, 1, 5), (2, 3, 4, 5), (0, 3)])
 @pytest.mark.parametrize("tails", [bytes(3), b"\x7f\x55\x56"])
-def test_version_0_9_in_column_major_order_whatever_garbage(dtype, shape, tails) -> None:
+def test_version_0_9_is_column_major_with_any_uninitialised_bytes(dtype, shape, tails) -> None:
     values = make_values(shape, dtype)
     dataset = open_lazily(tf.make_0_9(values, tails=tails))
     assert dataset.tensor.dims == tuple("abcd"[: len(shape)])
@@ -43,7 +43,7 @@ def test_complex_files_that_count_16_bytes_per_number(shape) -> None:
     assert_holds(open_lazily(tf.make_0_9(values, size=16)), values)
 
 
-def test_size_tells_16_byte_numbers_from_16_byte_elements() -> None:
+def test_size_distinguishes_16_byte_numbers_from_elements() -> None:
     numbers = np.arange(6, dtype="<f8").reshape(3, 2)
     quads = b"".join(pack_quad(x) for pair in numbers for x in pair)
     content = tf.pack_header((3,), size=16, numbers=2) + quads
@@ -92,7 +92,7 @@ def test_binary128_with_components() -> None:
 
 
 @pytest.mark.parametrize("drop", [0, 4])
-def test_dense_data_need_no_padding_where_they_are_last(drop) -> None:
+def test_last_dense_data_need_no_padding(drop) -> None:
     values = make_values((3, 5), "<f4")  # 60 bytes
     content = tf.pack_header((3, 5), version=tf.V1_0, size=4)
     size = 16 + 64 - drop
@@ -116,7 +116,7 @@ def test_other_chunks_are_skipped_and_named() -> None:
     }
 
 
-def test_sparse_dimensions_are_told_in_version_1_0() -> None:
+def test_sparse_dimensions_are_an_attribute_in_version_1_0() -> None:
     content = tf.make_1_0(make_values((2, 3), "<f8"), tails=b"\x01\0\0")
     assert open_lazily(content).tensor.attrs == {"sparse_dims": "a, b"}
     assert open_lazily(content, dims=("i", "j")).tensor.attrs == {"sparse_dims": "i, j"}

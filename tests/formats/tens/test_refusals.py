@@ -292,7 +292,7 @@ def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
                 raise
 
 
-def test_sparse_tensor_too_large_to_fill_by_default_says_how_to_open_it() -> None:
+def test_error_of_too_large_sparse_tensor_has_a_hint() -> None:
     content = tf.make_index_value((2**21, 2**20), [5], np.ones(1))
     with pytest.raises(ValueError, match="open it with sparse='stored', or with sparse='dense'"):
         load(content)

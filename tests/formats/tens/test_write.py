@@ -368,7 +368,7 @@ def test_version_1_0_is_inherited_except_for_bin_files(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mag", "pycauset"])
-def test_version_of_file_of_another_format_says_nothing(suffix, tmp_path) -> None:
+def test_version_of_another_format_is_ignored(suffix, tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3, dtype="f4"))})
     to_file(ds, tmp_path / f"x.{suffix}")
     opened = xr.open_dataset(tmp_path / f"x.{suffix}", engine="tensorfmt")
@@ -405,14 +405,14 @@ def test_version_0_9_converts_to_double_if_requested(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["?", "f2", "M8[ns]", "S3"])
-def test_other_dtypes_raise_with_what_would_work(dtype, tmp_path) -> None:
+def test_error_of_other_dtypes_lists_supported_ones(dtype, tmp_path) -> None:
     with pytest.raises(
         ValueError, match=r"'x' is \w.*TENS supports only float64, float32.*(astype|en)"
     ):
         to_tens(xr.Dataset({"x": ("a", np.zeros(3, dtype))}), tmp_path / "t")
 
 
-def test_half_precision_and_bools_can_be_stored_as_something_else(tmp_path) -> None:
+def test_half_precision_and_bools_can_be_converted(tmp_path) -> None:
     for values, dtype in ((np.float16([1.5, -2]), "float32"), (np.array([True, False]), "uint8")):
         ds = xr.Dataset({"x": ("a", values)})
         to_tens(ds, tmp_path / "t", encoding={"x": {"dtype": dtype}})

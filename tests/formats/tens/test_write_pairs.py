@@ -69,7 +69,7 @@ def test_pairs_in_memory_or_in_chunks_of_file_equal_specification(
 
 @settings(max_examples=35)
 @given(array=sparse_arrays(), data=st.data())
-def test_pairs_of_chunks_cut_in_any_way_make_same_tensor(array, data, tmp_path_factory) -> None:
+def test_pairs_of_any_chunks_give_the_same_tensor(array, data, tmp_path_factory) -> None:
     path = tmp_path_factory.mktemp("t") / "t"
     chunks = {dim: data.draw(st.integers(1, 3)) for dim in array.dims}
     with pytest.MonkeyPatch.context() as patch:
@@ -254,7 +254,7 @@ def test_stored_pairs_of_one_element_raise(tmp_path) -> None:
     assert not (tmp_path / "u").exists()
 
 
-def test_symmetries_of_stored_pairs_stay_attribute(tmp_path) -> None:
+def test_symmetries_of_stored_pairs_are_an_attribute(tmp_path) -> None:
     content = tf.make_index_value((3, 3), [0, 4], np.ones(2), tf.pack_symmetry("x", "ba"))
     (tmp_path / "t").write_bytes(content)
     stored = open_lazily(tmp_path / "t", sparse="stored")
@@ -470,7 +470,7 @@ def test_symmetries_are_strings(tmp_path) -> None:
         to_tens(array, tmp_path / "t", sparse=True, symmetries=[3])
 
 
-def test_nan_is_same_as_nan_where_symmetries_are_checked(tmp_path) -> None:
+def test_nan_equals_nan_in_checks_of_symmetries(tmp_path) -> None:
     values = np.array([[1, np.nan], [np.nan, 0.0]])
     ds = xr.Dataset({"tensor": (("first", "second"), values)})
     to_tens(ds, tmp_path / "t", sparse=True, symmetries="x ba")

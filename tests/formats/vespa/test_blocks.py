@@ -233,7 +233,7 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     assert layout.extents(selection).nbytes == 10 * 256
 
 
-def test_outer_product_in_chunks_and_with_nothing_stored() -> None:
+def test_outer_product_in_chunks_and_without_blocks() -> None:
     labels = [(f"u{number}", f"i{number % 3}") for number in range(100)]
     values = vf.make_values("float", (100, 4))
     content = vf.make_tensor("float", ["k", "l"], {"n": 4}, labels, values)

@@ -266,7 +266,7 @@ def test_field_of_tensor_raises() -> None:
     assert vespa_from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
 
 
-def test_document_in_file_says_what_to_do(tmp_path: Path) -> None:
+def test_error_of_document_in_file_has_a_hint(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"fields": DOCUMENT["fields"]}))
     with pytest.raises(TensorFormatError, match=r"document with the fields .*field= to xr_tensorf"):
         xr.open_dataset(tmp_path / "a.json", engine="tensorfmt")
@@ -319,7 +319,7 @@ def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [{"values": [1, 2]}, {"cells": {"a": 1}}, [1, 2], {"a": 1}])
-def test_file_without_type_says_how_to_state_it(content: Any, tmp_path: Path) -> None:
+def test_error_of_file_without_type_has_a_hint(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "query.json"
     path.write_text(json.dumps(content))
     words = r'states no type.*write {"type": "tensor.*"values": ...}.*xr_tensorfmt.vespa_from_json'

@@ -60,7 +60,7 @@ def test_outer_product_has_each_block_at_its_labels(created) -> None:
 
 
 @pytest.mark.parametrize("cells", vf.CELL_TYPES)
-def test_cell_types_and_what_encoding_remembers(cells: str) -> None:
+def test_cell_types_and_their_encoding(cells: str) -> None:
     ds = open_vespa(vf.make_tensor(cells, [], {"x": 3}, [], vf.make_values(cells, (1, 3))))
     assert ds.tensor.dtype == DTYPES[cells]
     assert ds.tensor.encoding["dtype"] == (
@@ -78,7 +78,7 @@ def test_tensor_without_cell_type_is_double() -> None:
 
 
 @given(st.lists(st.integers(0, 300) | st.integers(0, integers.MAX_INTEGER), min_size=1))
-def test_integers_are_packed_and_unpacked_alike_one_by_one_and_together(values: list[int]) -> None:
+def test_integers_are_packed_one_by_one_and_together(values: list[int]) -> None:
     packed = [integers.pack(value) for value in values]
     assert packed == [vf.pack_integer(value) for value in values]
     assert [integers.unpack(record) for record in packed] == values
@@ -160,7 +160,7 @@ def make_two_labels() -> tuple[bytes, np.ndarray]:
     return vf.make_tensor("double", ["item", "user"], {"x": 2}, labels, values), values
 
 
-def test_two_labels_per_block_are_coordinates_that_one_line_makes_index() -> None:
+def test_two_labels_per_block_can_become_an_index() -> None:
     content, values = make_two_labels()
     ds = open_vespa(content)
     assert (ds.tensor.dims, dict(ds.indexes)) == (("block", "x"), {})
@@ -186,9 +186,7 @@ def test_type_sorts_mapped_and_indexed_dimensions_together() -> None:
         (["user"], {"tensor": 1, "tensor_": 1}, ("user", "tensor__", "tensor_")),
     ],
 )
-def test_dims_called_block_or_tensor_get_underscore_where_they_would_clash(
-    mapped, indexed, dims
-) -> None:
+def test_conflicting_dims_get_an_underscore(mapped, indexed, dims) -> None:
     labels = [("l",) * len(mapped)]
     values = np.ones((1,) * (1 + len(indexed)))
     ds = open_vespa(vf.make_tensor("double", mapped, indexed, labels, values))
@@ -243,7 +241,7 @@ def test_labels_that_are_not_utf_8_raise_or_survive() -> None:
         open_vespa(content, text_errors="ignore")
 
 
-def test_text_errors_is_not_keyword_of_open_mfdataset_itself(tmp_path: Path) -> None:
+def test_text_errors_is_no_keyword_of_open_mfdataset(tmp_path: Path) -> None:
     for number in range(2):
         labels = [(b"\xff%d" % number,)]
         content = vf.make_tensor("int8", ["k"], {"x": 1}, labels, np.zeros((1, 1)))
@@ -300,7 +298,7 @@ def test_files_are_recognised_by_suffix_and_never_by_their_first_byte(tmp_path: 
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08", b"\x04\x00", b"PK\3\4"])
-def test_suffix_alone_is_not_enough_to_be_recognised(tmp_path: Path, content: bytes) -> None:
+def test_suffix_is_not_sufficient_for_recognition(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.tbf"
     path.write_bytes(content)
     assert not is_recognised(open_source(path))

@@ -204,7 +204,7 @@ def test_very_large_outer_product_requires_fill_value() -> None:
     assert vespa_from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 
-def test_fill_value_raises_where_format_has_its_own(tmp_path: Path) -> None:
+def test_fill_value_is_refused_if_the_format_defines_one(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tens"
     path.write_bytes(tf.make_index_value((3,), [1], np.array([2.0])))
     with pytest.raises(ValueError, match="fill_value=1 does not fit format 'tens'"):

@@ -166,7 +166,7 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
         xr.testing.assert_identical(open_file(directory), ds)
 
 
-def test_dims_are_written_in_order_of_their_names_however_they_come(directory) -> None:
+def test_dims_are_written_sorted_by_name(directory) -> None:
     values = vf.make_values("float", (2, 3, 4, 5))
     ds = make_dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
     del ds.tensor.attrs["vespa_type"]
@@ -220,7 +220,7 @@ def test_scalars_and_empty_tensors(directory) -> None:
 # --- bfloat16 and int8 -------------------------------------------------------
 
 
-def test_bfloat16_is_truncated_as_vespa_does_it_and_nan_stays_nan(directory) -> None:
+def test_bfloat16_is_truncated_as_in_vespa(directory) -> None:
     bits = np.array(
         [0x3FFFFFFF, 0xBFFFFFFF, 0x7F7FFFFF, 0x00007FFF, 0x7F800001, 0xFFC12345, 0x80000000], "u4"
     )
@@ -245,7 +245,7 @@ def test_bfloat16_is_inherited_bit_by_bit_and_not_rounded_unasked(directory) -> 
         write_file(other, directory)
 
 
-def test_int8_takes_whole_numbers_that_fit(directory) -> None:
+def test_int8_stores_integers_within_its_limits(directory) -> None:
     options = {"encoding": {"tensor": {"dtype": "int8"}}}
     ds = xr.Dataset({"tensor": ("x", np.array([-128, 0, 127]))})
     assert (
@@ -311,9 +311,7 @@ def test_files_with_name_of_vespas_other_parser_raise(directory) -> None:
         (["block", "block_"], {"tensor": 2}),
     ],
 )
-def test_dims_that_opening_has_renamed_have_their_own_names_again(
-    directory, mapped, indexed
-) -> None:
+def test_renamed_dims_are_written_with_original_names(directory, mapped, indexed) -> None:
     addresses = [("l",) * len(mapped)]
     values = vf.make_values("float", (1, *indexed.values()))
     content = encode_canonically("float", mapped, indexed, addresses, values)
@@ -385,7 +383,7 @@ def test_planned_extents_of_blocks_equal_written_bytes() -> None:
         assert part == full[first - start : stop - start]
 
 
-def test_chunks_that_cut_small_blocks_are_rechunked_and_stay_small(tmp_path, monkeypatch) -> None:
+def test_chunks_that_divide_small_blocks_are_rechunked(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.vespa.write.DEFAULT_CHUNK_BYTES", 10_000)
     ds = make_users(400, length=64).chunk(user=400, x=4)
     expected = write_file(ds.compute(), tmp_path)
@@ -469,7 +467,7 @@ def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
-def test_region_is_written_where_lengths_of_labels_cancel_out(tmp_path) -> None:
+def test_region_is_written_with_labels_of_different_lengths(tmp_path) -> None:
     labels = [f"{number:04}" for number in range(1000)]
     labels[700], labels[701] = "700", "00701"
     ds = make_dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
@@ -515,7 +513,7 @@ def test_unsupported_parts_raise_unless_dropped(directory) -> None:
     assert write_file(noted, directory, drop=["attrs"]) == expected
 
 
-def test_numbers_as_labels_raise_with_line_that_makes_strings_of_them(directory) -> None:
+def test_error_of_numeric_labels_shows_conversion(directory) -> None:
     ds = make_users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"
     check_refused(ds, directory, f"its labels are int64, expected str; .*{re.escape(line)}")
@@ -532,7 +530,7 @@ def test_numbers_as_labels_raise_with_line_that_makes_strings_of_them(directory)
     check_refused(on_block, directory, "'number', because its labels are int64")
 
 
-def test_two_dims_with_labels_raise_with_line_that_makes_blocks_of_them(
+def test_error_of_two_labelled_dims_shows_conversion(
     directory,
 ) -> None:
     ds = xr.Dataset(
@@ -554,7 +552,7 @@ def test_two_dims_with_labels_raise_with_line_that_makes_blocks_of_them(
     xr.testing.assert_identical(dense, ds.transpose("item", "user", "x"))
 
 
-def test_strings_along_another_dimension_raise_with_line_that_makes_labels(
+def test_error_of_strings_along_another_dimension_has_a_hint(
     directory,
 ) -> None:
     ds = make_users().drop_attrs().reset_index("user").rename_dims(user="n")
