@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import Container, OpenOptions
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.formats.reading import read_container
+from xr_tensorfmt.formats.recognition import choose_format
 
 
 def read_header(source: Source, **options: Any) -> Container:
     """Parse the header of a file, whose content decides the format."""
     reader = HeaderReader(source)
-    return formats.read(reader, formats.choose_format(reader), OpenOptions(**options))
+    return read_container(reader, choose_format(reader), OpenOptions(**options))

@@ -12,7 +12,6 @@ import xarray as xr
 from packaging.version import Version
 from xarray import Dataset, DataTree
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
@@ -21,6 +20,8 @@ from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import GroupVariable
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.formats import recognition
+from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
@@ -68,7 +69,7 @@ def is_recognised(file: Any) -> bool:
         return False
     position = file.tell() if hasattr(file, "tell") else None
     try:
-        return formats.is_recognised(open_source(file, "read"))
+        return recognition.is_recognised(open_source(file, "read"))
     finally:
         if position is not None:
             file.seek(position)
@@ -93,7 +94,7 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
             f"fs= needs xarray 2026.7 or later, not {xr.__version__}, which looks for a local file "
             "if chunks= is given; update xarray, or pass a URL or a fsspec.core.OpenFile"
         )
-    reader = formats.open_header(
+    reader = recognition.open_header(
         file, request.io, request.storage_options, request.fs, request.timeout
     )
     container = parse_file(reader, request)
@@ -102,9 +103,9 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
 
 def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
-    file_format = formats.choose_format(reader, request.format)
+    file_format = recognition.choose_format(reader, request.format)
     with _pause_garbage_collection():
-        container = formats.read(reader, file_format, request.options)
+        container = read_container(reader, file_format, request.options)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

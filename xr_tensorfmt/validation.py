@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.formats.reading import read_container
+from xr_tensorfmt.formats.recognition import choose_format, open_header
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -76,7 +77,7 @@ def validate(
     >>> xr_tensorfmt.validate("model.mag")
     []
     """
-    reader = formats.open_header(file, "read", storage_options, fs)
+    reader = open_header(file, "read", storage_options, fs)
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:
@@ -87,8 +88,8 @@ def validate(
 
 def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterator[Finding]:
     try:
-        file_format = formats.choose_format(reader, format)
-        container = formats.read(reader, file_format, file_format.validation_options)
+        file_format = choose_format(reader, format)
+        container = read_container(reader, file_format, file_format.validation_options)
     except SourceChangedError:
         raise
     except TensorFormatError as error:

@@ -14,6 +14,7 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.encoding import Encoding
 from xr_tensorfmt.writing.region import write_region
@@ -186,7 +187,7 @@ def to_file(
         data, location.url, file_format.title, encoding, drop, file_attrs=formats.find_file_attrs
     )
     if region is not None:
-        read = partial(formats.read, file_format=file_format, options=OpenOptions())
+        read = partial(read_container, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)
     return save(file_format.plan(checked, **given), location, replace=mode == "w", compute=compute)
 

@@ -30,6 +30,8 @@ from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.formats.reading import read_container
+from xr_tensorfmt.formats.recognition import choose_format, open_header
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -68,11 +70,11 @@ def info(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
         url_options = options_for(file, storage_options)
-        reader = formats.open_header(content, storage_options=url_options)
-        file_format = formats.choose_format(reader, format)
+        reader = open_header(content, storage_options=url_options)
+        file_format = choose_format(reader, format)
         # The options of the check also open tensors that exceed memory.
         options = replace(file_format.validation_options, verify=verify, text_errors="strict")
-        container = formats.read(reader, file_format, options)
+        container = read_container(reader, file_format, options)
         selected = select_group(container, group, separator)
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)

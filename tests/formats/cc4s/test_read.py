@@ -23,7 +23,6 @@ from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
-from xr_tensorfmt import formats as registry
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
@@ -31,6 +30,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     count_states,
     object_types,
 )
+from xr_tensorfmt.formats.recognition import is_recognised
 
 DATA = ALL_DATA / "cc4s"
 MANIFEST: dict[str, Any] = json.loads((DATA / "manifest.json").read_text())
@@ -304,7 +304,7 @@ class TestRecognition:
     def test_little_of_large_file_of_another_program_is_read(self) -> None:
         source = RecordingSource(b"a: 1\n" * 1_000_000)
         source.name = "other.yaml"
-        assert not registry.is_recognised(source)
+        assert not is_recognised(source)
         assert source.fetched <= 160 << 10
 
     def test_files_of_other_names_need_format(self, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
-from xr_tensorfmt.formats import is_recognised
+from xr_tensorfmt.formats.recognition import is_recognised
 from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.sources import open_source

@@ -1,0 +1,76 @@
+"""Read a file of a known format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.container import Container, OpenOptions
+from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
+from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import find_names
+from xr_tensorfmt.errors import did_you_mean, shorten
+
+DECLARED_OPTIONS = {
+    "name": "contains variable names; use ds.rename",
+    "sparse": "stores all elements; omit it",
+    "fill_value": "defines the value of elements that are not stored; omit it",
+    "text_errors": "has no labels that need it; omit it",
+    "verify": "has no data to verify; omit it",
+    "apply_unit": "has no unit; omit it",
+}
+"""Options that a format must declare, with the reason and the hint of the error otherwise."""
+
+
+def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:
+    """Read the header of a file, and apply the embedded metadata."""
+    _check_options(file_format, options)
+    container = _check_ends(file_format.read(reader, options), options)
+    if container.embedded is not None:
+        container = apply_embedded_metadata(reader.source.name, container, options)
+    container = file_format.finish(container, options)
+    _check_named_variables(container, options)
+    return container
+
+
+def _check_ends(container: Container, options: OpenOptions) -> Container:
+    """Report trailing bytes. Raise an error if `verify` is True."""
+    findings: list[Finding] = []
+    for end in container.ends:
+        error = end.error
+        if error is not None and end.severity == "error" and options.verify:
+            raise error
+        if error is not None:
+            findings.append(replace(finding_from_error(error), severity=end.severity))
+    if not findings:
+        return container
+    return replace(container, findings=(*container.findings, *findings))
+
+
+def _check_options(file_format: Format, options: OpenOptions) -> None:
+    """Raise ValueError if an option does not apply to a format."""
+    for keyword, reason in DECLARED_OPTIONS.items():
+        value = getattr(options, keyword)
+        if keyword not in file_format.open_options and value != getattr(OpenOptions, keyword):
+            raise ValueError(
+                f"{keyword}={value!r} does not fit format {file_format.name!r}, which {reason}"
+            )
+
+
+def _check_named_variables(container: Container, options: OpenOptions) -> None:
+    if not isinstance(options.dims, Mapping):
+        return
+    ranks = {tensor.name: len(tensor.dims) for tensor in container.tensors}
+    for name, dims in options.dims.items():
+        is_used = any(
+            find_names({name: dims}, variable, rank) is not None for variable, rank in ranks.items()
+        )
+        if not is_used:
+            raise ValueError(
+                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
+                f"{did_you_mean(name, ranks)}, but the variables are "
+                f"{shorten(', '.join(map(repr, ranks)))}; "
+                "to rename single dimensions use ds.rename"
+            )

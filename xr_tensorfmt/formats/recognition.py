@@ -1,0 +1,126 @@
+"""Open the header of a file, and recognise its format."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from xr_tensorfmt.contract import Format, Match
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import (
+    TensorFormatError,
+    TensorFormatWarning,
+    find_stack_level,
+    shorten,
+)
+from xr_tensorfmt.formats import BUILT_IN, all_formats, find_format
+from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
+from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, find_source
+from xr_tensorfmt.sources.store_errors import redact
+
+
+def open_header(
+    file: Any,
+    io: InputOutput = "auto",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: Any = None,
+    timeout: float | None = DEFAULT_TIMEOUT,
+) -> HeaderReader:
+    """Open a file, or the index of a directory, and return a reader of its header."""
+    try:
+        return HeaderReader(*find_source(file, io, storage_options, fs, timeout))
+    except IsADirectoryError:
+        index = _find_index(file, storage_options, fs)
+        if index is None:
+            raise
+    return HeaderReader(*find_source(index, io, storage_options, fs, timeout))
+
+
+def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
+    """Return the path or URL of the only index in a directory."""
+    from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
+
+    directory = os.fspath(file) if isinstance(file, os.PathLike) else file
+    if not isinstance(directory, str):
+        return None
+    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+    paths = location.call(partial(location.fs.ls, location.path, detail=False))
+    suffixes = tuple(
+        file_format.index_suffix for file_format in all_formats() if file_format.index_suffix
+    )
+    names = [os.path.basename(path) for path in paths if path.casefold().endswith(suffixes)]
+    if len(names) > 1:
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory with several models: "
+            f"{shorten(', '.join(sorted(names)))}; pass the path of one of these files"
+        )
+    return f"{directory.rstrip('/')}/{names[0]}" if names else None
+
+
+def is_recognised(source: Source) -> bool:
+    """Return whether a file certainly has one of the formats."""
+    return _find_best_match(HeaderReader(source))[1] is Match.CERTAIN
+
+
+def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
+    """Return the named format. Without a name, return the format that matches a file best."""
+    if name is not None:
+        return find_format(name)
+    file_format, match = _find_best_match(reader)
+    has_magic = reader.head.startswith(file_format.magics)
+    foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
+    if match is Match.NONE or foreign:
+        raise _build_unknown_error(reader, foreign or find_without_magic(reader))
+    return file_format
+
+
+def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
+    """Return the format that matches a file best. If equal, the longest suffix decides."""
+    path = reader.source.name
+    matches = [(file_format, _match(file_format, reader)) for file_format in all_formats()]
+    return max(matches, key=lambda pair: (pair[1], len(pair[0].suffix_of(path))))
+
+
+def _match(file_format: Format, reader: HeaderReader) -> Match:
+    """Compare a file with a format. A format of another package never breaks an open."""
+    if file_format in BUILT_IN:
+        return file_format.match(reader)
+    try:
+        return Match(file_format.match(reader))
+    except (OSError, TensorFormatError):
+        return Match.NONE
+    except Exception as error:  # noqa: BLE001  # other packages can raise anything
+        warnings.warn(
+            f"the format {file_format.name!r} cannot be compared with {reader.source.name}: "
+            f"{error!r}; update or remove its package",
+            TensorFormatWarning,
+            stacklevel=find_stack_level(),
+        )
+        return Match.NONE
+
+
+def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
+    """Build the error about an unsupported format."""
+    if foreign is None:
+        without_magic = (
+            f"format={file_format.name!r}"
+            for file_format in all_formats()
+            if not file_format.magics
+        )
+        hint = (
+            "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
+            "dtype, 'r', shape=...), or name a format that has no magic number: "
+            f"{', '.join(without_magic)}"
+        )
+        foreign = ForeignFormat("of no known format", hint)
+    head = reader.head[:8]
+    actual = f"{head!r}, the file" if head else "no bytes, the file"
+    names = ", ".join(file_format.title for file_format in all_formats())
+    expected = f"a file of one of the formats {names}"
+    return reader.error(
+        "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0
+    )
