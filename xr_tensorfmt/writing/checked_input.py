@@ -275,7 +275,10 @@ class CheckedInput:
         if variable.dtype.kind == "c":
             hint = "split it into two variables with .real and .imag"
         elif is_numeric(variable.dtype):
-            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': ...}}}}"
+            floats = [key for key, element in elements.items() if element.dtype.kind == "f"]
+            widest = max(floats, key=lambda key: elements[key].stored.itemsize, default="")
+            choice = repr(widest) if variable.dtype.kind == "f" and widest else "..."
+            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {choice}}}}}"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
         full_name = dtype.replace("fp8", "float8_e4m3fn").replace("fp", "float")
         similar = did_you_mean(full_name, elements) if is_requested else ""
