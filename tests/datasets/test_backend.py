@@ -411,6 +411,33 @@ def test_labels_of_every_dtype_can_be_saved_elsewhere(
         xr.testing.assert_equal(copy.load(), before)
 
 
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"coordinates": ["lat", "lon"]},
+        {"coordinates": {"x": 1}, "note": "text"},
+        {"bounds": None},
+        {"scale_factor": "two"},
+        {"add_offset": [1, 2]},
+        {"_FillValue": {"float": -1}},
+        {"missing_value": [[1], [1, 2]]},
+        {"units": "days since 2000-01-01", "calendar": 5},
+        {"dtype": ["float32"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("decode_coords", [True, "all"])
+def test_attributes_of_other_types_than_in_netcdf_are_kept(
+    tmp_path: Path, attrs: dict[str, Any], decode_coords: Any
+) -> None:
+    before = xr.Dataset({"w": ("x", np.arange(3, dtype="f4"), attrs)})
+    xr_tensorfmt.to_mag(before, tmp_path / "a.mag")
+    after = xr.open_dataset(
+        tmp_path / "a.mag", engine="tensorfmt", decode_coords=decode_coords, decode_timedelta=False
+    )
+    xr.testing.assert_identical(after, before)
+
+
 def test_io_option_selects_source(path: Path) -> None:
     for io_word, mapped in [("auto", True), ("mmap", True), ("read", False)]:
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)

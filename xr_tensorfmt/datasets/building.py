@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from dask import config
 from dask.utils import parse_bytes
 from xarray import Coordinates, Dataset, Variable, conventions
@@ -16,6 +18,17 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import lazy_array
 from xr_tensorfmt.datasets.options import Request
+
+_STRINGS = (
+    *("coordinates", "bounds", "grid_mapping", "formula_terms", "cell_measures"),
+    *("ancillary_variables", "calendar", "dtype", "_Unsigned"),
+)
+_CF_TYPES: dict[str, Any] = {
+    **dict.fromkeys(_STRINGS, str),
+    **dict.fromkeys(("scale_factor", "add_offset"), int | float | np.number),
+    **dict.fromkeys(("_FillValue", "missing_value"), str | int | float | np.generic | np.ndarray),
+}
+"""Types of the attributes by which xarray decodes variables."""
 
 
 def build_dataset(
@@ -37,7 +50,9 @@ def build_dataset(
     }
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
     # Decoding depends only on attributes, and is slow: skip variables without attributes.
-    described = {name: variables[name] for name, tensor in tensors.items() if tensor.attrs}
+    described = {
+        name: variables[name] for name, tensor in tensors.items() if _is_decodable(tensor.attrs)
+    }
     if described:
         decoded, _, more = conventions.decode_cf_variables(
             described,
@@ -58,6 +73,16 @@ def build_dataset(
             f"{source.name}: {error}; choose other names in dims=, or open the groups with "
             "xarray.open_datatree"
         ) from None
+
+
+def _is_decodable(attrs: Mapping[str, Any]) -> bool:
+    """Return whether there are attributes, and those of the CF conventions have CF types.
+
+    xarray expects the types of netCDF attributes, but attributes of a file may be any JSON.
+    """
+    return bool(attrs) and all(
+        isinstance(attrs[name], _CF_TYPES[name]) for name in _CF_TYPES.keys() & attrs.keys()
+    )
 
 
 def _assemble(variables: dict[str, Variable], names: set[str], container: Container) -> Dataset:
