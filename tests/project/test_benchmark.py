@@ -49,6 +49,35 @@ def test_two_versions_are_compared(tmp_path: Path) -> None:
     assert any(item.memory is not None for item in report.measurements)
 
 
+def test_page_of_alternatives_quotes_saved_measurements() -> None:
+    page = (DOCS / "get_started" / "alternatives.md").read_text(encoding="utf-8")
+    saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
+
+    def get_seconds(section: str, text: str, name: str, digits: int = 2) -> str:
+        (median,) = [
+            item.median
+            for item in saved.measurements
+            if (item.section, item.text, item.name) == (section, text, name)
+        ]
+        return f"{median:.{digits}f} s"
+
+    def get_row(section: str, text: str) -> str:
+        names = ("xr_tensorfmt", "zarr", "netCDF4")
+        ours, zarr, netcdf = (get_seconds(section, text, name) for name in names)
+        return f"| {ours} | {zarr} | {netcdf} (netCDF4) |"
+
+    assert get_row("local", "sum 1 GiB of float64 with dask") in page
+    assert get_row("open", "open a model of 1,000 tensors") in page
+    load = "load 256 MiB of float32 from safetensors, then sum"
+    unpack = "unpack a matrix of 2,000 elements"
+    for section, text, peer, digits in (
+        ("local", load, "safetensors", 2),
+        ("bits", unpack, "pycauset", 3),
+    ):
+        ours = get_seconds(section, text, "xr_tensorfmt", digits)
+        assert f"takes {ours} instead of {get_seconds(section, text, peer)}" in page
+
+
 def test_page_and_charts_show_saved_measurements(tmp_path: Path) -> None:
     saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
     assert (DOCS / "performance.md").read_text(encoding="utf-8") == build_page(saved)
