@@ -1,4 +1,4 @@
-"""A test suite that every format should pass, for built-in formats and those of other packages.
+"""A test suite that every format should pass, built-in or of another package.
 
 Subclass `FormatTests` in a test module, and let pytest collect the subclass. The suite uses public
 functions only, so it also shows what users can do with files of the format.

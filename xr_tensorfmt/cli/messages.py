@@ -20,7 +20,7 @@ from xr_tensorfmt.errors import TensorFormatWarning
 from xr_tensorfmt.sources.store_errors import redact
 
 STANDARD_STREAM = "-"
-"""The argument that stands for standard input or output."""
+"""The argument for standard input or output."""
 
 _SHOWN = "<stdin>"
 

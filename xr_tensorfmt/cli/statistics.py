@@ -30,7 +30,7 @@ def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
 def compute_statistics(variable: Variable) -> dict[str, Any] | None:
     """Return minimum, maximum, mean and counts of NaN and zeros, or None if not numeric.
 
-    Minimum and maximum of complex numbers are those of their absolute values. NaN is ignored.
+    Complex numbers are compared by their absolute values. NaN is ignored.
     """
     if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
         return None

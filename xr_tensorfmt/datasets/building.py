@@ -76,7 +76,7 @@ def build_dataset(
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
-    """Return whether there are attributes, and those of the CF conventions have CF types.
+    """Return whether attributes exist, and attributes of the CF conventions have CF types.
 
     xarray expects the types of netCDF attributes, but attributes of a file may be any JSON.
     """

@@ -21,7 +21,7 @@ DECLARED_OPTIONS = {
     "verify": "has no data to verify; omit it",
     "apply_unit": "has no unit; omit it",
 }
-"""Options that a format must declare, with the reason and the hint of the error otherwise."""
+"""Options that a format must declare. The values are the reason and hint of the error."""
 
 
 def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:

@@ -33,7 +33,7 @@ from xr_tensorfmt.errors import SourceChangedError
 _DESCRIPTOR_FRACTION = 4
 
 # Linux refuses a writable window that is larger than the memory without this flag. Python has it
-# since 3.13. The value is that of x86, ARM, RISC-V and s390.
+# since 3.13. The value is for x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 _FileKey = tuple[int, int]

@@ -103,6 +103,6 @@ def _convert_meta(meta: Any) -> dict[str, Any]:
     """Return size and version under the names of fsspec."""
     info = {"size": meta["size"], "ETag": meta["e_tag"]}
     modified = meta["last_modified"]
-    if modified != datetime.fromtimestamp(0, UTC):  # 1970 stands for an unknown time
+    if modified != datetime.fromtimestamp(0, UTC):  # 1970 means an unknown time
         info["LastModified"] = modified.isoformat()
     return info

@@ -81,7 +81,7 @@ class RangeResponse:
 class RangeRequest:
     """A request for the bytes ``[start, stop)`` of an object.
 
-    `version` is that of the opened object, unless the object is being opened.
+    `version` is the version of the opened object, unless the object is being opened.
     """
 
     url: str

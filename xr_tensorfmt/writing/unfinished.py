@@ -72,7 +72,7 @@ class UnfinishedFile:
 
 
 def unfinished_in(directory: str, target: str | None = None) -> Iterator[UnfinishedFile]:
-    """Yield the unfinished files in a directory, by default those of all targets."""
+    """Yield the unfinished files of a target in a directory, by default of all targets."""
     stem = None if target is None else f".{_shorten_name(os.path.basename(target))}"
     # Filter by the suffix first, because directories may contain many files.
     for name in [name for name in os.listdir(directory) if name[-5:] == ".part"]:

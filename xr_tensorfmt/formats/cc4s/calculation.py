@@ -34,7 +34,7 @@ def open_cc4s_calculation(
     """Open all cc4s tensors of a directory as one Dataset.
 
     All dimensions of states that have the length of EigenEnergies are called ``State``,
-    ``State_2``, .... Dimensions of another length, such as those of Amplitudes, get the numbers
+    ``State_2``, .... Dimensions of another length, as in Amplitudes, get the numbers
     that follow.
 
     Parameters
@@ -122,7 +122,7 @@ def select_cc4s_states(
     -------
     Dataset
         The selection of all dimensions ``State``, ``State_2``, ..., still lazy. The list
-        ``energies`` and the attributes ``No`` and ``Nv`` are those of the selected states.
+        ``energies`` and the attributes ``No`` and ``Nv`` describe the selected states.
 
     Raises
     ------

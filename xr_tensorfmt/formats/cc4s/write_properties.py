@@ -32,7 +32,7 @@ def plan_properties(
     """Return the coordinates that become properties of dimensions, and the other coordinates."""
     others, properties, types = dict(checked.coordinates), [], names.types
     sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
-    # The reader omits properties whose names are those of dimensions.
+    # The reader omits properties that have the name of a dimension.
     candidates = {name: item for name, item in others.items() if name not in sizes}
     for dimension_type in dict.fromkeys(types.values()):
         if dimension_type is None or not is_file_name(dimension_type):

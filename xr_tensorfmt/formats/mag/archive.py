@@ -211,7 +211,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
-    """Read the tensor records of magnetron, otherwise those of the specification."""
+    """Read tensor records as magnetron writes them, or as the specification describes them."""
     start = cursor.offset
     try:
         return [read_record(cursor, index) for index in range(count)]

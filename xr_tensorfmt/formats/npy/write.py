@@ -1,4 +1,4 @@
-"""Plan a file like those of `numpy.save`."""
+"""Plan a file as `numpy.save` writes it."""
 
 from __future__ import annotations
 

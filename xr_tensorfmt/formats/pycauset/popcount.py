@@ -159,7 +159,7 @@ def _plan(
     if not isinstance(bits, Bits):
         return None
     picks = dict(zip(axes, lazy_read.plan.picks, strict=True))
-    # The array has the axes of the layout in this order, without those that a key dropped.
+    # The array has the axes of the layout in this order, without axes that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
     summed = [remaining[number] for number in counted]
     kept = [axis for axis in remaining if axis not in summed]
