@@ -24,7 +24,7 @@ CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_
     "checks"
 ]
 USED = [getattr(xr_tensorfmt, name) for name in xr_tensorfmt.__all__ if name != "__version__"]
-OFFERED = [getattr(contract, name) for name in contract.DOCUMENTED if name != "CONTRACT_VERSION"]
+OFFERED = [getattr(contract, name) for name in contract.__all__ if name != "CONTRACT_VERSION"]
 VIRTUAL = [virtual.TensorFormatParser, virtual.to_kerchunk]
 OTHERS = [
     accessor.TensorFormatAccessor,

@@ -2,8 +2,8 @@
 
 A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
 subclass of `Format`. Modules of formats import only this module, ``xr_tensorfmt.formats._shared``
-and their own folder. `DOCUMENTED` lists the public names, which are stable within a
-`CONTRACT_VERSION`. Other names are for built-in formats and can change in any release.
+and their own folder. The names in ``__all__`` are public, and stable within a `CONTRACT_VERSION`.
+Other names are for built-in formats and can change in any release.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ if TYPE_CHECKING:
     from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable, SiblingFile
     from xr_tensorfmt.writing.write_target import Piece
 
-DOCUMENTED = (
+__all__ = [
     "CONTRACT_VERSION",
     "Boolean",
     "CheckedInput",
@@ -173,9 +173,7 @@ DOCUMENTED = (
     "name_dims",
     "open_sibling",
     "transpose_layout",
-)
-"""Names that formats of other packages can rely on."""
-
+]
 
 _LAZY = {
     "LazyRead": "datasets.lazy_array",
