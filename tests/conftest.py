@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ pytest.register_assert_rewrite(
 settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
+
+# A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Markers of whole modules and directories. `sh ci/test quick` leaves these tests out.
 MARKERS = {
