@@ -69,7 +69,7 @@ from xr_tensorfmt.core.layout import (
     SourceExtents,
     UnrepresentableValueError,
     WritableLayout,
-    raw_bytes,
+    view_as_bytes,
 )
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
@@ -82,15 +82,15 @@ from xr_tensorfmt.core.selection import (
     Selection,
     apply_indexers,
     array_to_indices,
+    compute_row_major_strides,
     indices_to_array,
-    row_major_strides,
     take_rows,
 )
 from xr_tensorfmt.core.source import (
     MAX_WINDOW,
     Source,
+    build_directory_error,
     is_file_name,
-    no_directory_error,
     open_sibling,
 )
 from xr_tensorfmt.core.value_checks import (
@@ -106,7 +106,7 @@ from xr_tensorfmt.core.views import (
     Transposed,
     View,
     column_major,
-    stored_layout,
+    get_stored_layout,
     transpose_layout,
 )
 from xr_tensorfmt.errors import (
@@ -121,7 +121,7 @@ from xr_tensorfmt.errors import (
 if TYPE_CHECKING:
     from xr_tensorfmt.datasets.lazy_array import LazyRead, drop_chunks, get_lazy_read
     from xr_tensorfmt.sources.memory import Memory
-    from xr_tensorfmt.writing.block_grids import BlockGrid, regular_chunks
+    from xr_tensorfmt.writing.block_grids import BlockGrid, build_regular_chunks
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
     from xr_tensorfmt.writing.embedded_metadata import (
@@ -181,7 +181,7 @@ _LAZY = {
     "get_lazy_read": "datasets.lazy_array",
     "Memory": "sources.memory",
     "BlockGrid": "writing.block_grids",
-    "regular_chunks": "writing.block_grids",
+    "build_regular_chunks": "writing.block_grids",
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
     "check_header_size": "writing.embedded_metadata",
@@ -279,9 +279,9 @@ class Format(ABC):
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
-        return Match.POSSIBLE if self.suffix_of(reader.source.name) else Match.NONE
+        return Match.POSSIBLE if self.find_suffix(reader.source.name) else Match.NONE
 
-    def suffix_of(self, path: str) -> str:
+    def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path ends with, or an empty string.
 
         Parameters

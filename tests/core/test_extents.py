@@ -29,7 +29,7 @@ def any_extents(draw: st.DrawFn) -> Extents:
 def test_merging_keeps_every_range_in_order_and_its_promises(
     given_extents: Extents, gap: int, limit: int
 ) -> None:
-    groups = list(given_extents.merged(gap=gap, limit=limit))
+    groups = list(given_extents.group(gap=gap, limit=limit))
     assert np.array_equal(np.concatenate([g.starts for g in groups]), given_extents.starts)
     assert np.array_equal(np.concatenate([g.lengths for g in groups]), given_extents.lengths)
     for group in groups:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, dividing_chunk
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk, find_dividing_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.selection import Selection
@@ -82,7 +82,7 @@ def test_known_grids(shape, item, target, chunk) -> None:
 def test_dividing_chunks_are_whole_ranges_of_bounded_size(
     shape: tuple[int, ...], item: int, target: int
 ) -> None:
-    chunk = dividing_chunk(shape, item, target)
+    chunk = find_dividing_chunk(shape, item, target)
     assume(chunk is not None)
     assert not any(n % k for n, k in zip(shape, chunk, strict=True))
     first = next((axis for axis, k in enumerate(chunk) if k > 1), len(chunk))
@@ -91,15 +91,15 @@ def test_dividing_chunks_are_whole_ranges_of_bounded_size(
 
 
 def test_dividing_chunk_is_near_target_if_there_is_divisor() -> None:
-    assert dividing_chunk((1000, 1024), 1024, 100 << 20) == (100, 1024)
-    assert dividing_chunk((2 * 997, 1024), 1024, 100 << 20) == (2, 1024)
-    assert dividing_chunk((997, 4), 8, 16 << 10) == (997, 4)
-    assert dividing_chunk((3, 10**12), 1, 31 << 20) == (1, 32_000_000)
+    assert find_dividing_chunk((1000, 1024), 1024, 100 << 20) == (100, 1024)
+    assert find_dividing_chunk((2 * 997, 1024), 1024, 100 << 20) == (2, 1024)
+    assert find_dividing_chunk((997, 4), 8, 16 << 10) == (997, 4)
+    assert find_dividing_chunk((3, 10**12), 1, 31 << 20) == (1, 32_000_000)
 
 
 def test_length_without_fitting_divisor_has_no_dividing_chunk() -> None:
-    assert dividing_chunk((10_007, 4), 8, 8 << 10) is None
-    assert dividing_chunk((10_007, 4), 8, 10_007 * 4 * 8) == (10_007, 4)
-    assert dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)
-    assert dividing_chunk((2**61 - 1,), 1, 31 << 20) is None
-    assert dividing_chunk((), 8, 1) == ()
+    assert find_dividing_chunk((10_007, 4), 8, 8 << 10) is None
+    assert find_dividing_chunk((10_007, 4), 8, 10_007 * 4 * 8) == (10_007, 4)
+    assert find_dividing_chunk((10_007, 4), 8, 4 * 8) == (1, 4)
+    assert find_dividing_chunk((2**61 - 1,), 1, 31 << 20) is None
+    assert find_dividing_chunk((), 8, 1) == ()

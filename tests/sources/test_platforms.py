@@ -22,7 +22,7 @@ from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.writing.unfinished import unfinished_path
+from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 O_BINARY = 1 << 30
 
@@ -149,7 +149,7 @@ def test_orphaned_files(
 
     set_platform(monkeypatch, platform)
     monkeypatch.setattr(os, "kill", kill)
-    orphan = Path(unfinished_path(str(tmp_path / "a.mag")))
+    orphan = Path(get_unfinished_path(str(tmp_path / "a.mag")))
     orphan.write_bytes(b"")
     to_mag(make_dataset(), tmp_path / "a.mag")
     assert orphan.exists() is not is_removed

@@ -32,7 +32,7 @@ from xr_tensorfmt.writing.block_grids import (
     choose_tile,
     merge_chunks,
 )
-from xr_tensorfmt.writing.conversion import Conversion, dtype_name, is_numeric
+from xr_tensorfmt.writing.conversion import Conversion, format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 chunks_of_axes = st.lists(
@@ -306,7 +306,7 @@ def test_scalars_are_encoded() -> None:
     ],
 )
 def test_dtypes_are_called_by_their_usual_names(dtype, name: str) -> None:
-    assert dtype_name(dtype) == name
+    assert format_dtype(dtype) == name
 
 
 @pytest.mark.parametrize(

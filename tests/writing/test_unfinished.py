@@ -21,9 +21,9 @@ from tests.commands import load_any, run, run_failing, run_ok, save
 from tests.opening import open_lazily
 from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
-from xr_tensorfmt.cli.convert import sigterm_raises_exit
+from xr_tensorfmt.cli.convert import raise_exit_on_sigterm
 from xr_tensorfmt.writing import unfinished
-from xr_tensorfmt.writing.unfinished import unfinished_path
+from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -88,7 +88,7 @@ def leave_unfinished_file(path: str = "a.mag") -> str:
 
 def make(path: str, host: str | None = None, process: int | None = None) -> str:
     """Create an unfinished file with the name of another host or process."""
-    stem, _, mark = unfinished_path(path).removesuffix(".part").rpartition(".")
+    stem, _, mark = get_unfinished_path(path).removesuffix(".part").rpartition(".")
     own_host, own_process, token = mark.split("-")
     name = f"{stem}.{host or own_host}-{process or own_process}-{token}.part"
     Path(name).write_bytes(bytes(1000))
@@ -164,7 +164,7 @@ def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unfinished.sys, "platform", "linux")
     monkeypatch.setattr(unfinished.os, "stat", missing)
     name = make("a.mag", process=end_process())
-    (file,) = unfinished.unfinished_in(".")
+    (file,) = unfinished.find_unfinished(".")
     assert file.path == f"./{name}"
     assert "of another host" in file.reason_to_keep
 
@@ -172,7 +172,7 @@ def test_unknown_host_prevents_removal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="its namespaces are Linux's")
 def test_container_of_same_name_is_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     make("a.mag", process=end_process())
-    (file,) = unfinished.unfinished_in(".")
+    (file,) = unfinished.find_unfinished(".")
     assert not file.reason_to_keep
     monkeypatch.setattr(unfinished.os, "stat", lambda _: SimpleNamespace(st_ino=1))
     assert file.reason_to_keep
@@ -188,10 +188,10 @@ def test_names_of_any_length_are_found_again(name: str) -> None:
 def test_files_of_cluster_workers_are_marked(tmp_path: Path) -> None:
     script = """
 from distributed import Client
-from xr_tensorfmt.writing.unfinished import unfinished_path
+from xr_tensorfmt.writing.unfinished import get_unfinished_path
 if __name__ == "__main__":
     with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
-        print(client.submit(unfinished_path, "a").result(), unfinished_path("a"))
+        print(client.submit(get_unfinished_path, "a").result(), get_unfinished_path("a"))
 """
     worker, own = run_script(script, directory=tmp_path).split()[-2:]
     assert worker.split("-")[1] == "0"
@@ -344,10 +344,10 @@ assert seen == {signal.SIG_DFL}
 def test_existing_sigterm_handler_is_kept(own) -> None:
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with sigterm_raises_exit("."):
+        with raise_exit_on_sigterm("."):
             assert signal.getsignal(signal.SIGTERM) is own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with sigterm_raises_exit("."):
+        with raise_exit_on_sigterm("."):
             assert callable(signal.getsignal(signal.SIGTERM))
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:

@@ -10,12 +10,12 @@ from operator import attrgetter
 
 import click
 
-from xr_tensorfmt.cli.messages import errors_in_one_line, one_line
-from xr_tensorfmt.cli.options import examples
+from xr_tensorfmt.cli.messages import errors_in_one_line, to_one_line
+from xr_tensorfmt.cli.options import format_examples
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.writing.unfinished import UnfinishedFile, unfinished_in
+from xr_tensorfmt.writing.unfinished import UnfinishedFile, find_unfinished
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -27,7 +27,7 @@ def _parse_duration(value: str) -> float:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-@click.command(epilog=examples("clean .", "clean --recursive --dry-run /data"))
+@click.command(epilog=format_examples("clean .", "clean --recursive --dry-run /data"))
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
 @click.option("--recursive", "-r", is_flag=True, help="Include subdirectories.")
 @click.option("--dry-run", "-n", is_flag=True, help="List files without removing them.")
@@ -50,7 +50,7 @@ def clean(
         try:
             with errors_in_one_line(directory):
                 for file in _find_unfinished_files(directory):
-                    named = f"{one_line(file.path)}, {format_size(file.size)}"
+                    named = f"{to_one_line(file.path)}, {format_size(file.size)}"
                     reason = _find_reason_to_keep(file, older_than)
                     if reason:
                         click.echo(f"kept {named}: {reason}")
@@ -80,7 +80,7 @@ def _find_unfinished_files(directory: str) -> list[UnfinishedFile]:
             f"{redact(directory)} is a URL; pass a local directory, and use a lifecycle rule of "
             "the bucket to abort incomplete multipart uploads"
         )
-    return sorted(unfinished_in(directory), key=attrgetter("path"))
+    return sorted(find_unfinished(directory), key=attrgetter("path"))
 
 
 def _find_reason_to_keep(file: UnfinishedFile, older_than: float | None) -> str:

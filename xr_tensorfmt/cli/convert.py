@@ -27,23 +27,28 @@ from xr_tensorfmt.cli.files import (
     split_encoding,
     write_store,
 )
-from xr_tensorfmt.cli.messages import STANDARD_STREAM, errors_in_one_line, one_line, open_argument
+from xr_tensorfmt.cli.messages import (
+    STANDARD_STREAM,
+    errors_in_one_line,
+    open_argument,
+    to_one_line,
+)
 from xr_tensorfmt.cli.options import (
     NETCDF,
     STORES,
     ZARR,
     Pairs,
     dims_option,
-    examples,
+    format_examples,
     format_option,
+    get_storage_options,
     group_options,
-    key_dtype,
-    key_json,
-    options_for,
+    parse_key_dtype,
+    parse_key_json,
+    parse_target_format,
     sparse_option,
     storage_option,
     store_format,
-    target_format,
     verify_option,
 )
 from xr_tensorfmt.errors import did_you_mean
@@ -57,7 +62,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 @click.command(
-    epilog=examples(
+    epilog=format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
         "convert *.bin converted/ --to zarr",
@@ -81,7 +86,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     "dtypes",
     metavar="[NAME=]DTYPE",
     multiple=True,
-    type=key_dtype,
+    type=parse_key_dtype,
     help="Data type in OUT, with rounding, as encoding= in Python. NAME can be a pattern such as "
     "'layers.*'. A pattern, or no NAME, applies to variables of the same kind, such as "
     "floating-point variables for float16. Repeatable.",
@@ -99,7 +104,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     "options",
     metavar="KEY=VALUE",
     multiple=True,
-    type=key_json,
+    type=parse_key_json,
     help="A keyword of the format, such as version=0.9; values may be JSON. Repeatable.",
 )
 @click.option(
@@ -171,7 +176,7 @@ def _find_targets(
     suffix = _find_suffix(to)
     origins: dict[str, str] = {}
     for source in sources:
-        url_options = options_for(source, storage_options)
+        url_options = get_storage_options(source, storage_options)
         path = "stdin" if source == STANDARD_STREAM else locate(source, url_options, None).path
         name = os.path.splitext(os.path.basename(path.rstrip("/")))[0] + suffix
         if name in origins:
@@ -200,23 +205,23 @@ def _convert_file(
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with errors_in_one_line(target):
-        to = to or target_format(target)
+        to = to or parse_target_format(target)
     with errors_in_one_line(source), open_argument(source) as content:
         reading |= {"drop": drop, "storage_options": storage_options}
         data, encoding = _open_selected(source, content, to, **reading)
         with errors_in_one_line(target, source):
             location = _locate(target, storage_options)
             _check_target(source, target, location, storage_options, overwrite=overwrite)
-            name = os.path.basename(one_line(target).rstrip("/"))
+            name = os.path.basename(to_one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
             writing: dict[str, Any] = {
                 "encoding": encoding,
                 "drop": drop,
                 "overwrite": overwrite,
-                "storage_options": options_for(target, storage_options),
+                "storage_options": get_storage_options(target, storage_options),
             }
-            with sigterm_raises_exit(os.path.dirname(location.path)), bar:
+            with raise_exit_on_sigterm(os.path.dirname(location.path)), bar:
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
@@ -257,7 +262,7 @@ def _open_selected(
 
 def _locate(file: str, storage_options: Pairs) -> Location:
     """Locate a file, with resolved links."""
-    location = locate(file, options_for(file, storage_options), None)
+    location = locate(file, get_storage_options(file, storage_options), None)
     return (
         replace(location, path=os.path.realpath(location.path)) if location.is_local else location
     )
@@ -306,7 +311,7 @@ def _check_options(options: Iterable[str], to: str) -> None:
 
 
 @contextmanager
-def sigterm_raises_exit(directory: str) -> Iterator[None]:
+def raise_exit_on_sigterm(directory: str) -> Iterator[None]:
     """Let SIGTERM raise SystemExit, so that temporary files are removed like after Ctrl-C.
 
     Libraries may ignore exceptions in callbacks. So the process ends after 5 seconds in any case,

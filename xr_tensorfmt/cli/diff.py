@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.info import dtype_name, to_plain
-from xr_tensorfmt.cli.messages import errors_in_one_line, one_line, print_json, print_lines
+from xr_tensorfmt.cli.info import format_dtype, to_plain
+from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
     Pairs,
-    examples,
+    add_source_options,
+    format_examples,
     group_options,
     list_files,
-    source_options,
     verify_option,
 )
 from xr_tensorfmt.cli.statistics import iterate_blocks
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from xarray import Dataset, Variable
 
 
-@click.command(epilog=examples("diff a.mag b.zarr", "diff before/ after/"))
+@click.command(epilog=format_examples("diff a.mag b.zarr", "diff before/ after/"))
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object.")
 @group_options
-@source_options
+@add_source_options
 @verify_option
 def diff(first: str, second: str, as_json: bool, storage_options: Pairs, **options: Any) -> None:
     """Compare the variables of two files.
@@ -75,8 +75,8 @@ def _compare_directories(
     common = [name for name in firsts if name in seconds]
     compared = [_compare_files(firsts[name], seconds[name], **options) for name in common]
     return {
-        "first": one_line(first),
-        "second": one_line(second),
+        "first": to_one_line(first),
+        "second": to_one_line(second),
         "equal": firsts.keys() == seconds.keys() and all(part["equal"] for part in compared),
         "only_first": sorted(firsts.keys() - seconds.keys()),
         "only_second": sorted(seconds.keys() - firsts.keys()),
@@ -88,7 +88,7 @@ def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
     """Compare two files, and return a document for JSON."""
     both = [_open(file, **options) for file in (first, second)]
     with errors_in_one_line(first, second):
-        return {"first": one_line(first), "second": one_line(second), **compare(*both)}
+        return {"first": to_one_line(first), "second": to_one_line(second), **compare(*both)}
 
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
@@ -172,7 +172,7 @@ def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
 def _get_stored_dtype(variable: Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = variable.encoding.get("dtype")
-    return dtype_name(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
+    return format_dtype(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
 
 
 @dataclass(frozen=True)

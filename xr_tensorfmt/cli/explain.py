@@ -12,12 +12,12 @@ import xr_tensorfmt
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
+    add_source_options,
     dims_option,
-    examples,
     expand_paths,
-    key_value,
-    options_for,
-    source_options,
+    format_examples,
+    get_storage_options,
+    parse_key_value,
     sparse_option,
     verify_option,
 )
@@ -26,7 +26,7 @@ from xr_tensorfmt.errors import did_you_mean, shorten
 
 def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     """Parse a value of the form ``DIM=INDEX``."""
-    dim, index = key_value(pair)
+    dim, index = parse_key_value(pair)
     if re.fullmatch(r"-?\d+", index):
         return dim, int(index)
     if re.fullmatch(r"-?\d+(,-?\d+)+", index):
@@ -37,7 +37,7 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
 
 
 @click.command(
-    epilog=examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
+    epilog=format_examples("explain vertex.bin", "explain vertex.bin --dims F,q,r -s q=0 -s r=0:10")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
@@ -53,7 +53,7 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with ranges and requests.")
 @dims_option
 @sparse_option
-@source_options
+@add_source_options
 @verify_option
 def explain(
     files: tuple[str, ...],
@@ -73,7 +73,7 @@ def explain(
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         from xr_tensorfmt.cli.files import open_tensors, select_variable  # noqa: PLC0415
 
-        storage = options_for(file, storage_options)
+        storage = get_storage_options(file, storage_options)
         ds = open_tensors(content, chunks={}, storage_options=storage, **options)
         ds = select_variable(ds, variable, dims)
         for dim, _ in selection:

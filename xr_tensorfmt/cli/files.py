@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Literal
 
 import xarray as xr
 
-from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, options_for, store_format
+from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, get_storage_options, store_format
 from xr_tensorfmt.core.container import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -37,7 +37,7 @@ def open_input(
 
     `options` are keywords of the engine.
     """
-    url_options = options_for(file, storage_options)
+    url_options = get_storage_options(file, storage_options)
     store = format or store_format(file)
     if store in STORES:
         if content is not file:

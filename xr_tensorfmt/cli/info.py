@@ -14,11 +14,11 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     Pairs,
-    examples,
+    add_source_options,
     expand_paths,
+    format_examples,
+    get_storage_options,
     group_options,
-    options_for,
-    source_options,
     store_format,
     verify_option,
 )
@@ -40,7 +40,7 @@ _MAX_CHARACTERS = 72
 
 
 @click.command(
-    epilog=examples("info model.mag", "info --stats vertex.bin", "info 's3://bucket/*.mag'")
+    epilog=format_examples("info model.mag", "info --stats vertex.bin", "info 's3://bucket/*.mag'")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
@@ -50,7 +50,7 @@ _MAX_CHARACTERS = 72
     help="Read all values, and show minimum, maximum, mean, and the numbers of NaN and zeros.",
 )
 @group_options
-@source_options
+@add_source_options
 @verify_option
 def info(
     files: tuple[str, ...],
@@ -69,7 +69,7 @@ def info(
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        url_options = options_for(file, storage_options)
+        url_options = get_storage_options(file, storage_options)
         reader = open_header(content, storage_options=url_options)
         file_format = choose_format(reader, format)
         # The options of the check also open tensors that exceed memory.
@@ -147,8 +147,8 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),
-        "dtype": dtype_name(layout.dtype),
-        "stored": dtype_name(tensor.encoding.get("dtype", layout.dtype)),
+        "dtype": format_dtype(layout.dtype),
+        "stored": format_dtype(tensor.encoding.get("dtype", layout.dtype)),
         "size": prod(layout.shape) * layout.dtype.itemsize,
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
@@ -159,7 +159,7 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     }
 
 
-def dtype_name(dtype: np.dtype[Any] | StoredDtype) -> str:
+def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
     """Return the name of a dtype, with the byte order if it is big-endian."""
     if isinstance(dtype, StoredDtype):
         return dtype.name

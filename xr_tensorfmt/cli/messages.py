@@ -25,9 +25,9 @@ STANDARD_STREAM = "-"
 _SHOWN = "<stdin>"
 
 
-def shown(file: str) -> str:
+def get_display_name(file: str) -> str:
     """Return the name of a file for output."""
-    return one_line(_SHOWN if file == STANDARD_STREAM else file)
+    return to_one_line(_SHOWN if file == STANDARD_STREAM else file)
 
 
 @contextmanager
@@ -47,23 +47,23 @@ def open_argument(file: str) -> Iterator[str | BinaryIO]:
             yield content
 
 
-def printable(string: str) -> str:
+def escape_unprintable(string: str) -> str:
     """Escape characters of an untrusted string that could control a terminal."""
     if string.isprintable():
         return string
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in string)
 
 
-def one_line(message: str) -> str:
+def to_one_line(message: str) -> str:
     """Remove line breaks, control characters and secrets in URLs from a message."""
-    return printable(redact(" ".join(message.split())))
+    return escape_unprintable(redact(" ".join(message.split())))
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines with escaped control characters, and headings in bold on a terminal."""
     for line in lines:
         is_heading = line.endswith(":") and not line.startswith(" ")
-        _print(printable(line), bold=is_heading)
+        _print(escape_unprintable(line), bold=is_heading)
 
 
 def _print(line: str, *, err: bool = False, **style: Any) -> None:
@@ -85,8 +85,8 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = one_line(message)
-    names = [shown(name) for name in (file, origin) if name]
+    message = to_one_line(message)
+    names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
     return f"{' from '.join(names)}: {message}"
@@ -111,7 +111,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _print(f"Warning: {one_line(str(message))}", err=True, fg="yellow")
+    _print(f"Warning: {to_one_line(str(message))}", err=True, fg="yellow")
 
 
 def describe_files(
@@ -127,9 +127,9 @@ def describe_files(
     for file in files:
         try:
             with errors_in_one_line(file), open_argument(file) as content:
-                document = {"path": shown(file)} | describe(file, content)
+                document = {"path": get_display_name(file)} | describe(file, content)
         except click.ClickException as error:
-            document = {"path": shown(file), "error": error.message}
+            document = {"path": get_display_name(file), "error": error.message}
             error.show()
         else:
             if apart and documents and not as_json:

@@ -31,11 +31,11 @@ def store_format(file: str) -> str | None:
     return _SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
 
 
-def target_format(file: str) -> str:
+def parse_target_format(file: str) -> str:
     """Return the name of the format or store for the suffix of a new file."""
     if store := store_format(file):
         return store
-    writers = [choice for choice in formats.all_formats() if choice.can_write]
+    writers = [choice for choice in formats.load_formats() if choice.can_write]
     suffixes = [*(suffix for choice in writers for suffix in choice.suffixes), *_SUFFIXES]
     try:
         return formats.find_format_for_path(file).name
@@ -48,16 +48,16 @@ def target_format(file: str) -> str:
         ) from None
 
 
-def format_name(name: str) -> str:
+def parse_format_name(name: str) -> str:
     """Check the name of a format or store."""
-    names = (*(choice.name for choice in formats.all_formats()), *STORES)
+    names = (*(choice.name for choice in formats.load_formats()), *STORES)
     if name not in names:
         hint = did_you_mean(name, names)
         raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
     return name
 
 
-def examples(*lines: str) -> str:
+def format_examples(*lines: str) -> str:
     """Format examples for the end of ``--help``, one per line."""
     return "\n".join(("\b", "Examples:", *(f"  xr-tensorfmt {line}" for line in lines)))
 
@@ -66,14 +66,14 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
     """Create an option for the name of a format."""
     return click.option(
         *flags,
-        type=format_name,
+        type=parse_format_name,
         metavar="FORMAT",
         help=f"{help} ({', '.join(names)})",
         shell_complete=lambda _, __, start: [name for name in names if name.startswith(start)],
     )
 
 
-def key_value(pair: str) -> tuple[str, str]:
+def parse_key_value(pair: str) -> tuple[str, str]:
     """Parse a value of the form ``KEY=VALUE``."""
     key, equals, value = pair.partition("=")
     if not (equals and key):
@@ -82,16 +82,16 @@ def key_value(pair: str) -> tuple[str, str]:
     return key, value
 
 
-def key_json(pair: str) -> tuple[str, Any]:
+def parse_key_json(pair: str) -> tuple[str, Any]:
     """Parse ``KEY=VALUE``. The value may be JSON or any string."""
-    key, value = key_value(pair)
+    key, value = parse_key_value(pair)
     try:
         return key, json.loads(value)
     except ValueError:
         return key, value
 
 
-def key_dtype(value: str) -> tuple[str | None, str]:
+def parse_key_dtype(value: str) -> tuple[str | None, str]:
     """Parse ``DTYPE`` or ``NAME=DTYPE``; names may contain equals signs."""
     key, equals, dtype = value.rpartition("=")
     if not dtype or (equals and not key):
@@ -104,7 +104,7 @@ storage_option = click.option(
     "storage_options",
     metavar="KEY=VALUE",
     multiple=True,
-    type=key_json,
+    type=parse_key_json,
     help="Option of the fsspec file system of a URL, such as anon=true. "
     "Values may be JSON. Repeatable.",
 )
@@ -133,7 +133,7 @@ verify_option = click.option(
 )
 
 
-def source_options(function: Function) -> Function:
+def add_source_options(function: Function) -> Function:
     """Add options for the format and storage of a file."""
     from_option = format_option(
         "--from",
@@ -144,7 +144,7 @@ def source_options(function: Function) -> Function:
     return from_option(storage_option(function))
 
 
-def options_for(file: str, storage_options: Pairs) -> dict[str, Any] | None:
+def get_storage_options(file: str, storage_options: Pairs) -> dict[str, Any] | None:
     """Return the storage options if a file is a URL."""
     return (dict(storage_options) or None) if is_url(file) else None
 
@@ -161,7 +161,7 @@ def _match_pattern(path: str, storage_options: Pairs) -> list[str]:
     """Return the URLs that match a pattern. A shell expands patterns of local paths."""
     if not (is_url(path) and "*" in path):
         return []
-    location = locate(path, options_for(path, storage_options), None)
+    location = locate(path, get_storage_options(path, storage_options), None)
     return [
         location.fs.unstrip_protocol(match) for match in sorted(location.fs.glob(location.path))
     ]
@@ -172,11 +172,11 @@ def list_files(path: str, storage_options: Pairs) -> list[str]:
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if not is_directory or store_format(path):
         return []
-    location = locate(path, options_for(path, storage_options), None)
+    location = locate(path, get_storage_options(path, storage_options), None)
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
     choices = [(name, formats.find_format_by_suffix(name)) for name in sorted(names)]
-    if any(choice and choice.index_suffix == choice.suffix_of(name) for name, choice in choices):
+    if any(choice and choice.index_suffix == choice.find_suffix(name) for name, choice in choices):
         return [path]
     return [
         f"{path.rstrip('/')}/{name}"
@@ -187,7 +187,7 @@ def list_files(path: str, storage_options: Pairs) -> list[str]:
 
 def _is_described(name: str, choice: Format, names: Collection[str]) -> bool:
     """Return whether another file describes a file, which has no magic number."""
-    suffix = choice.suffix_of(name)
+    suffix = choice.find_suffix(name)
     main = name.removesuffix(name[-len(suffix) :]) + choice.suffixes[0]
     return not choice.magics and main != name and main in names
 

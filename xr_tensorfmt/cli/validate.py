@@ -7,19 +7,25 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.messages import describe_files, one_line
-from xr_tensorfmt.cli.options import Pairs, examples, expand_paths, options_for, source_options
+from xr_tensorfmt.cli.messages import describe_files, to_one_line
+from xr_tensorfmt.cli.options import (
+    Pairs,
+    add_source_options,
+    expand_paths,
+    format_examples,
+    get_storage_options,
+)
 from xr_tensorfmt.validation import validate as find_faults
 
 
 @click.command(
-    epilog=examples("validate model.mag vertex.bin", "validate --strict 's3://bucket/*.mag'")
+    epilog=format_examples("validate model.mag vertex.bin", "validate --strict 's3://bucket/*.mag'")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
-@source_options
+@add_source_options
 def validate(
     files: tuple[str, ...],
     strict: bool,
@@ -31,7 +37,7 @@ def validate(
     """Check files: header, checksums, padding and values."""
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        options = options_for(file, storage_options)
+        options = get_storage_options(file, storage_options)
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
         return {"findings": findings}
 
@@ -51,4 +57,4 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
     for finding in findings:
         other = "" if finding.path.endswith(path) else f" ({finding.path})"
-        yield "  " + one_line(f"{finding}{other}")
+        yield "  " + to_one_line(f"{finding}{other}")

@@ -86,7 +86,7 @@ _MAX_TIMES_TARGET = 16
 _MAX_DIVIDED_LENGTH = 1 << 44
 
 
-def dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
+def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
     """Return the shape of equal contiguous chunks, or None if there is none.
 
     Chunks may be up to 16 times as large as the target if the length of an axis has no better

@@ -18,10 +18,10 @@ from xr_tensorfmt.core.layout import (
     EncodedBatch,
     SourceExtents,
     WritableLayout,
-    raw_bytes,
-    relative_slices,
+    compute_relative_slices,
+    view_as_bytes,
 )
-from xr_tensorfmt.core.selection import MAX_RUNS, Runs, Selection, row_major_strides
+from xr_tensorfmt.core.selection import MAX_RUNS, Runs, Selection, compute_row_major_strides
 from xr_tensorfmt.core.source import MAX_WINDOW, Source
 from xr_tensorfmt.errors import TensorFormatError
 
@@ -75,7 +75,7 @@ class Dense(WritableLayout):
 
     @property
     def _strides(self) -> list[int]:
-        return [self._item * stride for stride in row_major_strides(self.shape)]
+        return [self._item * stride for stride in compute_row_major_strides(self.shape)]
 
     def extents(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
@@ -126,7 +126,7 @@ class Dense(WritableLayout):
         """Copy in batches, to bound the memory of extents and windows."""
         # Without windows, gaps between the ranges need no memory.
         span = MAX_WINDOW // self._item if source.mapped else selection.span
-        batches = list(selection.batches(runs=MAX_RUNS, span=span))
+        batches = list(selection.split_into_batches(runs=MAX_RUNS, span=span))
         if len(batches) == 1 and not (source.mapped and self._fills_window(selection)):
             with self._locate_errors(source, selection.full_index):
                 return self.element.adopt(self._read_raw(source, selection))
@@ -173,15 +173,15 @@ class Dense(WritableLayout):
         if not selection.size:
             return
         if self.element.is_native and values.flags.c_contiguous:
-            yield self.extents(selection), raw_bytes(values)
+            yield self.extents(selection), view_as_bytes(values)
             return
         elements = max(1, BATCH_BYTES // self._item)
         runs = selection.run_count
         per_batch = max(1, elements * runs // selection.size) if runs > 1 else MAX_RUNS
         span = elements if runs == 1 else selection.span
-        for batch in selection.batches(runs=per_batch, span=span):
-            part = values[relative_slices(batch, selection)]
-            yield self.extents(batch), raw_bytes(self.element.encode(part))
+        for batch in selection.split_into_batches(runs=per_batch, span=span):
+            part = values[compute_relative_slices(batch, selection)]
+            yield self.extents(batch), view_as_bytes(self.element.encode(part))
 
     def stored_element(self) -> Element:
         """Return the type of the elements."""

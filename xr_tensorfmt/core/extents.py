@@ -35,7 +35,7 @@ class Extents:
     >>> extents = Extents.uniform(np.array([100, 300]), 8)
     >>> extents.nbytes, extents.bounds, extents.gaps.tolist()
     (16, (100, 308), [192])
-    >>> [part.bounds for part in extents.merged(gap=64, limit=1 << 20)]
+    >>> [part.bounds for part in extents.group(gap=64, limit=1 << 20)]
     [(100, 108), (300, 308)]
     """
 
@@ -48,7 +48,7 @@ class Extents:
         return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
 
     @classmethod
-    def joined(cls, starts: Integers, stops: Integers) -> Extents:
+    def concatenate(cls, starts: Integers, stops: Integers) -> Extents:
         """Create ranges ``[start, stop)``. Join adjacent ranges and drop empty ones."""
         starts, stops = starts[starts < stops], stops[starts < stops]
         begins, ends = np.ones((2, starts.size), dtype=np.bool_)
@@ -56,7 +56,7 @@ class Extents:
         return cls(starts[begins], stops[ends] - starts[begins])
 
     @classmethod
-    def none(cls) -> Extents:
+    def empty(cls) -> Extents:
         """Create no range, for values that are not stored."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty)
@@ -70,11 +70,11 @@ class Extents:
     def union(cls, many: Sequence[Extents]) -> Extents:
         """Return the union of several Extents. Join ranges that overlap or touch."""
         if not many:
-            return cls.none()
+            return cls.empty()
         starts = np.concatenate([extents.starts for extents in many])
         stops = starts + np.concatenate([extents.lengths for extents in many])
         order = np.argsort(starts, kind="stable")
-        return cls.joined(starts[order], np.maximum.accumulate(stops[order]))
+        return cls.concatenate(starts[order], np.maximum.accumulate(stops[order]))
 
     def __len__(self) -> int:
         return self.starts.size
@@ -101,7 +101,7 @@ class Extents:
         again = np.count_nonzero(first[1:] == last[:-1])
         return int((last - first + 1).sum()) - int(again)
 
-    def merged(self, *, gap: int, limit: int) -> Iterator[Extents]:
+    def group(self, *, gap: int, limit: int) -> Iterator[Extents]:
         """Group ranges with gaps up to `gap`. Only the last range may exceed `limit` bytes."""
         first, last = self.bounds
         if len(self) == 1 or last - first <= min(gap, limit):

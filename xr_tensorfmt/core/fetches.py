@@ -47,7 +47,7 @@ class Fetch:
 def merge_fetches(extents: Extents, *, gap: int, limit: int) -> Iterator[Fetch]:
     """Merge neighbouring ranges, without dividing long ones."""
     packed_start = 0
-    for group in extents.merged(gap=gap, limit=limit):
+    for group in extents.group(gap=gap, limit=limit):
         yield Fetch(*group.bounds, group, packed_start)
         packed_start += group.nbytes
 

@@ -118,7 +118,7 @@ class Layout(ABC):
     def stop(self) -> int:
         """Byte after the last stored value; 0 if no value is stored."""
         everything = Selection.everything(self.shape)
-        extents = self.extents(everything) if everything.size else Extents.none()
+        extents = self.extents(everything) if everything.size else Extents.empty()
         return extents.bounds[1] if len(extents) else 0
 
     @property
@@ -198,7 +198,7 @@ class ReorderingLayout(Layout):
         """
 
 
-def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
+def compute_relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
     """Return the slices of a part in the values of the whole. Both have ranges of step 1."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start)
@@ -207,6 +207,6 @@ def relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
     )
 
 
-def raw_bytes(stored: Array) -> Bytes:
+def view_as_bytes(stored: Array) -> Bytes:
     """View contiguous elements as bytes."""
     return stored.reshape(-1).view(np.uint8)

@@ -79,7 +79,7 @@ class Selection:
         """Whether the indices of every axis are a range."""
         return all(isinstance(indices, range) for indices in self.indices)
 
-    def permuted(self, axes: Sequence[int]) -> Selection:
+    def transpose(self, axes: Sequence[int]) -> Selection:
         """Return the selection of the same elements after ``transpose(axes)``."""
         return Selection(
             tuple(self.tensor_shape[axis] for axis in axes),
@@ -93,7 +93,7 @@ class Selection:
 
     def runs(self) -> Runs:
         """Return runs of consecutive elements, as ranges of the flat index in C order."""
-        strides = row_major_strides(self.tensor_shape)
+        strides = compute_row_major_strides(self.tensor_shape)
         inner = self._first_whole_axis
         starts = np.zeros(1, dtype=np.int64)
         for indices, stride in zip(self.indices[inner:], strides[inner:], strict=True):
@@ -110,11 +110,11 @@ class Selection:
     @property
     def span(self) -> int:
         """Number of elements of the whole tensor from the first to the last selected one."""
-        strides = row_major_strides(self.tensor_shape)
+        strides = compute_row_major_strides(self.tensor_shape)
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
-    def batches(self, *, runs: int, span: int) -> Iterator[Selection]:
+    def split_into_batches(self, *, runs: int, span: int) -> Iterator[Selection]:
         """Split along the slowest axes into parts with few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
         excess = max(self.run_count / runs, self.span / span)
@@ -125,7 +125,9 @@ class Selection:
         for first in range(0, self.shape[axis], step):
             part = self.indices[axis][first : first + step]
             indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
-            yield from Selection(self.tensor_shape, indices).batches(runs=runs, span=span)
+            yield from Selection(self.tensor_shape, indices).split_into_batches(
+                runs=runs, span=span
+            )
 
     @property
     def _first_whole_axis(self) -> int:
@@ -166,7 +168,7 @@ class Runs:
         return np.where(inside, run * self.length + positions, -1)
 
 
-def row_major_strides(shape: Sequence[int]) -> list[int]:
+def compute_row_major_strides(shape: Sequence[int]) -> list[int]:
     """Return the strides of a C-order array, in elements."""
     return [prod(shape[axis + 1 :]) for axis in range(len(shape))]
 

@@ -197,11 +197,11 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
         message = f"{reason} and is missing; fetch it too"
         raise FileNotFoundError(errno.ENOENT, message, path) from None
     if sibling is None:
-        raise no_directory_error(source)
+        raise build_directory_error(source)
     return sibling
 
 
-def no_directory_error(source: Source) -> ValueError:
+def build_directory_error(source: Source) -> ValueError:
     """Create the error about a source without a directory that needs sibling files."""
     return ValueError(
         f"{source.name} has no directory with its sibling files; open it by its path or URL"

@@ -101,7 +101,7 @@ class Transposed(View):
         return [self.axes.index(axis) for axis in range(len(self.axes))]
 
     def _inner_selection(self, selection: Selection) -> Selection:
-        return selection.permuted(self._inverse)
+        return selection.transpose(self._inverse)
 
     def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
         return tuple(points[axis] for axis in self._inverse)
@@ -156,9 +156,9 @@ def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
     return layout, axes
 
 
-def stored_layout(layout: Layout) -> Layout:
+def get_stored_layout(layout: Layout) -> Layout:
     """Return the innermost layout of nested views."""
-    return stored_layout(layout.inner) if isinstance(layout, View) else layout
+    return get_stored_layout(layout.inner) if isinstance(layout, View) else layout
 
 
 def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
@@ -220,7 +220,7 @@ class InMemory(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
-        return Extents.none()
+        return Extents.empty()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of a row-major array."""

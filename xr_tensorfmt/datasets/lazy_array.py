@@ -161,7 +161,7 @@ def get_lazy_read(variable: Variable) -> LazyRead | None:
     return LazyRead(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
 
 
-def unmodified_tensor(variable: Variable) -> Tensor | None:
+def get_unmodified_tensor(variable: Variable) -> Tensor | None:
     """Return the tensor of a variable, or None if its values may be modified.
 
     Values are unmodified if the variable is lazy and neither indexed nor transposed. Chunks at

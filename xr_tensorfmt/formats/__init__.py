@@ -96,7 +96,7 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     return file_format
 
 
-def all_formats() -> Iterator[Format]:
+def load_formats() -> Iterator[Format]:
     """Yield the built-in formats, then the formats of other packages."""
     yield from BUILT_IN
     yield from _load_plugins()
@@ -104,23 +104,23 @@ def all_formats() -> Iterator[Format]:
 
 def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
     """Return the names of attributes that a reader of any format has set."""
-    return {name for file_format in all_formats() for name in file_format.find_file_attrs(attrs)}
+    return {name for file_format in load_formats() for name in file_format.find_file_attrs(attrs)}
 
 
 def find_format(name: str) -> Format:
     """Return the format with a name. Raise ValueError if the name is unknown."""
-    for file_format in all_formats():
+    for file_format in load_formats():
         if file_format.name == name:
             return file_format
-    names = [file_format.name for file_format in all_formats()]
+    names = [file_format.name for file_format in load_formats()]
     hint = did_you_mean(name, names)
     raise ValueError(f"format={name!r}{hint} is not one of {', '.join(map(repr, names))}")
 
 
 def find_format_by_suffix(path: str) -> Format | None:
     """Return the format with the longest suffix that a path ends with."""
-    file_format = max(all_formats(), key=lambda file_format: len(file_format.suffix_of(path)))
-    return file_format if file_format.suffix_of(path) else None
+    file_format = max(load_formats(), key=lambda file_format: len(file_format.find_suffix(path)))
+    return file_format if file_format.find_suffix(path) else None
 
 
 def find_format_for_path(path: str) -> Format:
@@ -128,7 +128,7 @@ def find_format_for_path(path: str) -> Format:
     file_format = find_format_by_suffix(path)
     if file_format and file_format.can_write:
         return file_format
-    writable = [file_format for file_format in all_formats() if file_format.can_write]
+    writable = [file_format for file_format in load_formats() if file_format.can_write]
     names = ", ".join(repr(file_format.name) for file_format in writable)
     suffixes = [suffix for file_format in writable for suffix in file_format.suffixes]
     hint = did_you_mean(os.path.splitext(path)[1], suffixes)

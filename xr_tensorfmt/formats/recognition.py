@@ -17,7 +17,7 @@ from xr_tensorfmt.errors import (
     find_stack_level,
     shorten,
 )
-from xr_tensorfmt.formats import BUILT_IN, all_formats, find_format
+from xr_tensorfmt.formats import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, find_source
 from xr_tensorfmt.sources.store_errors import redact
@@ -50,7 +50,7 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
     location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
     paths = location.call(partial(location.fs.ls, location.path, detail=False))
     suffixes = tuple(
-        file_format.index_suffix for file_format in all_formats() if file_format.index_suffix
+        file_format.index_suffix for file_format in load_formats() if file_format.index_suffix
     )
     names = [os.path.basename(path) for path in paths if path.casefold().endswith(suffixes)]
     if len(names) > 1:
@@ -81,8 +81,8 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.name
-    matches = [(file_format, _match(file_format, reader)) for file_format in all_formats()]
-    return max(matches, key=lambda pair: (pair[1], len(pair[0].suffix_of(path))))
+    matches = [(file_format, _match(file_format, reader)) for file_format in load_formats()]
+    return max(matches, key=lambda pair: (pair[1], len(pair[0].find_suffix(path))))
 
 
 def _match(file_format: Format, reader: HeaderReader) -> Match:
@@ -108,7 +108,7 @@ def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) ->
     if foreign is None:
         without_magic = (
             f"format={file_format.name!r}"
-            for file_format in all_formats()
+            for file_format in load_formats()
             if not file_format.magics
         )
         hint = (
@@ -119,7 +119,7 @@ def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) ->
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
     actual = f"{head!r}, the file" if head else "no bytes, the file"
-    names = ", ".join(file_format.title for file_format in all_formats())
+    names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
     return reader.error(
         "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 
 
 class ForeignFormat(NamedTuple):
@@ -54,7 +54,7 @@ def find_by_magic(reader: HeaderReader) -> ForeignFormat | None:
     if not reader.head:
         return ForeignFormat("empty", _FETCH)
     if reader.head.startswith(ZIP_MAGIC):
-        is_torch = first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder"))
+        is_torch = read_first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder"))
         return _TORCH if is_torch else ForeignFormat("a zip archive", "unzip it")
     if reader.read_head(262)[257:] == b"ustar":
         return _TAR

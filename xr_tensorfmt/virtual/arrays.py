@@ -11,7 +11,7 @@ import numpy as np
 from virtualizarr.manifests import ChunkManifest, ManifestArray
 from virtualizarr.manifests.utils import create_v3_array_metadata
 
-from xr_tensorfmt.core.chunk_grid import dividing_chunk
+from xr_tensorfmt.core.chunk_grid import find_dividing_chunk
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
@@ -72,7 +72,7 @@ def build_manifest_array(
 
 def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int, ...]:
     """Choose a chunk of about `target` bytes that divides the array, in file order."""
-    chunk = dividing_chunk(dense.lengths, dtype.itemsize, target)
+    chunk = find_dividing_chunk(dense.lengths, dtype.itemsize, target)
     if chunk is None:
         raise NotVirtualError(
             f"Zarr needs equal chunks, but its lengths in file order {dense.lengths} have no "

@@ -13,7 +13,7 @@ from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.layout import EncodedBatch
-from xr_tensorfmt.writing.unfinished import remove_orphaned, unfinished_path
+from xr_tensorfmt.writing.unfinished import get_unfinished_path, remove_orphaned
 from xr_tensorfmt.writing.write_target import Piece
 
 
@@ -139,7 +139,7 @@ class AtomicFile:
         Orphaned files of the same target are removed.
         """
         remove_orphaned(self._named_path)
-        return replace(self, path=unfinished_path(self._named_path)).create()
+        return replace(self, path=get_unfinished_path(self._named_path)).create()
 
     def create(self) -> Self:
         """Create the unfinished file at `path`."""

@@ -76,7 +76,7 @@ def _merge_short(lengths: tuple[int, ...], min_length: int, max_length: int) -> 
     return tuple(merged)
 
 
-def regular_chunks(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
+def build_regular_chunks(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
     """Divide a shape into blocks of one shape. The last blocks may be smaller."""
     return tuple(
         (step,) * (length // step) + ((length % step,) if length % step else ())
@@ -122,18 +122,18 @@ class BlockGrid:
     def _stops(self) -> list[list[int]]:
         return [list(accumulate(lengths)) for lengths in self.chunks]
 
-    def multi_index(self, block: int) -> tuple[int, ...]:
+    def get_multi_index(self, block: int) -> tuple[int, ...]:
         """Return the index of a block along every axis."""
         return tuple(map(int, np.unravel_index(block, tuple(map(len, self.chunks)))))
 
-    def part(self, block: int) -> tuple[slice, ...]:
+    def get_slices(self, block: int) -> tuple[slice, ...]:
         """Return the slices of a block in the variable."""
-        axes = zip(self.multi_index(block), self._stops, self.chunks, strict=True)
+        axes = zip(self.get_multi_index(block), self._stops, self.chunks, strict=True)
         return tuple(slice(stops[i] - lengths[i], stops[i], 1) for i, stops, lengths in axes)
 
-    def selection(self, block: int) -> Selection:
+    def get_selection(self, block: int) -> Selection:
         """Return the selection of a block in the layout."""
-        parts = zip(self.part(block), self.origin, strict=True)
+        parts = zip(self.get_slices(block), self.origin, strict=True)
         indices = tuple(range(part.start + first, part.stop + first) for part, first in parts)
         return Selection(self.layout.shape, indices)
 
@@ -143,7 +143,7 @@ class BlockGrid:
 
     def convert(self, block: int, values: Any) -> tuple[Selection, Array]:
         """Return the selection of a block, and its values in the dtype of the file."""
-        selection = self.selection(block)
+        selection = self.get_selection(block)
         return selection, self.conversion.apply(self._to_numpy(values, selection.shape))
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
@@ -174,7 +174,7 @@ def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
     tiled = _find_tile(planned)
     variable, layout, origin = tiled[0] if tiled else _to_file_order(planned)
     block = tiled[1] if tiled else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-    chunks: Chunks = variable.chunks or regular_chunks(variable.shape, block)
+    chunks: Chunks = variable.chunks or build_regular_chunks(variable.shape, block)
     item = variable.dtype.itemsize
     stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
     chunks = merge_chunks(chunks, layout.write_units, stored_bytes, item)

@@ -13,9 +13,9 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.container import OpenOptions, Tensor
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
-from xr_tensorfmt.datasets.lazy_array import get_lazy_data, unmodified_tensor
+from xr_tensorfmt.datasets.lazy_array import get_lazy_data, get_unmodified_tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.writing.conversion import Conversion, check_dense, dtype_name, is_numeric
+from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import Encoding, resolve_encoding
 
 
@@ -94,7 +94,7 @@ class CheckedInput:
     drop: frozenset[str]
     file_attrs: FileAttrs
 
-    def user_attrs(self, variable: Variable) -> dict[Any, Any]:
+    def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
         """Return the attributes of a variable that do not describe its file.
 
         Parameters
@@ -160,15 +160,15 @@ class CheckedInput:
             self.require_drop("dims", f"the dims {variable.dims}", f"rename them to {dims}")
         for coordinate in self.coordinates:
             self.require_drop("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
-        for attribute in (*self.attrs, *self.user_attrs(variable)):
+        for attribute in (*self.attrs, *self.get_user_attrs(variable)):
             self.require_drop("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
-    def unmodified_tensor(self, name: str, variable: Variable) -> Tensor | None:
+    def get_unmodified_tensor(self, name: str, variable: Variable) -> Tensor | None:
         """Return the tensor that a variable was opened from, or None if it may be modified."""
-        return None if name in self.encoding else unmodified_tensor(variable)
+        return None if name in self.encoding else get_unmodified_tensor(variable)
 
-    def attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
+    def get_attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
         """Return the attributes of a variable, for a format with attributes.
 
         Parameters
@@ -184,7 +184,7 @@ class CheckedInput:
             The attributes of the user. Attributes of the opened file are included only if the
             variable is provably unmodified.
         """
-        attrs, tensor = self.user_attrs(variable), self.unmodified_tensor(name, variable)
+        attrs, tensor = self.get_user_attrs(variable), self.get_unmodified_tensor(name, variable)
         if tensor is None:
             return attrs
         return {
@@ -245,7 +245,7 @@ class CheckedInput:
         inherited = variable.encoding.get("dtype")
         dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
-            dtype = dtype_name(requested)
+            dtype = format_dtype(requested)
         elif isinstance(inherited, StoredDtype) and inherited.name in elements:
             same_values = elements[inherited.name].dtype == variable.dtype
             dtype = inherited.name if same_values else dtype

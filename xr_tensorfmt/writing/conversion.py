@@ -124,7 +124,7 @@ def check_dense(name: str, values: Any) -> None:
         )
 
 
-def dtype_name(dtype: Any) -> str:
+def format_dtype(dtype: Any) -> str:
     """Return numpy's name of a dtype, or its str if numpy does not have the dtype."""
     try:
         return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)

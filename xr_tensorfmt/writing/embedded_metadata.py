@@ -35,7 +35,7 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
 
 def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
     """Return the dims and attributes of a variable. Raises like `encode_attrs`."""
-    dims, attrs = tuple(map(str, variable.dims)), checked.attrs_to_write(name, variable)
+    dims, attrs = tuple(map(str, variable.dims)), checked.get_attrs_to_write(name, variable)
     return EmbeddedVariable(dims=dims, attrs=encode_attrs(checked, attrs, repr(name)))
 
 
@@ -91,7 +91,7 @@ def embed_one_tensor(
     """
     name, variable = checked.single_variable
     embedded = embed_variable(checked, name, variable)
-    attrs, user_attrs = dict(embedded.attrs or {}), checked.user_attrs(variable)
+    attrs, user_attrs = dict(embedded.attrs or {}), checked.get_user_attrs(variable)
     for key in replaced.keys() & variable.attrs.keys() - user_attrs.keys():
         attrs.pop(key, None)
         attrs |= {key: replaced[key]} if replaced[key] is not None else {}

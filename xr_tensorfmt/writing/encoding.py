@@ -10,7 +10,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.errors import did_you_mean, shorten
-from xr_tensorfmt.writing.conversion import dtype_name
+from xr_tensorfmt.writing.conversion import format_dtype
 
 Encoding = Mapping[Any, Any]
 """``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
@@ -90,7 +90,7 @@ def _match_pattern(
 
 def _get_dtype_category(dtype: Any) -> str | None:
     """Return the category of a dtype, or None if it is unknown."""
-    name = dtype_name(dtype)
+    name = format_dtype(dtype)
     if name.startswith(("float", "bfloat")):
         return _CATEGORIES["f"]
     try:

@@ -104,7 +104,7 @@ def _build_tasks(
             for block in range(grid.count):
                 # A plain key would fail for a persisted array on a cluster: distributed removes
                 # its tasks from the graph.
-                values = TaskRef((variable.data.name, *grid.multi_index(block)))
+                values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
                 yield write_block, action, grid_key, block, values, begun
 
 
@@ -148,7 +148,7 @@ def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBloc
     size = 0
     for variable, grid in grids:
         for block in range(grid.count):
-            part = variable[grid.part(block)]
+            part = variable[grid.get_slices(block)]
             if batch and size + part.nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0

@@ -29,7 +29,7 @@ from xr_tensorfmt.writing.atomic_file import (
 )
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import dtype_name
+from xr_tensorfmt.writing.conversion import format_dtype
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.write_target import Piece
@@ -250,10 +250,10 @@ def _plan_variable(
         start, stop = origin[axis], origin[axis] + variable.shape[axis]
         _check_unit(name, dim, units[axis], start, stop, is_end=stop == tensor.layout.shape[axis])
     requested = checked.encoding.get(name, {}).get("dtype", element.name)
-    if dtype_name(requested) != element.name:
+    if format_dtype(requested) != element.name:
         raise ValueError(
-            f"encoding= requests {name!r} as {dtype_name(requested)}, but {checked.path} stores it "
-            f"as {element.name}, which region= cannot change; rewrite the whole file"
+            f"encoding= requests {name!r} as {format_dtype(requested)}, but {checked.path} stores "
+            f"it as {element.name}, which region= cannot change; rewrite the whole file"
         )
     # Use the dtype of the file. Round values only if encoding= names this dtype.
     stored = {name: {"dtype": element.name}}

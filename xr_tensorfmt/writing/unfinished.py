@@ -30,7 +30,7 @@ def build_suffix() -> str:
     return f".{_get_host()}-{process}-{uuid.uuid4().hex[:8]}.part"
 
 
-def unfinished_path(target: str) -> str:
+def get_unfinished_path(target: str) -> str:
     """Return a path for a temporary file, in the directory of its target."""
     directory, name = os.path.split(target)
     return os.path.join(directory, f".{_shorten_name(name)}{build_suffix()}")
@@ -71,7 +71,7 @@ class UnfinishedFile:
         )
 
 
-def unfinished_in(directory: str, target: str | None = None) -> Iterator[UnfinishedFile]:
+def find_unfinished(directory: str, target: str | None = None) -> Iterator[UnfinishedFile]:
     """Yield the unfinished files of a target in a directory, by default of all targets."""
     stem = None if target is None else f".{_shorten_name(os.path.basename(target))}"
     # Filter by the suffix first, because directories may contain many files.
@@ -90,7 +90,7 @@ def unfinished_in(directory: str, target: str | None = None) -> Iterator[Unfinis
 def remove_orphaned(target: str) -> None:
     """Remove temporary files of a target whose processes ended."""
     with suppress(OSError):
-        for file in unfinished_in(os.path.dirname(target), target):
+        for file in find_unfinished(os.path.dirname(target), target):
             if not file.reason_to_keep:
                 os.unlink(file.path)
 
@@ -98,7 +98,7 @@ def remove_orphaned(target: str) -> None:
 def remove_own(directory: str) -> None:
     """Remove the temporary files of this process in a directory, best effort."""
     with suppress(OSError):
-        for file in unfinished_in(directory):
+        for file in find_unfinished(directory):
             if (file.process, file.host) == (os.getpid(), _get_host()):
                 os.unlink(file.path)
 

@@ -28,7 +28,7 @@ from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
 from xr_tensorfmt.formats.cc4s.spec import (
     count_states,
-    object_types,
+    get_object_types,
 )
 from xr_tensorfmt.formats.recognition import is_recognised
 
@@ -348,7 +348,7 @@ def test_energies_below_fermi_energy_are_occupied() -> None:
     ],
 )
 def test_types_of_objects(name: str, rank: int, types: tuple[str, ...] | None) -> None:
-    assert object_types(name, rank) == types
+    assert get_object_types(name, rank) == types
 
 
 class TestMetadata:

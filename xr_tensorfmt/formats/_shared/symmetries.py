@@ -42,8 +42,8 @@ def check_symmetry(source: Source, layout: Layout, claim: SymmetryClaim) -> Iter
 
     def find_wrong(selection: Selection) -> BoolArray:
         values = layout.read(source, selection)
-        permuted = layout.read(source, selection.permuted(claim.axes)).transpose(inverse)
-        return ~nearly_equal(values, claim.change(permuted))
+        permuted = layout.read(source, selection.transpose(claim.axes)).transpose(inverse)
+        return ~are_nearly_equal(values, claim.change(permuted))
 
     yield from check_claim(source, layout, claim.name, find_wrong, CHUNK_BYTES // 2)
 
@@ -66,7 +66,7 @@ def check_claim(
             return
 
 
-def nearly_equal(values: Array, others: Array) -> BoolArray:
+def are_nearly_equal(values: Array, others: Array) -> BoolArray:
     """Return a mask of values that are equal up to rounding. NaN equals NaN."""
     with np.errstate(all="ignore"):  # NaN and infinity warn
         same = (values == others) | ((values != values) & (others != others))

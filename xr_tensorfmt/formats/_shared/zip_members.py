@@ -37,7 +37,7 @@ _USUAL_NAME = 512
 """Usual limit on the bytes of a name and extra fields, read with the header of a member."""
 
 
-def first_member(reader: HeaderReader) -> tuple[bytes, int]:
+def read_first_member(reader: HeaderReader) -> tuple[bytes, int]:
     """Return the name and the compression of the first member. Without one, the name is empty."""
     head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
@@ -112,7 +112,7 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
     for member in members:
         field = f"the member {shorten(repr(member.filename))}"
         try:
-            start, _ = stored_content(
+            start, _ = locate_stored_content(
                 HeaderReader(source), member, field, "write it without compression"
             )
         except TensorFormatError:
@@ -128,7 +128,7 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
             yield Finding(source.name, member.header_offset, field, message)
 
 
-def stored_content(
+def locate_stored_content(
     reader: HeaderReader, member: ZipInfo, field: str, hint: str, length: int = 0
 ) -> tuple[int, bytes]:
     """Return the offset of a member's content, and up to `length` of its first bytes.

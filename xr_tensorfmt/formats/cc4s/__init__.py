@@ -22,7 +22,7 @@ class Cc4sFormat(Format):
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, since many programs write YAML."""
-        if not self.suffix_of(reader.source.name):
+        if not self.find_suffix(reader.source.name):
             return Match.NONE
         from xr_tensorfmt.formats.cc4s.read import is_cc4s  # noqa: PLC0415
 

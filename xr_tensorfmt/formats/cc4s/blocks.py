@@ -19,8 +19,8 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     array_to_indices,
+    compute_row_major_strides,
     contiguous_chunk,
-    row_major_strides,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorHeader
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
@@ -200,7 +200,7 @@ class ZeroFilledBlocks(Layout):
         """Return the byte ranges of the selected elements that are stored."""
         offsets = [offsets.reshape(-1) for _, offsets in self._locate_blocks(selection)]
         if not offsets:
-            return Extents.none()
+            return Extents.empty()
         return self.inner.extents(_select_vector(self.inner, np.sort(np.concatenate(offsets))))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -249,7 +249,7 @@ class ZeroFilledBlocks(Layout):
             targets, positions = zip(
                 *(sets[label] for sets, label in zip(groups, labels, strict=True)), strict=True
             )
-            strides = row_major_strides(self.blocks.shapes[number].tolist())
+            strides = compute_row_major_strides(self.blocks.shapes[number].tolist())
             steps = zip(np.ix_(*positions), strides, strict=True)
             first = np.full((1,) * len(positions), self.blocks.offsets[number])
             yield np.ix_(*targets), sum((index * stride for index, stride in steps), first)
@@ -301,7 +301,7 @@ class IndexOfStored(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
-        return Extents.none()
+        return Extents.empty()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of a stored vector."""

@@ -12,15 +12,15 @@ import numpy as np
 import xarray as xr
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.formats.cc4s.header import Dimension, unique_dims
+from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     STATE,
     YAML,
     count_states,
+    get_object_types,
     get_stem,
-    object_types,
-    variable_name,
+    get_variable_name,
 )
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, get_file_info
 
@@ -87,7 +87,7 @@ def open_cc4s_calculation(
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(Path(directory)):
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
-        cc4s_object = variable_name(get_stem(path.name))
+        cc4s_object = get_variable_name(get_stem(path.name))
         for name, tensor in ds.data_vars.items():
             is_component = "component" in get_file_info(tensor.variable)
             full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
@@ -261,7 +261,7 @@ def _split_name(name: str, tensor: DataArray) -> tuple[str, str]:
 def _find_dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
     """Return the dimensions of a tensor, with the types of its object if the file has none."""
     types = get_file_info(tensor.variable)["types"]
-    expected = object_types(cc4s_object, tensor.ndim) or types
+    expected = get_object_types(cc4s_object, tensor.ndim) or types
     return [
         Dimension(length, of_file or of_object)
         for length, of_file, of_object in zip(tensor.shape, types, expected, strict=True)
@@ -279,7 +279,7 @@ def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple
     ]
     state = Dimension(max(lengths, default=0), STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
-    _, *names = unique_dims([[state] * repeats, *tensors.values()])
+    _, *names = make_dims_unique([[state] * repeats, *tensors.values()])
     return dict(zip(tensors, names, strict=True))
 
 

@@ -223,7 +223,7 @@ class Properties:
         }
 
 
-def unique_dims(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
+def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
     """Name the dimensions of all tensors of a file by type, or by position if they have none.
 
     Repeated types are numbered (``State``, ``State_2``). Dimensions of several tensors share a name

@@ -11,9 +11,9 @@ from xr_tensorfmt.formats.cc4s.header import TensorHeader, check_version
 from xr_tensorfmt.formats.cc4s.spec import (
     TENSOR,
     TENSOR_SET,
-    elements_file,
+    get_elements_file,
     get_stem,
-    variable_name,
+    get_variable_name,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -49,8 +49,8 @@ def parse_parts(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
         options.check_unnamed(fields.path)
         return list(_parse_components(fields.mapping("components"), stem))
     is_default = options.name == OpenOptions.name
-    name = variable_name(stem) if is_default else options.name
-    return [TensorEntry(name, fields, TensorHeader.unpack(fields), elements_file(stem))]
+    name = get_variable_name(stem) if is_default else options.name
+    return [TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem))]
 
 
 def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
@@ -65,4 +65,4 @@ def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
         if name != key and name in components:
             raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
-        yield TensorEntry(name, fields, TensorHeader.unpack(fields), elements_file(stem, name))
+        yield TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem, name))

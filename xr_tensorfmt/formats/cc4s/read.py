@@ -19,13 +19,13 @@ from xr_tensorfmt.contract import (
     OpenOptions,
     Source,
     TensorFormatError,
+    build_directory_error,
     finding_from_error,
     is_file_name,
-    no_directory_error,
     open_sibling,
     parse_json,
 )
-from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, unique_dims
+from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, make_dims_unique
 from xr_tensorfmt.formats.cc4s.parts import TensorEntry, parse_parts
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
@@ -74,7 +74,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _find_yaml(reader)
     if yaml is None:
-        raise no_directory_error(reader.source)
+        raise build_directory_error(reader.source)
     fields = Fields.read(yaml)
     parts = parse_parts(fields, options)
     opened = _open_all(reader.source, parts, fields.path)
@@ -90,7 +90,7 @@ def _build_container(
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
     embedded, names = _get_embedded_dims(fields, parts)
-    defaults = unique_dims([part.header.dimensions for part in parts])
+    defaults = make_dims_unique([part.header.dimensions for part in parts])
     variables = [
         build_variable(
             part, opened[part.elements][0], properties, (default, names[part.name]), options

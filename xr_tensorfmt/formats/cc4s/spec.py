@@ -66,7 +66,7 @@ TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
 
 
-def object_types(name: str, rank: int) -> tuple[str, ...] | None:
+def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     """Return the dimension types of an object of cc4s, or None if they are not known."""
     types = (STATE,) * rank if name in _OF_STATES else _DIMENSIONS.get(name)
     return types if types is not None and len(types) == rank else None
@@ -89,13 +89,13 @@ def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Inte
     return np.flatnonzero(~is_same)
 
 
-def variable_name(stem: str) -> str:
+def get_variable_name(stem: str) -> str:
     """Return the name of a tensor: the object at the end of the stem, else the stem."""
     last = stem.rpartition("_")[2]
     return last if last in OBJECTS else stem
 
 
-def elements_file(stem: str, component: str | None = None) -> str:
+def get_elements_file(stem: str, component: str | None = None) -> str:
     """Return the name of the elements of ``<stem>.yaml``."""
     within = "" if component is None else f".components.{component}"
     return f"{stem}{within}{ELEMENTS}"

@@ -63,7 +63,7 @@ class Text(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return the whole text, because offsets are unknown before the first read."""
-        return Extents.single(0, self.size) if self.size else Extents.none()
+        return Extents.single(0, self.size) if self.size else Extents.empty()
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of binary values."""
@@ -78,7 +78,9 @@ class Text(Layout):
         """Parse the groups that contain the selection, in batches of a few MiB."""
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
-        for batch in selection.batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ():
+        for batch in (
+            selection.split_into_batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ()
+        ):
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._read_flat(source, flat)

@@ -41,10 +41,10 @@ from xr_tensorfmt.formats.cc4s.spec import (
     SCALAR_TYPES,
     TENSOR_SET,
     YAML,
-    elements_file,
     find_wrong_energies,
+    get_elements_file,
     get_stem,
-    variable_name,
+    get_variable_name,
 )
 from xr_tensorfmt.formats.cc4s.variables import ENTRY
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
@@ -72,11 +72,11 @@ def plan(checked: CheckedInput) -> FilePlan:
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
     for name, variable in checked.variables.items():
-        check_types(checked.path, variable_name(stem), name, variable, names.types)
+        check_types(checked.path, get_variable_name(stem), name, variable, names.types)
     properties, others = plan_properties(checked, names)
     tensors = [_build_tensor(checked, *item, names) for item in checked.variables.items()]
     embedded = EmbeddedMetadata(
-        tensors=_encode_embedded(tensors, None if is_set else variable_name(stem)),
+        tensors=_encode_embedded(tensors, None if is_set else get_variable_name(stem)),
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
@@ -84,7 +84,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     content = format_yaml(_pack(tensors, metadata, is_set=is_set))
     check_safe(checked.path, content)
     elements = [
-        SiblingFile(elements_file(stem, tensor.name if is_set else None), tensor.elements)
+        SiblingFile(get_elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
     properties_files = [plan_file(checked.path, item) for item in properties]
@@ -106,7 +106,7 @@ def _find_orphans(path: str, stem: str, written: Collection[str], replaced: byte
         keys = map(str, fields.mapping("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
-    described = [elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
+    described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
     return [name for name in described if name.casefold() not in kept]
@@ -189,14 +189,14 @@ def _build_tensor(
 
 def _update_energies(checked: CheckedInput, name: str, variable: Variable) -> dict[Any, Any]:
     """Return attributes without stale energies, since cc4s counts occupied states by them."""
-    attrs = checked.attrs_to_write(name, variable)
+    attrs = checked.get_attrs_to_write(name, variable)
     energies: Any = attrs.get("energies")
     is_list = isinstance(energies, list | tuple | np.ndarray)
     if not is_list or variable.ndim != 1 or variable.dtype.kind not in "fiu":
         return attrs
     if len(energies) == variable.size:
         with suppress(TypeError, ValueError):  # not numbers
-            if checked.unmodified_tensor(name, variable) is not None:
+            if checked.get_unmodified_tensor(name, variable) is not None:
                 return attrs
             if not find_wrong_energies(energies, variable.values).size:
                 return attrs

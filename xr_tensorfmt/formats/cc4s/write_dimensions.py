@@ -9,10 +9,10 @@ from typing import Any
 
 from xarray import Variable
 
-from xr_tensorfmt.formats.cc4s.header import Dimension, unique_dims
+from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
 from xr_tensorfmt.formats.cc4s.spec import (
     TYPES,
-    object_types,
+    get_object_types,
 )
 
 
@@ -38,7 +38,7 @@ class DimensionNames:
         for variable in variables.values():
             for dim, dimension_type in _choose_types(variable).items():
                 types.setdefault(dim, dimension_type)
-        defaults = unique_dims(
+        defaults = make_dims_unique(
             [
                 Dimension(length, types[str(dim)])
                 for dim, length in zip(variable.dims, variable.shape, strict=True)
@@ -83,7 +83,7 @@ def check_types(
     path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
 ) -> None:
     """Raise ValueError for a wrong type of an object of cc4s, since cc4s would not."""
-    expected = object_types(cc4s_object, variable.ndim)
+    expected = get_object_types(cc4s_object, variable.ndim)
     actual = [types[str(dim)] for dim in variable.dims]
     if expected is None or all(
         dimension_type in (None, expected_type)
@@ -92,7 +92,7 @@ def check_types(
         return
     if actual == list(get_file_info(variable).get("types", ())):
         return
-    dims = unique_dims([[Dimension(1, expected_type) for expected_type in expected]])[0]
+    dims = make_dims_unique([[Dimension(1, expected_type) for expected_type in expected]])[0]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"

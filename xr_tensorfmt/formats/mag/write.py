@@ -97,7 +97,7 @@ def _build_variable(
     if variable.dims != get_default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.require_drop("dims", names, "write version=300")
-    if checked.user_attrs(variable):
+    if checked.get_user_attrs(variable):
         attrs = f"the attributes of {key!r}"
         checked.require_drop("attrs", attrs, "write version=300")
     conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)

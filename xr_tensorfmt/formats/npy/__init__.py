@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class NpzFormat(Format):
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the name of the first member. Many formats are zips."""
-        name, _ = first_member(reader)
+        name, _ = read_first_member(reader)
         if name.endswith(SUFFIX.encode()):
             return Match.CERTAIN
-        is_possible = super().match(reader) and self.suffix_of(reader.source.name)
+        is_possible = super().match(reader) and self.find_suffix(reader.source.name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

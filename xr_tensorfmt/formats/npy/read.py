@@ -28,10 +28,10 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import (
+    locate_stored_content,
     read_directory,
-    stored_content,
 )
-from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, default_dims
+from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims
 
 MAX_HEADER_BYTES = 10_000
 """Limit on the size of a header, as in numpy."""
@@ -70,7 +70,7 @@ def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     path = reader.source.name
     array = parse_array(path, reader.read_head(HEAD_BYTES), 0, options.name, "the array")
     reader.check_complete(array.stop)
-    dims = name_dims(options.dims, options.name, default_dims(len(array.shape)))
+    dims = name_dims(options.dims, options.name, get_default_dims(len(array.shape)))
     # numpy.save can append arrays to an open file.
     end = End(reader.source, array.stop, "the first array")
     return Container((array.build_tensor(dims, {"format": "npy"}),), ends=(end,))
@@ -117,7 +117,7 @@ def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
         raise UnsupportedMemberError(path, field, actual, expected, "unzip it", offset)
     field = f"the member {key!r}"
     hint = "load it with np.load and write it with np.savez, which does not compress"
-    start, head = stored_content(reader, member, field, hint, HEAD_BYTES)
+    start, head = locate_stored_content(reader, member, field, hint, HEAD_BYTES)
     array = parse_array(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
         actual = f"{member.file_size} bytes"

@@ -19,7 +19,7 @@ from xr_tensorfmt.contract import (
     PlannedVariable,
     build_elements,
 )
-from xr_tensorfmt.formats.npy.spec import default_dims
+from xr_tensorfmt.formats.npy.spec import get_default_dims
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 _ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)])
@@ -28,7 +28,7 @@ _ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)]
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
     checked.check_rank(*checked.single_variable)
-    name, variable = checked.require_values_only(default_dims(checked.single_variable[1].ndim))
+    name, variable = checked.require_values_only(get_default_dims(checked.single_variable[1].ndim))
     conversion = _choose_conversion(checked, name, variable)
     element, header = conversion.element, BytesIO()
     dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, first_member
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, STORAGE_ATTRS
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class PycausetFormat(Format):
         """Match the magic number, or the first member of a zip archive."""
         if reader.head.startswith(MAGIC):
             return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
-        if first_member(reader) == (b"metadata.json", ZIP_STORED):
+        if read_first_member(reader) == (b"metadata.json", ZIP_STORED):
             return Match.CERTAIN
-        is_possible = super().match(reader) and self.suffix_of(reader.source.name)
+        is_possible = super().match(reader) and self.find_suffix(reader.source.name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

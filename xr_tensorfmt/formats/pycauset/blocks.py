@@ -124,7 +124,7 @@ class BlockMatrix(Layout):
 
     def extents(self, selection: Selection) -> Extents:
         """Return no ranges, because the blocks are in other files."""
-        return Extents.none()
+        return Extents.empty()
 
     def _select_blocks(
         self, selection: Selection

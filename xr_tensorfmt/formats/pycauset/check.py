@@ -22,7 +22,7 @@ from xr_tensorfmt.contract import (
     check_gaps,
     check_values,
     finding_from_error,
-    stored_layout,
+    get_stored_layout,
 )
 from xr_tensorfmt.formats._shared.symmetries import (
     MAX_CHECKED_ELEMENTS,
@@ -41,7 +41,7 @@ from xr_tensorfmt.formats.pycauset.container import (
 from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
 from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile
 from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.formats.pycauset.read import default_dims
+from xr_tensorfmt.formats.pycauset.read import get_default_dims
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
@@ -70,7 +70,7 @@ def check(source: Source, file: MatrixFile, limit: int) -> Iterator[Finding]:
     for part in file.files:
         yield from _check_file(part)
         if part is not file and not part.blocks:
-            dims = default_dims(len(part.stored.shape))
+            dims = get_default_dims(len(part.stored.shape))
             yield from check_values(part.source, [Tensor("tensor", dims, part.stored)], limit)
     yield from _check_properties(source, file)
 
@@ -84,7 +84,7 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
         yield from check_checksums(file.source, file.matrix.members)
     else:
         yield from _check_header(reader, file.matrix)
-    stored = stored_layout(file.stored)
+    stored = get_stored_layout(file.stored)
     if isinstance(stored, Packed):
         yield from _check_padding(file.source, stored.rows)
     if file.matrix.matrix_type == "ANTISYMMETRIC":

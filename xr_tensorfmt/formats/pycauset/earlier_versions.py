@@ -13,7 +13,11 @@ from struct import Struct
 from zipfile import ZipInfo
 
 from xr_tensorfmt.contract import Document, HeaderReader
-from xr_tensorfmt.formats._shared.zip_members import Directory, read_directory, stored_content
+from xr_tensorfmt.formats._shared.zip_members import (
+    Directory,
+    locate_stored_content,
+    read_directory,
+)
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import (
     HEADER_BYTES,
@@ -148,5 +152,5 @@ def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[
         if name not in members:
             actual = f"missing among {', '.join(map(repr, members))}"
             raise reader.error(field, actual, "an entry stored without compression", hint, 0)
-        start, _ = stored_content(reader, members[name], field, hint)
+        start, _ = locate_stored_content(reader, members[name], field, hint)
         yield members[name], start

@@ -66,7 +66,7 @@ class Diagonal(PartlyStored):
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
         part, _ = self._select_part(selection)
-        return self.values.extents(part) if self.values and part.size else Extents.none()
+        return self.values.extents(part) if self.values and part.size else Extents.empty()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the selected part of the diagonal, and fill the rest with zeros."""
@@ -119,7 +119,7 @@ class Mirrored(Packed):
 
     def extents(self, selection: Selection) -> Extents:
         """Return the stored bytes of the selection and of its mirror image."""
-        mirror = selection.permuted((1, 0))
+        mirror = selection.transpose((1, 0))
         return Extents.union([super().extents(selection), super().extents(mirror)])
 
     # A part cannot be written alone, because its mirror image may be outside.
@@ -130,7 +130,7 @@ class Mirrored(Packed):
         values = super().read(source, selection)
         rows, columns = selection.index_arrays
         if values.size and rows[-1] > columns[0]:
-            image = super().read(source, selection.permuted((1, 0))).T
+            image = super().read(source, selection.transpose((1, 0))).T
             below = rows[:, np.newaxis] > columns
             np.copyto(values, image if self.sign > 0 else 0 - image, where=below)
         return values
@@ -155,7 +155,7 @@ class Mirrored(Packed):
         if not columns.size:
             return
         part = Selection(selection.tensor_shape, (selection.indices[0], array_to_indices(columns)))
-        image = self.sign * super().read(source, part.permuted((1, 0))).T
+        image = self.sign * super().read(source, part.transpose((1, 0))).T
         values = values[:, : columns.size]
         wrong = (image != values) & ((image == image) | (values == values))
         wrong &= columns <= rows[:, np.newaxis]

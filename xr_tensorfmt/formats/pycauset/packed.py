@@ -25,7 +25,7 @@ from xr_tensorfmt.contract import (
     WritableLayout,
     contiguous_chunk,
     gather_uniform,
-    raw_bytes,
+    view_as_bytes,
 )
 from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
@@ -143,7 +143,7 @@ class Packed(PartlyStored):
 
     def pack_row(self, row: Array) -> Bytes:
         """Encode the stored elements of a row."""
-        return raw_bytes(self.element.encode(row))
+        return view_as_bytes(self.element.encode(row))
 
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
         """Encode rows one after the other, padded with zeros."""

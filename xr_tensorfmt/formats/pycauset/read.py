@@ -29,7 +29,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     matrix, layout = file.matrix, file.layout
     if options.sparse == "auto":
         _check_element_count(reader, file)
-    dims = name_dims(options.dims, options.name, default_dims(len(layout.shape)))
+    dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     encoding = _build_encoding(file)
     return Container(
         (Tensor(options.name, dims, layout, build_attrs(matrix), encoding),),
@@ -56,7 +56,7 @@ def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
         )
 
 
-def default_dims(rank: int) -> tuple[str, ...]:
+def get_default_dims(rank: int) -> tuple[str, ...]:
     """Return the dimension names of a matrix or vector."""
     return ("index",) if rank == 1 else ("row", "col")
 

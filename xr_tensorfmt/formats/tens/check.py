@@ -84,7 +84,7 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
         wrong = is_repeated(index) | (index >= np.uint64(pairs.total))
         for position in np.flatnonzero(wrong).tolist():
             is_valid = False
-            yield finding_from_error(pairs.index_error(source, first + position))
+            yield finding_from_error(pairs.build_index_error(source, first + position))
     if is_valid:
         yield from _check_distant_pairs(source, pairs)
 
@@ -100,7 +100,7 @@ def _check_distant_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
             positions.append(first + compared)
         repeated = is_repeated(np.concatenate(indices))
         for pair in np.concatenate(positions)[repeated].tolist():
-            yield finding_from_error(pairs.index_error(source, pair))
+            yield finding_from_error(pairs.build_index_error(source, pair))
 
 
 def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ _BLOCKS_AT_ONCE = 16
 _PAIRS_PER_SEARCH = 16
 
 
-def pair_dtype(element: Element, components: int) -> np.dtype[Any]:
+def build_pair_dtype(element: Element, components: int) -> np.dtype[Any]:
     """Return the dtype of a stored pair."""
     return np.dtype([("index", INDEX_DTYPE), ("value", element.stored, (components,))])
 
@@ -131,7 +131,7 @@ class Pairs(Layout):
     @property
     def stride(self) -> int:
         """Bytes from one pair to the next."""
-        return pair_dtype(self.element, self.components).itemsize
+        return build_pair_dtype(self.element, self.components).itemsize
 
     def read_pairs(self, source: Source, first: int, stop: int) -> Array:
         """Read pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
@@ -144,7 +144,7 @@ class Pairs(Layout):
     def extents(self, selection: Selection) -> Extents:
         """Return the bytes of all pairs. Any of them may belong to the selection."""
         if not self.count:
-            return Extents.none()
+            return Extents.empty()
         return Extents.single(self.offset, self.offset + self.count * self.stride)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
@@ -189,9 +189,9 @@ class Pairs(Layout):
             low, high = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
             if high.max() >= self.total:
                 position = int(np.argmax(index >= np.uint64(self.total)))
-                raise self.index_error(source, first + position)
+                raise self.build_index_error(source, first + position)
             if high.max() - low.min() < index.size - 1:  # more pairs than different indices
-                raise self.index_error(source, first + int(np.argmax(is_repeated(index))))
+                raise self.build_index_error(source, first + int(np.argmax(is_repeated(index))))
             lowest.append(low.astype(np.int64))
             highest.append(high.astype(np.int64))
             rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
@@ -215,7 +215,7 @@ class Pairs(Layout):
             if is_checked:
                 repeated = is_set[positions] | is_repeated(positions)
                 if repeated.any():
-                    raise self.index_error(source, int(selected[np.argmax(repeated)]))
+                    raise self.build_index_error(source, int(selected[np.argmax(repeated)]))
                 is_set[positions] = True
             filled[positions] = values
         for operation in others:
@@ -250,7 +250,7 @@ class Pairs(Layout):
             values = self.element.adopt(pairs["value"][selected].view(self.element.stored))
             yield start + selected, positions, values.reshape(-1, self.components)
 
-    def index_error(self, source: Source, pair: int) -> TensorFormatError:
+    def build_index_error(self, source: Source, pair: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
         index = int(self.read_pairs(source, pair, pair + 1)["index"][0])
         actual, expected = str(index), f"a global index below {self.total}"

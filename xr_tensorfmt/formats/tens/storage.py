@@ -17,7 +17,7 @@ from xr_tensorfmt.formats.tens.chunks import (
     read_chunks,
     read_embedded_metadata,
 )
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, build_pair_dtype
 from xr_tensorfmt.formats.tens.spec import (
     VERSION_0_9,
     TensHeader,
@@ -207,7 +207,7 @@ def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
     """Read the number of pairs, which precedes the pairs."""
     start, total = storage.offset, storage.header.size
     count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
-    pair_bytes = pair_dtype(storage.element, storage.components).itemsize
+    pair_bytes = build_pair_dtype(storage.element, storage.components).itemsize
     offset = start + COUNT_BYTES
     room = (reader.source.size - offset) // pair_bytes
     if count > min(room, total):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import Array, Container, Dense, Element, ElementError, Tensor
-from xr_tensorfmt.formats.tens.pairs import pair_dtype
+from xr_tensorfmt.formats.tens.pairs import build_pair_dtype
 from xr_tensorfmt.formats.tens.storage import Storage
 
 ENTRY = "entry"
@@ -52,7 +52,7 @@ class PairValue(Element):
     @property
     def stored(self) -> np.dtype[Any]:
         """dtype of the pair."""
-        return pair_dtype(self.value, 1)
+        return build_pair_dtype(self.value, 1)
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from xr_tensorfmt.contract import (
     encode_metadata,
     find_stack_level,
 )
-from xr_tensorfmt.formats._shared.symmetries import nearly_equal
+from xr_tensorfmt.formats._shared.symmetries import are_nearly_equal
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES
 from xr_tensorfmt.formats.tens.spec import TensHeader
@@ -112,7 +112,7 @@ def _plan_1_0(
     stated = _choose_symmetries(checked.path, symmetries, header, variable)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = b"" if sparse else chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
-    is_original = symmetries is None and checked.unmodified_tensor(name, variable) is not None
+    is_original = symmetries is None and checked.get_unmodified_tensor(name, variable) is not None
     replaced = {} if is_original else {"symmetries": format_symmetries(stated) or None}
     embedded = encode_metadata(
         checked, embed_one_tensor(checked, OpenOptions.name, replaced=replaced)
@@ -200,7 +200,7 @@ def _check_images(
     starts: Sequence[int],
 ) -> NDArray[np.bool_]:
     """Compare values with their images. Raise ValueError at the first difference."""
-    wrong = ~nearly_equal(values, images if operation.sign > 0 else -images)
+    wrong = ~are_nearly_equal(values, images if operation.sign > 0 else -images)
     if operation.sign < 0 and values.dtype.kind == "i":
         wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
     if wrong.any():

@@ -25,13 +25,13 @@ from xr_tensorfmt.contract import (
     Integers,
     OpenOptions,
     Plain,
+    build_regular_chunks,
     contiguous_chunk,
     embed_one_tensor,
     encode_metadata,
-    regular_chunks,
 )
 from xr_tensorfmt.formats.tens import spec
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, pair_dtype
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, build_pair_dtype
 from xr_tensorfmt.formats.tens.stored_pairs import ENTRY
 from xr_tensorfmt.formats.tens.write_values import (
     build_header,
@@ -58,16 +58,16 @@ def collect_pairs(variable: Variable, conversion: Conversion) -> Any:
 
     All chunks are computed here to count the pairs, and again when they are written.
     """
-    dtype = pair_dtype(conversion.element, 1)
+    dtype = build_pair_dtype(conversion.element, 1)
     if not variable.size:
         return np.empty(0, dtype)
     variable = variable.transpose()
     chunk = contiguous_chunk(variable.shape, dtype.itemsize, DEFAULT_CHUNK_BYTES)
-    lengths = variable.chunks or regular_chunks(variable.shape, chunk)
+    lengths = variable.chunks or build_regular_chunks(variable.shape, chunk)
     layout = Dense(variable.shape, conversion.element, 0)
     grid = BlockGrid(layout, conversion, lengths, (0,) * variable.ndim)
     if variable.chunks is None:  # dask would copy the whole array
-        parts = [variable[grid.part(block)] for block in range(grid.count)]
+        parts = [variable[grid.get_slices(block)] for block in range(grid.count)]
     else:
         parts = variable.data.to_delayed().ravel()
     count, build = delayed(partial(_count_pairs, grid)), delayed(partial(_build_pairs, grid))
@@ -94,7 +94,7 @@ def _build_pairs(grid: BlockGrid, values: Any, block: int, count: int) -> Array:
             f"{positions.size} when they were written, expected the same values in each "
             "computation; call load() or persist() first"
         )
-    runs = grid.selection(block).runs()
+    runs = grid.get_selection(block).runs()
     run, offset = np.divmod(positions, runs.length)
     return _join_pairs(runs.starts[run] + offset, stored[positions], grid.conversion.element)
 
@@ -115,7 +115,7 @@ def _get_bits(stored: Array) -> Array:
 
 
 def _join_pairs(index: Integers, stored: Array, element: Element) -> Array:
-    pairs = np.empty(index.size, pair_dtype(element, 1))
+    pairs = np.empty(index.size, build_pair_dtype(element, 1))
     pairs["index"], pairs["value"] = index, stored[:, np.newaxis]
     return pairs
 

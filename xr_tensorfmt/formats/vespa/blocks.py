@@ -21,8 +21,8 @@ from xr_tensorfmt.contract import (
     Source,
     WritableLayout,
     contiguous_chunk,
-    raw_bytes,
     take_rows,
+    view_as_bytes,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
@@ -143,7 +143,7 @@ class Blocks(WritableLayout):
         runs, count = inner.runs(), max(1, BATCH_BYTES // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
-            cells = raw_bytes(self.header.element.encode(values[first : first + count]))
+            cells = view_as_bytes(self.header.element.encode(values[first : first + count]))
             yield Extents.uniform(starts.ravel(), runs.length * item), cells
 
 

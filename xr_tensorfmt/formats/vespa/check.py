@@ -46,7 +46,7 @@ def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[in
     count = labels[0].shape[0]
     for first in range(0, count, BATCH_LABELS):
         blocks = range(first, min(first + BATCH_LABELS, count))
-        yield first, [column.strings(source, blocks) for column in labels]
+        yield first, [column.decode_strings(source, blocks) for column in labels]
 
 
 def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
@@ -56,6 +56,6 @@ def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
         for block, string in enumerate(column.tolist(), first):
             if not string.isascii() and _ESCAPED.search(string):
                 try:
-                    strict.strings(source, np.array([block]))
+                    strict.decode_strings(source, np.array([block]))
                 except TensorFormatError as error:
                     yield finding_from_error(error)

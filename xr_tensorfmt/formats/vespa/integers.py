@@ -19,7 +19,7 @@ COUNTS = range(MAX_INTEGER + 1)
 """The integers of the format."""
 
 
-def packed_size(first: int) -> int:
+def compute_packed_size(first: int) -> int:
     """Return the bytes of an integer with a given first byte."""
     return 4 if first & LONG_BIT else 1
 

@@ -20,10 +20,10 @@ from xr_tensorfmt.contract import (
     Indices,
     Integers,
     Selection,
-    raw_bytes,
     scatter_uniform,
     shorten,
     take_rows,
+    view_as_bytes,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
@@ -73,7 +73,7 @@ class LabelledBlocks(Blocks):
         labels = self.labels[first : first + int(sizes.sum())]
         shifts = starts - begin - (np.cumsum(sizes) - sizes)
         joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
-        encoded = raw_bytes(self.header.element.encode(values))
+        encoded = view_as_bytes(self.header.element.encode(values))
         scatter_uniform(joined, cells - begin, encoded, self.header.block_bytes)
         return Extents.single(begin, end), joined
 

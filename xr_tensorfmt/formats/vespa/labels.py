@@ -112,7 +112,7 @@ class Labels(Layout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read labels. If all labels of an index are read, warn of a repeated one."""
-        strings = self.strings(source, selection.indices[0])
+        strings = self.decode_strings(source, selection.indices[0])
         if len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]:
             repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
@@ -123,10 +123,10 @@ class Labels(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the labels of single blocks."""
         unique, inverse = np.unique(points[0], return_inverse=True)
-        picked: Array = self.strings(source, unique)[inverse]
+        picked: Array = self.decode_strings(source, unique)[inverse]
         return picked
 
-    def strings(self, source: Source, blocks: Indices) -> Strings:
+    def decode_strings(self, source: Source, blocks: Indices) -> Strings:
         """Read the labels of some blocks, without a warning."""
         if self.loaded is not None:
             return take_rows(self.loaded, blocks)

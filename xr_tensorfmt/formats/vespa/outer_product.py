@@ -70,7 +70,7 @@ class OuterProduct(Layout):
         """Return the cells of the selected blocks."""
         block_indices = np.sort(self._find_blocks(selection)[0])
         part = self._select_blocks(block_indices, selection)
-        return self.blocks.extents(part) if block_indices.size else Extents.none()
+        return self.blocks.extents(part) if block_indices.size else Extents.empty()
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Fill an array, and copy the cells of the selected blocks into it."""

@@ -193,7 +193,7 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
         )
     everything = Selection.everything((header.blocks,))
     return [
-        column.strings(source, everything.indices[0])
+        column.decode_strings(source, everything.indices[0])
         if isinstance(column, Labels)
         else column.read(source, everything)
         for column in labels

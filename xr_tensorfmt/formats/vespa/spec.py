@@ -23,7 +23,7 @@ from xr_tensorfmt.contract import (
     Plain,
     check_size,
 )
-from xr_tensorfmt.formats.vespa.integers import COUNTS, pack, packed_size, unpack
+from xr_tensorfmt.formats.vespa.integers import COUNTS, compute_packed_size, pack, unpack
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag that state the parts of the header."""
@@ -179,7 +179,7 @@ class _Fields(Cursor):
     def read_integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
         """Read an integer. Raise an error if it is not valid."""
         start, first = self.offset, self.take(1, field)
-        rest = packed_size(first[0]) - 1
+        rest = compute_packed_size(first[0]) - 1
         value = unpack(first + self.take(rest, field) if rest else first)
         if value not in valid:
             raise self.reader.error(field, value, expected, _CORRUPT, start)

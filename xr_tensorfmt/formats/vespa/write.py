@@ -242,7 +242,7 @@ def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> None:
     owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = checked.user_attrs(variable)
+    owners[f"ds[{name!r}]"] = checked.get_user_attrs(variable)
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:
