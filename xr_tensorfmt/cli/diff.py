@@ -142,10 +142,10 @@ def _list_unmatched(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
-    for what in ("dtypes", "shapes"):
-        one, other = difference[what]
+    for attribute in ("dtypes", "shapes"):
+        one, other = difference[attribute]
         if one != other:
-            yield f"the {what} are {one} and {other}"
+            yield f"the {attribute} are {one} and {other}"
     if difference["different_values"]:
         total, largest = prod(difference["shapes"][0]), difference["largest"]
         distance = "" if largest is None else f"by up to {float(largest):.6g}, "

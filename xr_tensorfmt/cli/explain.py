@@ -89,5 +89,5 @@ def explain(
         yield from document["table"].split("\n")
 
     expanded = list(expand_paths(files, storage_options))
-    documents = describe_files(expanded, describe, lines, as_json=as_json, apart=True)
+    documents = describe_files(expanded, describe, lines, as_json=as_json, separate=True)
     raise SystemExit(int(any("error" in document for document in documents)))

@@ -93,7 +93,7 @@ def info(
         return document
 
     expanded = expand_paths(files, storage_options)
-    documents = describe_files(expanded, describe, _format_lines, as_json=as_json, apart=True)
+    documents = describe_files(expanded, describe, _format_lines, as_json=as_json, separate=True)
     raise SystemExit(int(any("error" in document for document in documents)))
 
 

@@ -120,7 +120,7 @@ def describe_files(
     lines: Callable[[dict[str, Any]], Iterable[str]],
     *,
     as_json: bool,
-    apart: bool = False,
+    separate: bool = False,
 ) -> list[dict[str, Any]]:
     """Print the description of every file, or its error, and return all documents."""
     documents: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def describe_files(
             document = {"path": get_display_name(file), "error": error.message}
             error.show()
         else:
-            if apart and documents and not as_json:
+            if separate and documents and not as_json:
                 click.echo()
             print_lines(() if as_json else lines(document))
         documents.append(document)

@@ -86,7 +86,7 @@ class Gap:
     ----------
     start, stop : int
         The range in bytes.
-    what : str
+    field : str
         Field name for findings.
     fillers : tuple of int
         Allowed byte values.
@@ -96,7 +96,7 @@ class Gap:
 
     start: int
     stop: int
-    what: str
+    field: str
     fillers: tuple[int, ...] = (0,)
     severity: Severity = "error"
 
@@ -163,7 +163,7 @@ def _check_gap(path: str, gap: Gap, raw: Bytes) -> Finding | None:
         f"is {int(raw[first]):#04x}; readers ignore them, but the file may be corrupt: compare it "
         "with the original"
     )
-    return Finding(path, gap.start + first, gap.what, message, gap.severity)
+    return Finding(path, gap.start + first, gap.field, message, gap.severity)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class End:
         The file.
     stop : int
         The byte after the last byte that the format defines.
-    what : str
+    last_part : str
         Name of the last part, for the message.
     severity : {"error", "warning"}
         "warning" if programs of the format write trailing bytes.
@@ -184,7 +184,7 @@ class End:
 
     source: Source
     stop: int
-    what: str
+    last_part: str
     severity: Severity = "error"
 
     @property
@@ -195,7 +195,7 @@ class End:
             return None
         return TensorFormatError(
             self.source.name,
-            f"the end of {self.what}",
+            f"the end of {self.last_part}",
             f"{extra} more bytes",
             "the end of the file",
             "the header is corrupt or bytes were appended: compare the size with the original, or "

@@ -219,18 +219,18 @@ def plan_vectorized(
         return OuterPlan(tensor_shape, empty, (tuple(range(len(shape))),), shape)
     varying = list(map(_find_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)
-    together = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
+    joint_axes = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
     picks = {
         axis: pick_axis(_flatten_axes(arrays[axis], varying[axis]), tensor_shape[axis])
         for axis in range(len(tensor_shape))
-        if axis not in together
+        if axis not in joint_axes
     }
     result_axes = tuple(varying[axis] for axis, pick in picks.items() if not pick.is_dropped)
-    if not together:
+    if not joint_axes:
         return OuterPlan(tensor_shape, tuple(picks.values()), result_axes, shape)
-    joint = tuple(sorted({a for axis in together for a in varying[axis]}))
-    points = {axis: _flatten_axes(arrays[axis], joint) for axis in together}
-    return PointPlan(tensor_shape, points, picks, (joint, *result_axes), shape)
+    joint_result_axes = tuple(sorted({a for axis in joint_axes for a in varying[axis]}))
+    points = {axis: _flatten_axes(arrays[axis], joint_result_axes) for axis in joint_axes}
+    return PointPlan(tensor_shape, points, picks, (joint_result_axes, *result_axes), shape)
 
 
 def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -> list[Integers]:

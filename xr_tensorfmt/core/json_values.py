@@ -29,25 +29,26 @@ _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 _MAX_BYTES_PER_CHARACTER = 32
 
 
-def to_json(value: Any, what: str, level: int = 0) -> Any:
-    """Encode a value. Raise TypeError, with the name `what`, if JSON does not support it."""
+def to_json(value: Any, subject: str, level: int = 0) -> Any:
+    """Encode a value. Raise TypeError, with the name `subject`, if JSON does not support it."""
     if level > MAX_LEVELS:
-        raise TypeError(f"{what} is nested deeper than {MAX_LEVELS} levels; flatten it")
+        raise TypeError(f"{subject} is nested deeper than {MAX_LEVELS} levels; flatten it")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
-        return {DTYPE_TAG: array_to_json(np.asanyarray(value), what)}
+        return {DTYPE_TAG: array_to_json(np.asanyarray(value), subject)}
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):
-        return _check_encodable(value, what)
+        return _check_encodable(value, subject)
     if isinstance(value, list | tuple):
-        return [to_json(item, what, level + 1) for item in value]
+        return [to_json(item, subject, level + 1) for item in value]
     if isinstance(value, Mapping) and DTYPE_TAG not in value:
         return {
-            _check_key(key, what): to_json(item, what, level + 1) for key, item in value.items()
+            _check_key(key, subject): to_json(item, subject, level + 1)
+            for key, item in value.items()
         }
     raise TypeError(
-        f"{what} contains a {type(value).__name__}, which JSON does not support; convert it to a "
-        f"str, a number, an array, or a list or dict of these (without the key {DTYPE_TAG!r})"
+        f"{subject} contains a {type(value).__name__}, which JSON does not support; convert it to "
+        f"a str, a number, an array, or a list or dict of these (without the key {DTYPE_TAG!r})"
     )
 
 
@@ -72,34 +73,36 @@ def strip_dtypes(value: Any) -> Any:
     return [strip_dtypes(item) for item in value] if isinstance(value, list) else value
 
 
-def array_to_json(array: Array, what: str) -> dict[str, Any]:
+def array_to_json(array: Array, subject: str) -> dict[str, Any]:
     """Encode an array: strings as a list, other values in base64."""
     if np.ma.isMaskedArray(array):
-        raise TypeError(f"{what} has masked values, which JSON does not support; fill them first")
+        raise TypeError(
+            f"{subject} has masked values, which JSON does not support; fill them first"
+        )
     shape = list(array.shape)
     may_be_strings = array.dtype.kind in "OUT"
     items: list[Any] = array.ravel().tolist() if may_be_strings else []
     if may_be_strings and all(isinstance(item, str) for item in items):
-        strings = [_check_encodable(item, what) for item in items]
-        dtype = _choose_string_dtype(array.dtype, strings, what)
+        strings = [_check_encodable(item, subject) for item in items]
+        dtype = _choose_string_dtype(array.dtype, strings, subject)
         return {"dtype": dtype, "shape": shape, "strings": strings}
     if array.dtype.kind not in _DTYPE_KINDS:
         raise TypeError(
-            f"{what} has dtype {array.dtype}, which JSON does not support; "
+            f"{subject} has dtype {array.dtype}, which JSON does not support; "
             "convert it to numbers or strings"
         )
     raw = b64encode(array.tobytes()).decode()
     return {"dtype": array.dtype.str, "shape": shape, "base64": raw}
 
 
-def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], what: str) -> str:
+def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], subject: str) -> str:
     if dtype == np.dtypes.StringDType():
         return "T"
     for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
         if dtype.kind == "O" or _is_compact(candidate, strings):
             return candidate.str
     raise TypeError(
-        f"{what} is an array of strings of very different lengths; convert it to dtype object"
+        f"{subject} is an array of strings of very different lengths; convert it to dtype object"
     )
 
 
@@ -147,17 +150,17 @@ def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _check_key(key: object, what: str) -> str:
+def _check_key(key: object, subject: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"{what} has the key {key!r}, expected a str; use {str(key)!r}")
-    return _check_encodable(key, what)
+        raise TypeError(f"{subject} has the key {key!r}, expected a str; use {str(key)!r}")
+    return _check_encodable(key, subject)
 
 
-def _check_encodable(string: str, what: str) -> str:
+def _check_encodable(string: str, subject: str) -> str:
     try:
         string.encode()
     except UnicodeEncodeError:
         raise TypeError(
-            f"{what} contains {string!a}, which UTF-8 cannot encode; change it"
+            f"{subject} contains {string!a}, which UTF-8 cannot encode; change it"
         ) from None
     return str(string)

@@ -193,14 +193,14 @@ class CheckedInput:
             if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
         }
 
-    def require_drop(self, part: DroppablePart, what: str, hint: str) -> None:
+    def require_drop(self, part: DroppablePart, subject: str, hint: str) -> None:
         """Raise an error about an unsupported part of the input, unless it may be dropped.
 
         Parameters
         ----------
         part : {"name", "dims", "coords", "attrs"}
             The part of the input.
-        what : str
+        subject : str
             Description of the lost information, for the message.
         hint : str
             An alternative, for the message.
@@ -212,7 +212,7 @@ class CheckedInput:
         """
         if part not in self.drop:
             raise ValueError(
-                f"{self.path}: {self.format} cannot store {what}; {hint}, "
+                f"{self.path}: {self.format} cannot store {subject}; {hint}, "
                 f"or pass drop=[{part!r}] to leave it out"
             )
 

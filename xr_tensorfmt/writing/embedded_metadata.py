@@ -25,9 +25,9 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
     """Encode attributes. Raise ValueError if one is unsupported and not dropped."""
     encodable: dict[str, Any] = {}
     for name, value in attrs.items():
-        what = f"the attribute {name!r} of {owner}"
+        subject = f"the attribute {name!r} of {owner}"
         try:
-            encodable |= to_json({name: value}, what)
+            encodable |= to_json({name: value}, subject)
         except TypeError as error:
             _raise_unless_dropped(checked, "attrs", error)
     return encodable
@@ -45,13 +45,13 @@ def embed_coordinates(
     """Return coordinates with values. Raise ValueError if one is unsupported and not dropped."""
     embedded = {}
     for name, variable in coordinates.items():
-        what = f"the coordinate {name!r}"
+        subject = f"the coordinate {name!r}"
         if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
-            large = f"{what} of {variable.size} labels, too many for a header"
+            large = f"{subject} of {variable.size} labels, too many for a header"
             checked.require_drop("coords", large, f"call drop_vars({name!r})")
             continue
         try:
-            values = array_to_json(_get_values(variable, what), what)
+            values = array_to_json(_get_values(variable, subject), subject)
         except TypeError as error:
             _raise_unless_dropped(checked, "coords", error)
             continue
@@ -59,10 +59,10 @@ def embed_coordinates(
     return embedded
 
 
-def _get_values(variable: Variable, what: str) -> Array:
+def _get_values(variable: Variable, subject: str) -> Array:
     if not isinstance(variable.dtype, np.dtype):
         raise TypeError(
-            f"{what} has the pandas dtype {variable.dtype}, which JSON does not support; "
+            f"{subject} has the pandas dtype {variable.dtype}, which JSON does not support; "
             "convert it with astype(...)"
         )
     values: Array = variable.values

@@ -79,10 +79,10 @@ def _match_pattern(
     ]
     matching = same_category or (named if len(data) == 1 else [])
     if not matching:
-        what = f"{category} variable" if named else "variable"
+        unmatched = f"{category} variable" if named else "variable"
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
         raise ValueError(
-            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {what}; "
+            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {unmatched}; "
             f"the variables are {shorten(actual) or 'none'}"
         )
     return matching

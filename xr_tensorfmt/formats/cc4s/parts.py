@@ -33,7 +33,7 @@ class TensorEntry:
     @property
     def key(self) -> str:
         """The component, or the usual name of a sole tensor."""
-        return self.name if self.fields.within else OpenOptions.name
+        return self.name if self.fields.prefix else OpenOptions.name
 
 
 def parse_parts(fields: Fields, options: OpenOptions) -> list[TensorEntry]:

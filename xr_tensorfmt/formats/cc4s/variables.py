@@ -181,7 +181,7 @@ def _build_encoding(
     }
     if header.elements != TEXT:
         file_info["offset"] = 0
-    if part.fields.within:
+    if part.fields.prefix:
         file_info["component"] = part.name
     return {"tensorfmt": file_info, "dtype": header.element.encoding}
 

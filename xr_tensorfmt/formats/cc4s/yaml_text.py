@@ -44,7 +44,7 @@ class Fields:
 
     path: str
     values: Mapping[Any, Any]
-    within: str = ""
+    prefix: str = ""
 
     @classmethod
     def read(cls, reader: HeaderReader) -> Fields:
@@ -74,7 +74,7 @@ class Fields:
 
     def get_path(self, key: object) -> str:
         """Return the full path of a key, such as ``metaData.energies``."""
-        return f"{self.within}.{key}" if self.within else str(key)
+        return f"{self.prefix}.{key}" if self.prefix else str(key)
 
     def error(self, key: object, actual: object, expected: str, hint: str) -> TensorFormatError:
         """Return an error about the value of a key."""

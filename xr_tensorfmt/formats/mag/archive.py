@@ -92,13 +92,13 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     """Read the metadata records."""
     metadata: dict[str, int | float] = {}
     for index in range(count):
-        what = f"metadata record {index}"
-        tag, raw = cursor.unpack(_METADATA, what)
+        record_name = f"metadata record {index}"
+        tag, raw = cursor.unpack(_METADATA, record_name)
         if tag not in _VALUES:
-            field = f"the type tag of {what}"
+            field = f"the type tag of {record_name}"
             expected = f"{_INT64} for int64 or {_FLOAT64} for float64"
             raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
-        key = _read_key(cursor, what)
+        key = _read_key(cursor, record_name)
         if key in metadata:
             expected = "one metadata record for each key"
             raise cursor.error("the key", f"{key!r} twice", expected, CORRUPT)
@@ -118,18 +118,18 @@ _RECORD = Struct("<IQQ")
 
 def read_record(cursor: Cursor, index: int) -> TensorRecord:
     """Read a tensor record."""
-    position, what = cursor.offset, f"tensor record {index}"
-    aux, length, offset = cursor.unpack(_RECORD, what)
+    position, record_name = cursor.offset, f"tensor record {index}"
+    aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
-        field, back = f"rank and dtype of {what}", _RECORD.size
+        field, back = f"rank and dtype of {record_name}", _RECORD.size
         expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(LATE_ARCHIVE_DTYPES)}"
         raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
-    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {what}"))
+    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if min(shape) < 1:
         expected = "lengths of 1 and more"
-        raise cursor.error(f"the shape of {what}", shape, expected, CORRUPT, back=8 * rank)
-    return TensorRecord(_read_key(cursor, what), shape, dtype, offset, length, position)
+        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT, back=8 * rank)
+    return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, position)
 
 
 def pack_record(record: TensorRecord) -> bytes:
@@ -139,12 +139,12 @@ def pack_record(record: TensorRecord) -> bytes:
     return fixed + pack(f"<{rank}q", *record.shape) + _pack_key(record.key)
 
 
-def _read_key(cursor: Cursor, what: str) -> str:
-    (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {what}")
+def _read_key(cursor: Cursor, record_name: str) -> str:
+    (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {record_name}")
     if not 1 <= length <= MAX_KEY_BYTES:
-        field, back = f"the key length of {what}", _KEY_LENGTH.size
+        field, back = f"the key length of {record_name}", _KEY_LENGTH.size
         raise cursor.error(field, length, f"1 to {MAX_KEY_BYTES}", FOREIGN, back=back)
-    return take_key(cursor, length, what)
+    return take_key(cursor, length, record_name)
 
 
 def _pack_key(key: str) -> bytes:
@@ -162,9 +162,9 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     Take the rank from aux, as in streams. If aux has none, the shape ends before the first length
     of zero, or before trailing ones if there is no zero.
     """
-    position, what = cursor.offset, f"tensor record {index}"
-    key = _read_key(cursor, what)
-    *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, what)
+    position, record_name = cursor.offset, f"tensor record {index}"
+    key = _read_key(cursor, record_name)
+    *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, record_name)
     positive = list(takewhile(lambda length: length > 0, lengths))
     has_ones = len(positive) == len(lengths)
     while has_ones and positive and positive[-1] == 1:
@@ -172,7 +172,7 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     rank = aux >> 8 & 0xFF or len(positive)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
-        field, back = f"the shape of {what}", _PUBLISHED_RECORD.size
+        field, back = f"the shape of {record_name}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
         raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
     return TensorRecord(key, shape, dtype, offset, length, position)

@@ -45,14 +45,14 @@ _DESCRIPTOR = Struct("<BBHIQQ")
 
 def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, TensorRecord]:
     """Read a tensor descriptor. Return the index of the key in the pool, and the record."""
-    start, what = cursor.offset, f"tensor descriptor {index}"
-    rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, what)
-    check_rank(cursor.reader.source.name, what, rank, start)
-    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {what}"))
+    start, record_name = cursor.offset, f"tensor descriptor {index}"
+    rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
+    check_rank(cursor.reader.source.name, record_name, rank, start)
+    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
-        raise cursor.error(what, actual, expected, CORRUPT, back=cursor.offset - start)
+        raise cursor.error(record_name, actual, expected, CORRUPT, back=cursor.offset - start)
     return key, TensorRecord(keys[key], shape, dtype, offset, position=start)
 
 

@@ -107,9 +107,9 @@ class Contents:
         return self.data_stop if self.reserved_stop is None else self.reserved_stop
 
 
-def take_key(cursor: Cursor, length: int, what: str) -> str:
+def take_key(cursor: Cursor, length: int, record_name: str) -> str:
     """Read a key in UTF-8."""
-    start, raw = cursor.offset, cursor.take(length, f"the key of {what}")
+    start, raw = cursor.offset, cursor.take(length, f"the key of {record_name}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -55,17 +55,17 @@ def read_stream(reader: HeaderReader) -> Contents:
 
 def _read_stream_record(cursor: Cursor, index: int) -> StoredTensor:
     """Read a record. It has no offset, because data are consecutive."""
-    position, what = cursor.offset, f"tensor record {index}"
-    length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, what)
+    position, record_name = cursor.offset, f"tensor record {index}"
+    length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
     limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(EARLY_ARCHIVE_DTYPES)
     if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)
-        raise cursor.error(what, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
+        raise cursor.error(record_name, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
-        field, expected = f"the shape of {what}", f"{rank} lengths of 1 and more, then ones"
+        field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
         raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
-    key, shape = take_key(cursor, length, what), tuple(lengths[:rank])
+    key, shape = take_key(cursor, length, record_name), tuple(lengths[:rank])
     record = TensorRecord(key, shape, dtype, 0, position=position)
     return record.to_stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)

@@ -76,8 +76,10 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
         is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (is_int64 or type(plain) is float):
-            what = f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
-            checked.require_drop("attrs", what, "write version=300")
+            subject = (
+                f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
+            )
+            checked.require_drop("attrs", subject, "write version=300")
             continue
         _check_key(checked, name)
         records.append(archive.pack_metadata(name, plain))

@@ -107,9 +107,9 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
     parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     size = max(offset + len(part) for offset, part in parts.items())
     pieces = tuple(Piece(offset, part) for offset, part in parts.items())
-    placed = (PlannedVariable(variable, layout, conversion),)
+    planned = (PlannedVariable(variable, layout, conversion),)
     compare = layout.compare if isinstance(layout, Mirrored) else None
-    return FilePlan(size, pieces, placed, compare=compare)
+    return FilePlan(size, pieces, planned, compare=compare)
 
 
 def _choose_types(

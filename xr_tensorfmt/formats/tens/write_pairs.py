@@ -192,10 +192,10 @@ def _select_coordinates(checked: CheckedInput, indices: Collection[str]) -> dict
         if name not in indices and not {ENTRY, *indices} & set(coordinate.dims):
             selected[name] = coordinate
         elif name not in indices:
-            what = f"the coordinate {name!r} of pairs"
-            checked.require_drop("coords", what, f"call drop_vars({name!r})")
+            subject = f"the coordinate {name!r} of pairs"
+            checked.require_drop("coords", subject, f"call drop_vars({name!r})")
         elif coordinate.attrs:
             attrs = ", ".join(map(repr, coordinate.attrs))
-            what = f"the attributes {attrs} of the index {name!r}"
-            checked.require_drop("attrs", what, "move them to the variable")
+            subject = f"the attributes {attrs} of the index {name!r}"
+            checked.require_drop("attrs", subject, "move them to the variable")
     return selected

@@ -50,8 +50,8 @@ def plan(checked: CheckedInput) -> FilePlan:
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
     blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, dimensions.labels))
-    placed = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
-    return FilePlan(blocks.stop, (piece,), (placed,))
+    planned = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
+    return FilePlan(blocks.stop, (piece,), (planned,))
 
 
 def check_name_dropped(checked: CheckedInput) -> None:
@@ -83,13 +83,13 @@ def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Vari
         tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),
         tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed),
         tuple(variable.sizes[dim] for dim in dimensions.indexed),
-        1 if dimensions.along is None else variable.sizes[dimensions.along],
+        1 if dimensions.block_dim is None else variable.sizes[dimensions.block_dim],
     )
     _check_attrs(checked, name, variable, dimensions)
-    along = () if dimensions.along is None else (dimensions.along,)
+    block_dims = () if dimensions.block_dim is None else (dimensions.block_dim,)
     columns = list(dimensions.labels.values())
     _check_unique(checked, columns)
-    return header, dimensions, variable.transpose(*along, *dimensions.indexed), conversion
+    return header, dimensions, variable.transpose(*block_dims, *dimensions.indexed), conversion
 
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
@@ -111,7 +111,7 @@ class Dimensions:
 
     Parameters
     ----------
-    along : str, optional
+    block_dim : str, optional
         The dimension that counts blocks.
     labels : mapping of str to ndarray
         Labels of the blocks by mapped dimension.
@@ -121,7 +121,7 @@ class Dimensions:
         Names of the mapped and the indexed dimensions in the file.
     """
 
-    along: str | None
+    block_dim: str | None
     labels: Mapping[str, Strings]
     indexed: tuple[str, ...]
     name_in_file: Mapping[str, str]
@@ -130,33 +130,33 @@ class Dimensions:
 def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
     """Find the mapped dimensions. Their coordinates contain strings."""
     dims = tuple(map(str, variable.dims))
-    own = _find_labels(checked, {dim: dim for dim in dims})
-    if len(own) > 1:
+    labelled = _find_labels(checked, {dim: dim for dim in dims})
+    if len(labelled) > 1:
         raise ValueError(
-            f"{checked.path}: {' and '.join(map(repr, own))} are dimensions with labels, but Vespa "
-            f"stores blocks; call ds.stack({BLOCK}={list(own)})."
+            f"{checked.path}: {' and '.join(map(repr, labelled))} are dimensions with labels, but "
+            f"Vespa stores blocks; call ds.stack({BLOCK}={list(labelled)})."
             f"reset_index({BLOCK!r}) to make a block of every combination, and then "
             f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
             "all but one"
         )
-    along, labels = next(iter(own), None), own
-    if along is None and BLOCK in dims:
+    block_dim, labels = next(iter(labelled), None), labelled
+    if block_dim is None and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
-        along = BLOCK if labels else None
+        block_dim = BLOCK if labels else None
     for name in checked.coordinates:
         if name not in labels:
-            _check_dropped(checked, name, dims, along)
-    indexed = [dim for dim in dims if dim != along]
+            _check_dropped(checked, name, dims, block_dim)
+    indexed = [dim for dim in dims if dim != block_dim]
     names = _find_file_names(checked, (*labels, *indexed), variable.attrs.get(TYPE))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
-    return Dimensions(along, labels, tuple(dim for dim in order if dim in indexed), names)
+    return Dimensions(block_dim, labels, tuple(dim for dim in order if dim in indexed), names)
 
 
-def _find_labels(checked: CheckedInput, along: Mapping[str, str]) -> dict[str, Strings]:
+def _find_labels(checked: CheckedInput, dims: Mapping[str, str]) -> dict[str, Strings]:
     """Return the named coordinates that contain strings along the given dimensions."""
     labels = {}
-    for name, dim in along.items():
+    for name, dim in dims.items():
         coordinate = checked.coordinates.get(name)
         if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
             # An index contains Python strings. ``.values`` would copy them.
@@ -172,23 +172,23 @@ def _may_be_strings(coordinate: Variable) -> bool:
 
 
 def _check_dropped(
-    checked: CheckedInput, name: str, dims: tuple[str, ...], along: str | None
+    checked: CheckedInput, name: str, dims: tuple[str, ...], block_dim: str | None
 ) -> None:
     """Raise an error for a coordinate that cannot be written, unless it may be dropped."""
     coordinate = checked.coordinates[name]
-    what, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
+    subject, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
-    if dim in dims and dim in (name, BLOCK) and along in (None, dim):
+    if dim in dims and dim in (name, BLOCK) and block_dim in (None, dim):
         types = {str(coordinate.dtype)}
         if coordinate.dtype.kind == "O":
             types = {type(label).__name__ for label in coordinate.values.tolist()}
         names = shorten(" and ".join(sorted(types)))
-        what += f", because its labels are {names}, expected str"
+        subject += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
-    elif dim in dims and along is None and BLOCK not in dims and _may_be_strings(coordinate):
-        what += f", which does not label the dimension {dim!r}"
+    elif dim in dims and block_dim is None and BLOCK not in dims and _may_be_strings(coordinate):
+        subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
-    checked.require_drop("coords", what, hint)
+    checked.require_drop("coords", subject, hint)
 
 
 def _find_file_names(
@@ -197,10 +197,12 @@ def _find_file_names(
     """Return the names in the file, without underscores that the reader appended."""
     typed = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
     missing = typed.difference(names)
-    bare = {name: name.rstrip("_") for name in names if name not in typed}
-    in_file = {name: bare[name] if bare.get(name) in missing else name for name in names}
-    _check_names(checked, list(in_file.values()))
-    return in_file
+    stripped = {name: name.rstrip("_") for name in names if name not in typed}
+    names_in_file = {
+        name: stripped[name] if stripped.get(name) in missing else name for name in names
+    }
+    _check_names(checked, list(names_in_file.values()))
+    return names_in_file
 
 
 def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
@@ -224,14 +226,14 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
 
 def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
-        what = "blocks" if dim == dimensions.along else "elements"
+        unit = "blocks" if dim == dimensions.block_dim else "elements"
         if length > MAX_INTEGER:
             raise ValueError(
-                f"{checked.path}: {dim!r} has {length} {what}, but Vespa allows at most "
+                f"{checked.path}: {dim!r} has {length} {unit}, but Vespa allows at most "
                 f"{MAX_INTEGER}; "
                 "write several files"
             )
-        if not length and dim != dimensions.along:
+        if not length and dim != dimensions.block_dim:
             raise ValueError(
                 f"{checked.path}: {dim!r} has no elements, but only mapped dimensions of Vespa can "
                 "be empty; leave it out, or give it a coordinate of strings"
@@ -255,6 +257,6 @@ def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
     chunks = variable.chunks
     if not chunks or all(len(lengths) == 1 for lengths in chunks[1:]):
         return variable
-    along, *inner = variable.dims
+    block_dim, *inner = variable.dims
     count = max(1, min(max(chunks[0]), DEFAULT_CHUNK_BYTES // layout.mean_bytes))
-    return variable.chunk({along: count, **dict.fromkeys(inner, -1)})
+    return variable.chunk({block_dim: count, **dict.fromkeys(inner, -1)})
