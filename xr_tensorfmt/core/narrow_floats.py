@@ -60,7 +60,7 @@ class _Float8(Element):
     stored = np.dtype(np.uint8)
     dtype = np.dtype(np.float32)
     fraction_bits: int
-    beyond: tuple[float, ...]
+    special_values: tuple[float, ...]
     """Values of the bytes that follow the largest finite value."""
     nan: int
 
@@ -86,7 +86,7 @@ class Float8E4M3FN(_Float8):
     """A sign, 4 bits of exponent and 3 of fraction, without infinities. The maximum is 448."""
 
     name = "float8_e4m3fn"
-    fraction_bits, beyond, nan = 3, (np.nan,), 0x7F
+    fraction_bits, special_values, nan = 3, (np.nan,), 0x7F
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Float8E5M2(_Float8):
     """A sign, 5 bits of exponent and 2 of fraction: the upper half of a float16."""
 
     name = "float8_e5m2"
-    fraction_bits, beyond, nan = 2, (np.inf, np.nan, np.nan, np.nan), 0x7E
+    fraction_bits, special_values, nan = 2, (np.inf, np.nan, np.nan, np.nan), 0x7E
 
 
 def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:
@@ -120,7 +120,7 @@ def _encode_float8(element: _Float8) -> NDArray[np.uint8]:
     values = (upper << _HALF).view(np.float32)
     # `first` is the first byte without a finite value. A magnitude is too large if it is closer
     # to the value that `first` would have than to the largest finite value.
-    first = 0x80 - len(element.beyond)
+    first = 0x80 - len(element.special_values)
     magnitudes = _compute_magnitudes(element.fraction_bits)[: first + 1]
     between = np.append((magnitudes[1:] + magnitudes[:-1]) / 2, np.inf)
     with np.errstate(invalid="ignore"):  # signaling NaNs become quiet
@@ -135,7 +135,7 @@ def _encode_float8(element: _Float8) -> NDArray[np.uint8]:
 def _compute_float8_values(element: _Float8) -> NDArray[np.float32]:
     """Return the value of every byte."""
     magnitudes = _compute_magnitudes(element.fraction_bits)
-    magnitudes[0x80 - len(element.beyond) :] = element.beyond
+    magnitudes[0x80 - len(element.special_values) :] = element.special_values
     return np.concatenate([magnitudes, -magnitudes]).astype(np.float32)
 
 

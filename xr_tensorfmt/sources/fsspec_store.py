@@ -45,10 +45,10 @@ class FsspecStore:
         """Request size and version of an object."""
         return dict(await self._call("info", path))
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of an object, and copy it into a buffer of its length."""
         data = await self._call("cat_file", request.path, start=request.start, end=request.stop)
-        return RangeResponse(copy_bytes(data, into))
+        return RangeResponse(copy_bytes(data, buffer))
 
     async def _call(self, method: str, path: str, **options: Any) -> Any:
         if self.fs.async_impl:
@@ -58,20 +58,20 @@ class FsspecStore:
         return await asyncio.wrap_future(start_in_thread(call))
 
 
-def copy_bytes(data: Any, into: memoryview) -> int:
+def copy_bytes(data: Any, buffer: memoryview) -> int:
     """Copy bytes into a buffer up to its length, and return the number of bytes in `data`."""
-    source, target = np.frombuffer(data, np.uint8), np.frombuffer(into, np.uint8)
+    source, target = np.frombuffer(data, np.uint8), np.frombuffer(buffer, np.uint8)
     length = min(source.size, target.size)
     target[:length] = source[:length]  # numpy releases the GIL
     return source.size
 
 
-async def _receive(pieces: AsyncIterator[bytes], into: memoryview) -> int:
+async def _receive(pieces: AsyncIterator[bytes], buffer: memoryview) -> int:
     """Receive a body until it ends or is too long, and return the number of bytes."""
     count = 0
     async for piece in pieces:
-        count += copy_bytes(piece, into[count:])
-        if count > len(into):
+        count += copy_bytes(piece, buffer[count:])
+        if count > len(buffer):
             break
     return count
 
@@ -84,7 +84,7 @@ class HttpStore(FsspecStore):
 
     is_conditional = True
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
         headers = {
             **self.fs.kwargs.get("headers", {}),
@@ -101,7 +101,7 @@ class HttpStore(FsspecStore):
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(request.path), **options) as response:
             response.raise_for_status()
-            count = await _receive(response.content.iter_any(), into)
+            count = await _receive(response.content.iter_any(), buffer)
             return RangeResponse.from_headers(count, response.headers)
 
 
@@ -116,7 +116,7 @@ class S3Store(FsspecStore):
         retries = self.fs.config_kwargs.get("retries") or {}
         return bool(retries.get("total_max_attempts") != 1)
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
         bucket, key, version_id = self.fs.split_path(request.path)
         client = await self.fs.get_s3(bucket)
@@ -133,7 +133,7 @@ class S3Store(FsspecStore):
         arguments = {name: value for name, value in options.items() if name in names and value}
         response = await client.get_object(**arguments)
         try:
-            count = await _receive(response["Body"].iter_chunks(_PIECE), into)
+            count = await _receive(response["Body"].iter_chunks(_PIECE), buffer)
             return RangeResponse.from_headers(count, response)
         finally:
             response["Body"].close()
@@ -154,9 +154,9 @@ class CachedStore(FsspecStore):
         """Return size and version of the copy."""
         return await asyncio.wrap_future(start_in_thread(self._get_info, path))
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Read a byte range of the copy."""
-        return await asyncio.wrap_future(start_in_thread(self._read, request, into))
+        return await asyncio.wrap_future(start_in_thread(self._read, request, buffer))
 
     def _get_info(self, path: str) -> dict[str, Any]:
         with self._open(path) as file:
@@ -165,11 +165,11 @@ class CachedStore(FsspecStore):
             details = getattr(file, "details", None)
             return {**(details or {"mtime": os.fstat(file.fileno()).st_mtime_ns}), "size": size}
 
-    def _read(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    def _read(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         with self._open(request.path) as file:
             version = Version(file.seek(0, os.SEEK_END))
             file.seek(request.start)
-            return RangeResponse(copy_bytes(file.read(len(into)), into), version)
+            return RangeResponse(copy_bytes(file.read(len(buffer)), buffer), version)
 
     @contextmanager
     def _open(self, path: str) -> Iterator[BinaryIO]:

@@ -77,13 +77,13 @@ class ObstoreStore:
         """Request size and version of an object."""
         return _convert_meta(await self.store.head_async(path))
 
-    async def fetch(self, request: RangeRequest, into: memoryview) -> RangeResponse:
+    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version, and copy it into a buffer of its length."""
         options: dict[str, Any] = {"range": (request.start, request.stop)}
         if request.version.strong_etag:
             options["if_match"] = request.version.strong_etag
         response = await self.store.get_async(request.path, options=options)
-        count = copy_bytes(await response.bytes_async(), into)
+        count = copy_bytes(await response.bytes_async(), buffer)
         return RangeResponse(count, Version.from_info(_convert_meta(response.meta)))
 
 

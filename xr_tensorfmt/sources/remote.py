@@ -179,11 +179,11 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
 
 
 async def _fetch(
-    store: FsspecStore | ObstoreStore, request: RangeRequest, into: memoryview
+    store: FsspecStore | ObstoreStore, request: RangeRequest, buffer: memoryview
 ) -> RangeResponse:
     """Make a range request once, and check its response."""
     try:
-        response = await store.fetch(request, into)
+        response = await store.fetch(request, buffer)
     except Exception as error:
         error_response = find_response(error)
         request.check_status(error_response.status if error_response else 0)
