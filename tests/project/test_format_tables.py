@@ -178,7 +178,7 @@ def make_pieces(target: str) -> dict[str, xr.Dataset | xr.DataArray]:
     first = dims[0]
     complete = plain.astype(bool)
     return {
-        "a name of its own": plain.rename("energy"),
+        "a variable name": plain.rename("energy"),
         "names of dimensions": plain.rename({first: "occupied"}),
         "labels that are strings": plain.assign_coords({first: ["s", "t"]}),
         "labels that are numbers": plain.assign_coords({first: [0.5, 1.5]}),
