@@ -471,7 +471,7 @@ class TestProperties:
                 r"Spin: \[1, 2\], expected integers",
             ),
             ("version: 100\npropertyIndices: {}\n", "dimensionType: no such key"),
-            ("a: &x [1]\nb: *x\n", "an anchor"),
+            ("a: &x [1]\nb: *x\n", "the alias"),
             ("]", "the YAML"),
             ("\udcff", "UTF-8"),
             ("", "the file: None, expected a mapping"),

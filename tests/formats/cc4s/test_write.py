@@ -829,7 +829,7 @@ class TestCommands:
         ("bad/text_word", "error", "a line of the elements"),
         ("bad/negative", "error", "-3"),
         ("bad/version", "error", "101"),
-        ("bad/alias_bomb", "error", "an anchor"),
+        ("bad/alias_bomb", "error", "the alias"),
     ],
 )
 def test_validation_finds_faults(name: str, severity: str, message: str) -> None:

@@ -50,7 +50,7 @@ from xr_tensorfmt.formats.cc4s.variables import ENTRY
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.write_properties import plan_file, plan_properties
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields, check_safe
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
@@ -82,7 +82,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     )
     metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
     content = format_yaml(_pack(tensors, metadata, is_set=is_set))
-    check_safe(checked.path, content)
+    Fields.parse(checked.path, content)  # raises an error if the reader would
     elements = [
         SiblingFile(get_elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
