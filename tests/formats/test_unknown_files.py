@@ -42,7 +42,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "a.xz": (lzma.compress(b"x"), "compressed by xz, .*decompress it first"),
     "a.zst": (b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd, .*decompress it first"),
     "a.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid x", "git lfs pull"),
-    "b.safetensors": (gzip.compress(b"x"), "compressed by gzip"),
+    "b.safetensors": (gzip.compress(b"x", mtime=ord("{")), "compressed by gzip"),
     "c.safetensors": (b"<!DOCTYPE html><html>", "a page of HTML, .*log in .*fetch the file"),
     "d.safetensors": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.tbf": (b"", "no bytes, the file is empty, .*fetch the file again"),

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats.safetensors.spec import INDEX
+from xr_tensorfmt.formats.safetensors.spec import INDEX, LENGTH_BYTES
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, FilePlan
@@ -25,7 +25,8 @@ class SafetensorsFormat(Format):
     def match(self, reader: HeaderReader) -> Match:
         """Check the suffix and the first bytes. The format has no magic number."""
         match = super().match(reader)
-        return Match.CERTAIN if match and b"{" in reader.head[:9] else match
+        is_json = reader.head[LENGTH_BYTES:].startswith(b"{") or reader.head.lstrip()[:1] == b"{"
+        return Match.CERTAIN if match and is_json else match
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file, or an index and the headers of its files."""
