@@ -80,10 +80,27 @@ def describe(dataset: xr.Dataset) -> dict[str, Any]:
             "dtype": variable.dtype.str if variable.dtype != object else "object",
             "is_coordinate": name in dataset.coords,
             "attrs": to_json(variable.attrs),
+            **describe_file(variable.encoding.get("tensorfmt", {})),
         }
         for name, variable in dataset.variables.items()
     ]
     return {"attrs": to_json(dataset.attrs), "variables": variables}
+
+
+FILE_PROPERTIES = {
+    "tens": ("symmetries", "skipped_chunks", "sparse_dims"),
+    "pycauset": (
+        *("matrix_type", "data_type", "seed", "scalar"),
+        *("is_transposed", "is_conjugated", "is_temporary", "properties", "cached"),
+    ),
+}
+
+
+def describe_file(file_info: dict[str, Any]) -> dict[str, Any]:
+    """Return properties of the file that are in the encoding of its variable."""
+    names = FILE_PROPERTIES.get(file_info.get("format", ""), ())
+    properties = {name: to_json(file_info[name]) for name in names if name in file_info}
+    return {"file": properties} if properties else {}
 
 
 def to_json(value: Any) -> Any:
@@ -92,6 +109,8 @@ def to_json(value: Any) -> Any:
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(item) for item in value]
+    if isinstance(value, complex):
+        return str(value)
     if isinstance(value, np.ndarray | np.generic):
         return {"$dtype": value.dtype.str, "$values": value.tolist()}
     return value

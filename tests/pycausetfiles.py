@@ -8,7 +8,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import xarray as xr
 from hypothesis import strategies as st
 
 HEADER = 4096
@@ -199,28 +198,3 @@ def pack_entry(name: str, raw: bytes, *, method: int = 0, flags: int = 0) -> byt
         + name.encode()
         + raw
     )
-
-
-STORAGE_ATTRS = frozenset(
-    {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
-)
-
-
-def assert_round_trips(file: xr.Dataset, expected: xr.Dataset) -> None:
-    """Compare a written file with the Dataset, except for attributes about storage."""
-    (name,) = expected.data_vars
-    stored, attrs = file[name].attrs, expected[name].attrs
-    assert stored.keys() >= STORAGE_ATTRS | {"seed"}
-    is_opened = attrs.keys() >= STORAGE_ATTRS
-    added = set(STORAGE_ATTRS if is_opened else STORAGE_ATTRS - attrs.keys())
-    if not attrs.get("seed") and stored["matrix_type"] == "UNIT_VECTOR":
-        added.add("seed")  # the index of the nonzero element
-    elif "seed" not in attrs or (is_opened and attrs["seed"] == 0):
-        assert stored["seed"] == 0
-        added.add("seed")
-    xr.testing.assert_identical(_without(file, name, added), _without(expected, name, added))
-
-
-def _without(ds: xr.Dataset, name: Any, attrs: set[str]) -> xr.Dataset:
-    expected = {key: value for key, value in ds[name].attrs.items() if key not in attrs}
-    return ds.assign({name: ds[name].drop_attrs().assign_attrs(expected)})

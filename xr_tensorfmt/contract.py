@@ -55,7 +55,6 @@ from xr_tensorfmt.core.header import (
 from xr_tensorfmt.core.json_text import (
     MAX_NESTED,
     Document,
-    is_too_deep,
     parse_json,
     reject_repeated,
 )
@@ -119,9 +118,8 @@ from xr_tensorfmt.errors import (
 )
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.datasets.lazy_array import LazyRead, drop_chunks, get_lazy_read
+    from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
     from xr_tensorfmt.sources.memory import Memory
-    from xr_tensorfmt.writing.block_grids import BlockGrid, build_regular_chunks
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
     from xr_tensorfmt.writing.embedded_metadata import (
@@ -177,11 +175,8 @@ __all__ = [
 
 _LAZY = {
     "LazyRead": "datasets.lazy_array",
-    "drop_chunks": "datasets.lazy_array",
     "get_lazy_read": "datasets.lazy_array",
     "Memory": "sources.memory",
-    "BlockGrid": "writing.block_grids",
-    "build_regular_chunks": "writing.block_grids",
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
     "check_header_size": "writing.embedded_metadata",
@@ -246,6 +241,9 @@ class Format(ABC):
         opens as this file.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
+    reader_attrs : frozenset of str
+        Attributes of variables that `read` sets without the user. Formats that do not support
+        attributes may omit them.
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
         ``apply_unit``. Other options raise an error before `read` is called.
@@ -259,6 +257,7 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]] = ()
     index_suffix: ClassVar[str] = ""
     magics: ClassVar[tuple[bytes, ...]] = ()
+    reader_attrs: ClassVar[frozenset[str]] = frozenset()
     open_options: ClassVar[frozenset[str]] = frozenset()
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
 
@@ -341,24 +340,6 @@ class Format(ABC):
             An option does not fit the file.
         """
         return container
-
-    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """Return the attributes of a variable that describe the opened file.
-
-        `read` set these attributes, not the user. They therefore never prevent writing, and are
-        written only if the variable is unmodified.
-
-        Parameters
-        ----------
-        attrs : mapping
-            The attributes of a variable to write, possibly to another format.
-
-        Returns
-        -------
-        collection of str
-            Names of attributes, by default none.
-        """
-        return ()
 
     @property
     def can_write(self) -> bool:

@@ -108,8 +108,8 @@ def to_file(
     ----------
     data : Dataset, DataArray or DataTree
         The data: in memory, lazy, or in dask chunks, which are written one by one. Coordinates in
-        a header, labels of blocks, and pairs that were opened with ``sparse="stored"`` are loaded
-        into memory. The data may be opened from the file that is overwritten.
+        a header and labels of blocks are loaded into memory. The data may be opened from the file
+        that is overwritten.
     path : str, PathLike or OpenFile
         The file, or a URL that fsspec supports.
     format : str, optional
@@ -183,8 +183,14 @@ def to_file(
         data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
+    reader_attrs = formats.list_reader_attrs()
     checked = check_input(
-        data, location.url, file_format.title, encoding, drop, file_attrs=formats.find_file_attrs
+        data,
+        location.url,
+        file_format.title,
+        encoding,
+        drop,
+        reader_attrs=reader_attrs,
     )
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
@@ -370,10 +376,9 @@ def to_pycauset(
         The file, or its URL.
     matrix_type : str, optional
         How to store the matrix: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
-        ``"DENSE_FLOAT"``, ``"INTEGER"``, ``"SYMMETRIC"``, ``"ANTISYMMETRIC"``, ``"DIAGONAL"``,
-        ``"IDENTITY"``, ``"VECTOR"`` or ``"UNIT_VECTOR"``. The values must fit the type. By
-        default, the type of the opened file, or ``"CAUSAL"`` for bools, if the values fit.
-        Otherwise all elements are stored.
+        ``"DENSE_FLOAT"``, ``"INTEGER"`` or ``"VECTOR"``. The values must fit the type. By default,
+        the type of the opened file, or ``"CAUSAL"`` for bools, if the values fit. Otherwise all
+        elements are stored.
     seed : int, optional
         Seed of the random numbers in the values. The default is the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
@@ -399,9 +404,8 @@ def to_pycauset(
 
     Notes
     -----
-    One half of a symmetric or antisymmetric matrix is stored. All chunks are computed twice, to
-    check that the other half is its mirror image. If values do not fit the default type, writing
-    restarts with another type, and the values are computed again.
+    If values do not fit the default type, writing restarts with another type, and the values are
+    computed again.
 
     Examples
     --------
@@ -465,8 +469,6 @@ def to_tens(
     path: Any,
     *,
     version: Literal["1.0", "0.9"] | float | None = None,
-    sparse: bool = False,
-    symmetries: str | Collection[str] | None = None,
     **options: Unpack[WriteOptions],
 ) -> Delayed | None:
     """Write a TENS file with one tensor.
@@ -483,15 +485,6 @@ def to_tens(
         0.9 for the suffix ``.bin`` and for variables that were opened from version 0.9. In the
         second case, data that version 0.9 does not support are written as 1.0, with a warning.
         Otherwise the default is 1.0.
-    sparse : bool
-        Whether to store only nonzero elements, as pairs of index and value. The values are
-        computed twice, to count and to write them. Data that were opened with
-        ``sparse="stored"`` are loaded, sorted, and written as pairs in any case.
-    symmetries : str or collection of str, optional
-        Symmetries to state in a file of version 1.0: ``"-x ba"`` means T[a, b] = -T[b, a], with
-        dimensions called a, b, ... if their names are longer. All values are stored. They are
-        computed once more, to check the symmetries. The default are the symmetries of the opened
-        file if the dims are unchanged. An empty list states none.
     mode, compute, region, encoding, drop, storage_options, fs
         As in `to_file`.
 
@@ -503,8 +496,7 @@ def to_tens(
     Raises
     ------
     ValueError
-        The format does not support the data, or the values violate a symmetry. The message names
-        an alternative.
+        The format does not support the data. The message names an alternative.
     OSError
         The file cannot be written. An existing file is unchanged.
 
@@ -523,11 +515,10 @@ def to_tens(
     >>> import numpy as np
     >>> import xarray as xr
     >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
-    >>> to_tens(tensor, "identity.tens", sparse=True)
+    >>> to_tens(tensor, "identity.tens")
     >>> to_tens(tensor, "identity.bin")
     """
-    given: dict[str, Any] = {"version": version, "sparse": sparse or None, "symmetries": symmetries}
-    return to_file(data, path, "tens", **given, **options)
+    return to_file(data, path, "tens", version=version, **options)
 
 
 @with_write_options
@@ -631,6 +622,6 @@ def vespa_to_json(
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     checked = check_input(
-        data, "the JSON", "Vespa", encoding, drop, file_attrs=formats.find_file_attrs
+        data, "the JSON", "Vespa", encoding, drop, reader_attrs=formats.list_reader_attrs()
     )
     return build_json(*arrange_tensor(checked), form)

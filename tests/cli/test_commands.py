@@ -583,16 +583,6 @@ def test_control_characters_in_names_are_escaped() -> None:
     assert "\x1b" not in run_failing("convert", "a.mag", "a.tbf")
 
 
-def test_pairs_are_written_as_pairs() -> None:
-    values = np.zeros((30, 20))
-    values[3, 4] = 5
-    to_file(xr.DataArray(values, dims=("a", "b"), name="v"), "a.tens", sparse=True)
-    run_ok("convert", "a.tens", "b.tens")
-    assert Path("b.tens").read_bytes() == Path("a.tens").read_bytes()
-    run_ok("convert", "a.tens", "c.tens", "-o", "sparse=false")
-    assert load_any("c.tens").v.encoding["tensorfmt"]["storage"] == "dense"
-
-
 def test_zarr_and_netcdf_are_recognised() -> None:
     save()
     run_ok("convert", "a.mag", "b.nc")

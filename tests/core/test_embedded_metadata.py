@@ -260,7 +260,6 @@ def test_names_dims_attributes_and_labels_are_applied() -> None:
     assert [(tensor.name, tensor.dims, tensor.attrs) for tensor in actual.tensors] == [
         ("b", ("x", "y"), {"unit": "m"})
     ]
-    assert actual.tensors[0].encoding["tensorfmt"] == {"fact": 1}
     assert [(coordinate.name, coordinate.dims) for coordinate in actual.coordinates] == [
         ("x", ("x",)),
         ("y", ("y",)),

@@ -144,10 +144,6 @@ class TestTrees:
         tree = xr.open_datatree(file, engine="tensorfmt")
         assert list(tree.groups) == ["/"]
         assert tree["tensor"].dims == ("a", "b")
-        stored = tmp_path / "pairs.tens"
-        stored.write_bytes(tf.make_index_value((3, 4), [5, 7], np.ones(2)))
-        tree = xr.open_datatree(stored, engine="tensorfmt", sparse="stored")
-        assert tree["a"].values.tolist() == [2, 1]
 
     def test_engine_is_found_for_trees(self, path: Path) -> None:
         assert TensorFormatBackend.supports_groups

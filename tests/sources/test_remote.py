@@ -199,16 +199,6 @@ def test_pairs_are_passed_over_once_in_large_windows(store: Store) -> None:
     assert store.log.fetched <= len(content)
 
 
-def test_stored_pairs_read_only_selected_entries(store: Store) -> None:
-    content = FILES["tens-pairs"]()
-    dataset = open_remote(store, store.put("pairs", content), sparse="stored")
-    np.testing.assert_array_equal(
-        dataset.tensor[5:9], open_local(content, sparse="stored").tensor[5:9]
-    )
-    assert len(store.log.gets) == 1
-    assert store.log.fetched <= 4 * 16
-
-
 def test_long_header_needs_few_requests(store: Store) -> None:
     puts = {f"layer.{number:05}.weight": mf.put(np.ones(1, "f4")) for number in range(3000)}
     content = mf.make_archive(puts)

@@ -287,12 +287,9 @@ def _check_target(
 def _write_tensors(
     data: OpenedData, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
 ) -> None:
-    """Write a tensor file. Pairs of index and value stay pairs if the format supports them."""
+    """Write a tensor file."""
     options = dict(pairs)
     _check_options(options, to)
-    encodings = [variable.encoding.get("tensorfmt", {}) for variable in data.data_vars.values()]
-    if not options and all(encoding.get("storage") == "pairs" for encoding in encodings):
-        options = {"sparse": True} if "sparse" in formats.find_format(to).write_options else {}
     mode: Literal["w", "x"] = "w" if overwrite else "x"
     xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
 

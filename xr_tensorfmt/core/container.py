@@ -65,8 +65,6 @@ class Container:
         ``verify`` is True, and a warning otherwise.
     embedded : mapping, str or bytes, optional
         Embedded metadata of the file, before they are applied: a mapping, or JSON.
-    keep_attrs : bool
-        Whether variables keep the attributes of the format if attributes are embedded.
     derived : tuple of str
         Parts of the file that become stale if some values are changed in place.
     parsed : object, optional
@@ -81,6 +79,5 @@ class Container:
     findings: tuple[Finding, ...] = ()
     ends: tuple[End, ...] = ()
     embedded: Any = None
-    keep_attrs: bool = False
     derived: tuple[str, ...] = ()
     parsed: Any = field(default=None, repr=False)

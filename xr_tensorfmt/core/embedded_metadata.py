@@ -146,8 +146,6 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
         is_single = len(container.tensors) == 1 and tensor.name not in embedded.tensors
         key = _DEFAULT_NAME if is_single else tensor.name
         variable = _apply_to_tensor(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
-        if container.keep_attrs:
-            variable = replace(variable, attrs={**tensor.attrs, **variable.attrs})
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
     coordinates += [
@@ -181,13 +179,8 @@ def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOp
         dims = variable.dims
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
-    attrs = dict(tensor.attrs)
-    encoding = dict(tensor.encoding)
-    if variable.attrs is not None:
-        # Attributes of the format were not attributes of the Dataset that was written.
-        encoding["tensorfmt"] = attrs | dict(encoding.get("tensorfmt", {}))
-        attrs = dict(from_json(variable.attrs))
-    return replace(tensor, name=name, dims=dims, attrs=attrs, encoding=encoding)
+    attrs = tensor.attrs if variable.attrs is None else dict(from_json(variable.attrs))
+    return replace(tensor, name=name, dims=dims, attrs=attrs)
 
 
 def _build_coordinate(name: str, variable: EmbeddedVariable) -> Tensor:

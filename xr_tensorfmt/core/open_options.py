@@ -114,9 +114,9 @@ class OpenOptions:
                 "use ds.rename"
             )
 
-    def check_all_stored(self, path: str) -> None:
-        """Raise an error if ``sparse="stored"``, for a file that stores all elements."""
+    def refuse_stored(self, path: str) -> None:
+        """Raise an error if ``sparse="stored"``, for a file that opens with all elements."""
         if self.sparse == "stored":
             raise ValueError(
-                f"{path} stores all elements, so sparse='stored' does not apply; omit it"
+                f"{path}: sparse='stored' does not apply to this file; omit it to open all elements"
             )

@@ -110,11 +110,10 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tu
         **tensor.encoding,
         "preferred_chunks": dict(zip(tensor.dims, chunk, strict=True)),
         "original_shape": layout.shape,  # as the netCDF engines of xarray call it
-        "original_dims": tensor.dims,
     }
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
-    array = lazy_array(tensor.source or source, layout, tensor=tensor)
+    array = lazy_array(tensor.source or source, layout)
     return tensor.dims, array, tensor.attrs, encoding
 
 

@@ -23,11 +23,9 @@ from xarray.core.indexing import (
     VectorizedIndexer,
 )
 
-from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import KEEP
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.sources.threads import get_threads
@@ -36,13 +34,11 @@ from xr_tensorfmt.sources.threads import get_threads
 class TensorArray(BackendArray):
     """The lazy array for xarray: a Layout and its Source."""
 
-    __slots__ = ("dtype", "layout", "shape", "source", "tensor")
+    __slots__ = ("dtype", "layout", "shape", "source")
 
-    def __init__(self, source: Source, layout: Layout, *, tensor: Tensor | None = None) -> None:
+    def __init__(self, source: Source, layout: Layout) -> None:
         self.source = source
         self.layout = layout
-        # The tensor of the file, unless its axes are permuted.
-        self.tensor = tensor
         self.shape = layout.shape
         self.dtype: np.dtype[Any] = layout.dtype
 
@@ -129,13 +125,9 @@ def unwrap(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
     return None
 
 
-def lazy_array(source: Source, layout: Layout, *, tensor: Tensor | None = None) -> LazyTensor:
-    """Wrap a layout in an array that is indexed lazily.
-
-    `tensor` is the tensor of the file that the array represents.
-    """
-    array = TensorArray(source, layout, tensor=tensor)
-    return LazyTensor(array, _build_full_key(len(layout.shape)))
+def lazy_array(source: Source, layout: Layout) -> LazyTensor:
+    """Wrap a layout in an array that is indexed lazily."""
+    return LazyTensor(TensorArray(source, layout), _build_full_key(len(layout.shape)))
 
 
 @cache
@@ -159,26 +151,6 @@ def get_lazy_read(variable: Variable) -> LazyRead | None:
         return None
     inner = data.array
     return LazyRead(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
-
-
-def get_unmodified_tensor(variable: Variable) -> Tensor | None:
-    """Return the tensor of a variable, or None if its values may be modified.
-
-    Values are unmodified if the variable is lazy and neither indexed nor transposed. Chunks at
-    opening do not matter. Values in memory may be modified in place.
-    """
-    data = _get_lazy_tensor(variable)
-    tensor = None if data is None else data.array.tensor
-    if data is None or tensor is None or tensor.dims != variable.dims:
-        return None
-    axes = plan_outer(data.key.tuple, data.array.shape).picks
-    is_whole = all(
-        axis.post_indexer is KEEP
-        and isinstance(axis.indices, range)
-        and axis.indices == range(length)
-        for axis, length in zip(axes, data.array.shape, strict=True)
-    )
-    return tensor if is_whole else None
 
 
 def drop_chunks(variable: Variable) -> Variable:

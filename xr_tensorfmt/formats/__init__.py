@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -102,9 +102,9 @@ def load_formats() -> Iterator[Format]:
     yield from _load_plugins()
 
 
-def find_file_attrs(attrs: Mapping[Any, Any]) -> set[str]:
-    """Return the names of attributes that a reader of any format has set."""
-    return {name for file_format in load_formats() for name in file_format.find_file_attrs(attrs)}
+def list_reader_attrs() -> frozenset[str]:
+    """Return the names of attributes that readers set without the user."""
+    return frozenset().union(*(file_format.reader_attrs for file_format in load_formats()))
 
 
 def find_format(name: str) -> Format:

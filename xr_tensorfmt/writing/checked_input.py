@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from json import dumps
 from typing import Any, Literal, get_args
 
 import numpy as np
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.container import OpenOptions, Tensor
+from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
-from xr_tensorfmt.datasets.lazy_array import get_lazy_data, get_unmodified_tensor
+from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import Encoding, resolve_encoding
@@ -57,9 +56,6 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
 DroppablePart = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
 
-FileAttrs = Callable[[Mapping[Any, Any]], Collection[str]]
-"""A function that returns the names of attributes set by a reader."""
-
 
 @dataclass(frozen=True, eq=False)
 class CheckedInput:
@@ -81,8 +77,8 @@ class CheckedInput:
         ``{name: {"dtype": ...}}``: the requested dtypes of variables in the file.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them.
-    file_attrs : callable
-        Returns the names of attributes that describe the file of a variable.
+    reader_attrs : frozenset of str
+        Attributes that readers set. They may be lost if the format does not support attributes.
     """
 
     path: str
@@ -92,10 +88,10 @@ class CheckedInput:
     attrs: Mapping[Any, Any]
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
-    file_attrs: FileAttrs
+    reader_attrs: frozenset[str]
 
     def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable that do not describe its file.
+        """Return the attributes of a variable that a reader did not set by itself.
 
         Parameters
         ----------
@@ -107,8 +103,7 @@ class CheckedInput:
         dict
             Attributes by name.
         """
-        names = self.file_attrs(variable.attrs)
-        return {name: value for name, value in variable.attrs.items() if name not in names}
+        return {k: value for k, value in variable.attrs.items() if k not in self.reader_attrs}
 
     @property
     def single_variable(self) -> tuple[str, Variable]:
@@ -163,35 +158,6 @@ class CheckedInput:
         for attribute in (*self.attrs, *self.get_user_attrs(variable)):
             self.require_drop("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
-
-    def get_unmodified_tensor(self, name: str, variable: Variable) -> Tensor | None:
-        """Return the tensor that a variable was opened from, or None if it may be modified."""
-        return None if name in self.encoding else get_unmodified_tensor(variable)
-
-    def get_attrs_to_write(self, name: str, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable, for a format with attributes.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        variable : Variable
-            The variable.
-
-        Returns
-        -------
-        dict
-            The attributes of the user. Attributes of the opened file are included only if the
-            variable is provably unmodified.
-        """
-        attrs, tensor = self.get_user_attrs(variable), self.get_unmodified_tensor(name, variable)
-        if tensor is None:
-            return attrs
-        return {
-            key: value
-            for key, value in variable.attrs.items()
-            if key in attrs or (key in tensor.attrs and _is_same(value, tensor.attrs[key]))
-        }
 
     def require_drop(self, part: DroppablePart, subject: str, hint: str) -> None:
         """Raise an error about an unsupported part of the input, unless it may be dropped.
@@ -288,11 +254,6 @@ class CheckedInput:
         )
 
 
-def _is_same(value: Any, other: Any) -> bool:
-    """Return whether two attribute values are equal. NaN equals NaN."""
-    return dumps(value, default=repr) == dumps(other, default=repr)
-
-
 def check_input(
     data: Dataset | DataArray,
     path: str,
@@ -300,7 +261,7 @@ def check_input(
     encoding: Encoding | None = None,
     drop: Any = (),
     *,
-    file_attrs: FileAttrs = lambda _: (),
+    reader_attrs: frozenset[str] = frozenset(),
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
@@ -318,7 +279,7 @@ def check_input(
     resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): variable.to_base_variable() for name, variable in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, file_attrs)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, reader_attrs)
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from json import dumps
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,8 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
 
 def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
     """Return the dims and attributes of a variable. Raises like `encode_attrs`."""
-    dims, attrs = tuple(map(str, variable.dims)), checked.get_attrs_to_write(name, variable)
-    return EmbeddedVariable(dims=dims, attrs=encode_attrs(checked, attrs, repr(name)))
+    dims, attrs = tuple(map(str, variable.dims)), encode_attrs(checked, variable.attrs, repr(name))
+    return EmbeddedVariable(dims=dims, attrs=attrs)
 
 
 def embed_coordinates(
@@ -77,32 +76,12 @@ def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: Typ
         ) from None
 
 
-def embed_one_tensor(
-    checked: CheckedInput,
-    stored_name: str,
-    *,
-    dims: Sequence[Any] | None = None,
-    coordinates: Mapping[str, Variable] | None = None,
-    replaced: Mapping[str, Any] = MappingProxyType({}),
-) -> EmbeddedMetadata:
-    """Return the metadata of a file with one tensor, by default with all dims and coordinates.
-
-    `replaced` maps attributes of the opened file to their values in the new file, or to None.
-    """
+def embed_one_tensor(checked: CheckedInput, stored_name: str) -> EmbeddedMetadata:
+    """Return the metadata of a file with one tensor."""
     name, variable = checked.single_variable
-    embedded = embed_variable(checked, name, variable)
-    attrs, user_attrs = dict(embedded.attrs or {}), checked.get_user_attrs(variable)
-    for key in replaced.keys() & variable.attrs.keys() - user_attrs.keys():
-        attrs.pop(key, None)
-        attrs |= {key: replaced[key]} if replaced[key] is not None else {}
-    tensor = replace(embedded, name=name, attrs=attrs)
-    if dims is not None:
-        tensor = replace(tensor, dims=tuple(map(str, dims)))
     return EmbeddedMetadata(
-        tensors={stored_name: tensor},
-        coordinates=embed_coordinates(
-            checked, checked.coordinates if coordinates is None else coordinates
-        ),
+        tensors={stored_name: replace(embed_variable(checked, name, variable), name=name)},
+        coordinates=embed_coordinates(checked, checked.coordinates),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
 

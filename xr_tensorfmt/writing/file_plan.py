@@ -8,15 +8,10 @@ from functools import cached_property
 
 from xarray import Variable
 
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.writing.block_grids import GriddedVariable, build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.write_target import Piece
-
-Compare = Callable[[Source, Selection, Array], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +73,6 @@ class FilePlan:
     find_orphans : callable, optional
         Returns the names of sibling files that only the replaced file describes, given the content
         of that file. They are removed after the new file appears.
-    compare : callable, optional
-        Compares values with the written file, called as ``compare(source, selection, values)``.
-        The variables are computed a second time for it, before the file appears. Raises
-        UnrepresentableValueError if the file does not hold the values.
     """
 
     size: int
@@ -89,7 +80,6 @@ class FilePlan:
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[SiblingFile, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
-    compare: Compare | None = None
 
     @cached_property
     def block_grids(self) -> list[GriddedVariable]:

@@ -5,61 +5,30 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-import dask.config
 from dask.array.optimization import optimize
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.system import CPU_COUNT
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.sources import open_source
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, build_block_grids
-from xr_tensorfmt.writing.file_plan import Compare, PlannedVariable
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 File = TypeVar("File", bound=WriteTarget)
-
-BlockAction = Callable[[BlockGrid, int, Any, WriteTarget], None]
-"""A function that writes a block to a file, or compares the block with the file."""
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
 """A part of a variable without dask chunks, the grid, and the index of the block."""
 
 
-def compare_variables(
-    file: WriteTarget, variables: Iterable[PlannedVariable], compare: Compare
-) -> None:
-    """Compute variables again and compare them with the file. Raise ValueError if they differ.
-
-    For example, a chunk of a symmetric matrix does not show that both halves are equal.
-    """
-    # The default of dask in a thread of its pool is more threads than CPUs.
-    workers = dask.config.get("num_workers", None) or CPU_COUNT
-    tasks = plan_tasks(
-        [(file, build_block_grids(variables))], action=partial(_compare_block, compare)
-    )
-    tasks.compute(scheduler="threads", num_workers=workers)  # type: ignore[no-untyped-call]
-
-
-def _compare_block(
-    compare: Compare, grid: BlockGrid, block: int, values: Any, file: WriteTarget
-) -> None:
-    compare(open_source(file.path), *grid.convert(block, values))
-
-
 def plan_tasks(
     files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
     finish: Callable[[Sequence[File]], object] | None = None,
-    *,
-    action: BlockAction = BlockGrid.write,
 ) -> Delayed:
     """Plan tasks that begin files, write all blocks, and finish the files together.
 
@@ -72,7 +41,7 @@ def plan_tasks(
     begun = [f"begin-{token}-{index}" for index in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file
-        for task in _build_tasks(grids, key, action, chunked, graph):
+        for task in _build_tasks(grids, key, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
     last = f"finish-{token}"
@@ -87,14 +56,13 @@ def plan_tasks(
 def _build_tasks(
     grids: Iterable[GriddedVariable],
     begun: str,
-    action: BlockAction,
     chunked: list[Any],
     graph: dict[Any, Any],
 ) -> Iterator[Any]:
     """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
     for is_in_memory, group in groupby(grids, key=lambda gridded: gridded[0].chunks is None):
         if is_in_memory:
-            yield from ((write_in_memory, action, batch, begun) for batch in _split_batches(group))
+            yield from ((write_in_memory, batch, begun) for batch in _split_batches(group))
             continue
         for variable, grid in group:
             # Send a large layout to each worker once, as a separate node.
@@ -105,24 +73,20 @@ def _build_tasks(
                 # A plain key would fail for a persisted array on a cluster: distributed removes
                 # its tasks from the graph.
                 values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
-                yield write_block, action, grid_key, block, values, begun
+                yield write_block, grid_key, block, values, begun
 
 
-def write_block(
-    action: BlockAction, grid: BlockGrid, block: int, values: Array, file: WriteTarget
-) -> frozenset[str]:
+def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
-    action(grid, block, values, file)
+    grid.write(block, values, file)
     return frozenset({file.path})
 
 
-def write_in_memory(
-    action: BlockAction, batch: Sequence[MemoryBlock], file: WriteTarget
-) -> frozenset[str]:
+def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
     for part, grid, block in batch:
         # Index a lazy variable, because the variable itself would cache the values.
-        action(grid, block, part[...].values, file)
+        grid.write(block, part[...].values, file)
     return frozenset({file.path})
 
 

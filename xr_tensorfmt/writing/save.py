@@ -24,7 +24,7 @@ from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
-from xr_tensorfmt.writing.graph import compare_variables, plan_tasks
+from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.upload import UploadedFile
 from xr_tensorfmt.writing.write_target import WriteTarget
 
@@ -162,8 +162,7 @@ def _get_target(location: Location, size: int, *, replace: bool) -> WriteTarget:
 
 def _drop_variables(plan: FilePlan) -> FilePlan:
     """Return what is needed to finish a file, without the values that dask computes."""
-    variables = plan.variables if plan.compare is not None else ()
-    return replace(plan, variables=variables, siblings=())
+    return replace(plan, variables=(), siblings=())
 
 
 def _finish(
@@ -175,8 +174,6 @@ def _finish(
 ) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
     for plan, file in zip(plans, files, strict=True):
-        if plan.compare is not None:
-            compare_variables(file, plan.variables, plan.compare)
         file.complete(plan.pieces)
     # The last file describes the others. Without it, readers cannot mix files of two writes.
     if len(files) > 1 and is_local and not IS_WINDOWS:

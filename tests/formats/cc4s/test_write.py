@@ -100,11 +100,13 @@ class TestFiles:
         source = DATA / f"{name}.yaml"
         target = tmp_path / Path(f"{name}.yaml").name
         to_cc4s(open_lazily(source), target)
-        xr.testing.assert_identical(load(target), load(source))
+        expected = load(source)
+        for array in expected.values():
+            if "energies" in array.attrs:  # the writer takes them from the values
+                array.attrs["energies"] = array.values.tolist()
+        xr.testing.assert_identical(load(target), expected)
         assert "xr_tensorfmt" not in target.read_text()
-        # The file's energies differ from its elements, and are kept.
-        fields = ["metaData.energies"] if name == "vasp/EigenEnergies" else []
-        assert [finding.field for finding in validate(target)] == fields
+        assert validate(target) == []
 
     def test_suffix_names_format(self, tmp_path: Path) -> None:
         to_file(make_vertex(), tmp_path / "CoulombVertex.yaml")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tests import pycausetfiles as pf
 from tests.processes import run_python
 from xr_tensorfmt import popcount, to_pycauset, validate
 
@@ -203,15 +202,9 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
             (np.triu(flags, 1), "CAUSAL", "TriangularBitMatrix"),
             (upper, "TRIANGULAR_FLOAT", "TriangularFloatMatrix"),
             ((upper * 100).astype("i4"), "TRIANGULAR_INTEGER", "TriangularIntegerMatrix"),
-            (square + square.T, "SYMMETRIC", "SymmetricMatrix"),
-            (square - square.T, "ANTISYMMETRIC", "AntiSymmetricMatrix"),
-            (np.diag(square.diagonal()), "DIAGONAL", "DiagonalMatrix"),
-            (np.eye(order), "IDENTITY", "IdentityMatrix"),
-            *([(np.eye(order)[-1], "UNIT_VECTOR", "UnitVector")] if order else []),
         ):
             add(f"{matrix_type} {order}", values, expected_type, matrix_type=matrix_type)
     add("wide bits", rng.random((4, 513)) < 0.5, "DenseBitMatrix")
-    add("IDENTITY that is not square", np.eye(3, 5), "IdentityMatrix", matrix_type="IDENTITY")
     actual = load_all(tmp_path)
     assert actual.keys() == written.keys()
     for name, (expected, expected_type) in written.items():
@@ -230,8 +223,10 @@ def test_saved_files_can_be_rewritten_and_loaded(directory: Path, tmp_path: Path
         xr.testing.assert_identical(again.load(), data.load())
     after = load_all(tmp_path)
     assert after["causet"][0] == "CausalSet 40 3"
+    dense = "SymmetricMatrix", "AntiSymmetricMatrix", "DiagonalMatrix", "IdentityMatrix"
     for path in files:
-        assert after[path.stem][0] == before[path.stem][0]
+        old_type = before[path.stem][0]
+        assert after[path.stem][0] == ("FloatMatrix" if old_type in dense else old_type)
         np.testing.assert_array_equal(after[path.stem][1], before[path.stem][1], strict=True)
 
 
@@ -248,7 +243,7 @@ def test_package_keeps_embedded_metadata(tmp_path: Path) -> None:
     to_pycauset(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
     actual = xr.open_dataarray(tmp_path / "t.pycauset").load()
-    pf.assert_round_trips(actual.to_dataset(), data.to_dataset())
+    xr.testing.assert_identical(actual.to_dataset(), data.to_dataset())
     assert actual.encoding["tensorfmt"]["generation"] == 2
 
 
@@ -270,7 +265,7 @@ def test_cached_results_never_become_stale(tmp_path: Path) -> None:
     run_python("-c", TRACE, "save", cwd=tmp_path)
     path = tmp_path / "t.pycauset"
     data = xr.open_dataset(path, engine="tensorfmt").load().tensor
-    assert data.attrs["cached_trace"] == 42
+    assert data.encoding["tensorfmt"]["cached"] == {"trace": 42}
     data[0, 0] = 359
     with pytest.raises(ValueError, match="has the cached results 'trace', which region="):
         to_pycauset(data[:1], path, region={"row": slice(0, 1)})
@@ -293,7 +288,7 @@ pc.save(pc.vector(values) if values.ndim == 1 else pc.matrix(values), "by_the_pa
     [np.arange(9.0).reshape(3, 3), np.arange(4, dtype="i4"), np.ones((2, 3), bool)],
     ids=["matrix", "vector", "bits"],
 )
-def test_files_have_same_attributes_as_package(values: np.ndarray, tmp_path: Path) -> None:
+def test_files_have_same_metadata_as_package(values: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "values.npy", values)
     run_python("-c", SAVED, cwd=tmp_path)
     dims = ("index",) if values.ndim == 1 else ("row", "col")
@@ -302,5 +297,10 @@ def test_files_have_same_attributes_as_package(values: np.ndarray, tmp_path: Pat
         xr.open_dataset(tmp_path / f"by_{name}.pycauset", engine="tensorfmt").load()
         for name in ("the_package", "us")
     )
-    assert "matrix_type" in theirs.tensor.attrs
     xr.testing.assert_identical(ours, theirs)
+    changing = {"payload_uuid", "slot", "generation", "offset"}
+    infos = (ds.tensor.encoding["tensorfmt"] for ds in (theirs, ours))
+    their_info, our_info = (
+        {key: value for key, value in info.items() if key not in changing} for info in infos
+    )
+    assert our_info == their_info

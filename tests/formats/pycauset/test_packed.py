@@ -46,7 +46,7 @@ def make_mirrored(order: int, sign: int) -> Case:
     assert isinstance(layout, Packed)
     return (
         content,
-        Mirrored(layout.rows, layout.element, sign),
+        Mirrored(layout, sign),
         values + sign * np.triu(values, 1).T,
     )
 

@@ -143,7 +143,7 @@ def test_subposet_is_causal_and_half_as_large_as_all_bits(
         task.compute(scheduler="threads")
     assert read_types(path) == ("CAUSAL", "BIT")
     expected = part.load().drop_attrs().to_dataset()
-    pf.assert_round_trips(open_tensor(path).load().to_dataset(), expected)
+    xr.testing.assert_identical(open_tensor(path).load().to_dataset(), expected)
     part.tensorfmt.to_file(tmp_path / "whole", "pycauset", matrix_type="DENSE_FLOAT")
     assert path.stat().st_size < 0.6 * (tmp_path / "whole").stat().st_size
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.opening import open_lazily
-from tests.processes import run_script
 from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset.write import WRITTEN
 
 RNG = np.random.default_rng(3)
 
@@ -40,30 +40,10 @@ def make_bits(*shape: int) -> np.ndarray:
     return RNG.random(shape) < 0.5
 
 
-def make_mirrored(order: int, sign: int) -> np.ndarray:
-    half = make_square(order)
-    return half + sign * half.T
-
-
 SPECIAL: dict[str, Callable[[int], np.ndarray]] = {
     "CAUSAL": lambda n: np.triu(make_bits(n, n), 1),
     "TRIANGULAR_FLOAT": lambda n: np.triu(make_square(n), 1),
     "TRIANGULAR_INTEGER": lambda n: np.triu(make_numbers((n, n), "i4"), 1),
-    "SYMMETRIC": lambda n: make_mirrored(n, 1),
-    "ANTISYMMETRIC": lambda n: make_mirrored(n, -1),
-    "DIAGONAL": lambda n: np.diag(RNG.random(n)),
-    "IDENTITY": np.eye,
-    "UNIT_VECTOR": lambda n: np.eye(n)[n // 2],
-}
-PAYLOADS: dict[str, Callable[[np.ndarray], bytes]] = {
-    "CAUSAL": pf.pack_triangle,
-    "TRIANGULAR_FLOAT": pf.pack_triangle,
-    "TRIANGULAR_INTEGER": pf.pack_triangle,
-    "SYMMETRIC": lambda values: pf.pack_triangle(values, diagonal=True),
-    "ANTISYMMETRIC": lambda values: pf.pack_triangle(values, diagonal=True),
-    "DIAGONAL": lambda values: values.diagonal().tobytes(),
-    "IDENTITY": lambda values: b"",
-    "UNIT_VECTOR": lambda values: b"",
 }
 DATA_TYPES = {"CAUSAL": "BIT", "TRIANGULAR_INTEGER": "INT32"}
 
@@ -108,7 +88,7 @@ def test_dense_values_of_every_dtype(tmp_path: Path, name: str, shape: tuple[int
     size = {"rows": shape[0], "cols": 1 if len(shape) == 1 else shape[1]}
     check_bytes(path, values.tobytes(), matrix_type=matrix_type, data_type=name, **size)
     back = open_lazily(path)
-    pf.assert_round_trips(back, make_array(values).to_dataset())
+    xr.testing.assert_identical(back, make_array(values).to_dataset())
     assert back.tensor.dtype == values.dtype
 
 
@@ -126,7 +106,7 @@ def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     to_pycauset(make_array(values[0]), path)
     vector = {"matrix_type": "VECTOR", "data_type": "BIT", "rows": columns, "cols": 1}
     check_bytes(path, pf.pack_row(values[0], 8), **vector)
-    pf.assert_round_trips(open_lazily(path), make_array(values[0]).to_dataset())
+    xr.testing.assert_identical(open_lazily(path), make_array(values[0]).to_dataset())
 
 
 @pytest.mark.parametrize("matrix_type", SPECIAL)
@@ -137,19 +117,12 @@ def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> N
         "matrix_type": matrix_type,
         "data_type": DATA_TYPES.get(matrix_type, "FLOAT64"),
         "rows": order,
-        "cols": 1 if matrix_type == "UNIT_VECTOR" else order,
-        "seed": order // 2 if matrix_type == "UNIT_VECTOR" else 0,
+        "cols": order,
     }
     for data in (values, da.from_array(values, chunks=-(-order // 3))):
         to_pycauset(make_array(data), path, matrix_type=matrix_type)
-        check_bytes(path, PAYLOADS[matrix_type](values), **expected)
-        pf.assert_round_trips(open_lazily(path).load(), make_array(values).to_dataset())
-
-
-def test_identity_need_not_be_square(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    to_pycauset(make_array(np.eye(3, 7)), path, matrix_type="IDENTITY")
-    check_bytes(path, b"", matrix_type="IDENTITY", data_type="FLOAT64", rows=3, cols=7)
+        check_bytes(path, pf.pack_triangle(values), **expected)
+        xr.testing.assert_identical(open_lazily(path).load(), make_array(values).to_dataset())
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (0,)])
@@ -157,17 +130,16 @@ def test_identity_need_not_be_square(tmp_path: Path) -> None:
 def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
     data = make_array(np.zeros(shape, dtype))
     to_pycauset(data, tmp_path / "t")
-    pf.assert_round_trips(open_lazily(tmp_path / "t"), data.to_dataset())
+    xr.testing.assert_identical(open_lazily(tmp_path / "t"), data.to_dataset())
     to_pycauset(data.chunk(), tmp_path / "t")
-    pf.assert_round_trips(open_lazily(tmp_path / "t"), data.to_dataset())
+    xr.testing.assert_identical(open_lazily(tmp_path / "t"), data.to_dataset())
 
 
 def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
-    words = {"DIAGONAL": "raw_diagonal", "IDENTITY": "raw_dense", "UNIT_VECTOR": "raw_dense"}
     for matrix_type, make in SPECIAL.items():
         to_pycauset(make_array(make(4)), tmp_path / matrix_type, matrix_type=matrix_type)
         layout = read_metadata((tmp_path / matrix_type).read_bytes())["payload_layout"]
-        assert layout == {"kind": words.get(matrix_type, "raw_triangular"), "params": {}}
+        assert layout == {"kind": "raw_triangular", "params": {}}
     to_pycauset(make_array(make_square(3)), tmp_path / "t")
     layout = read_metadata((tmp_path / "t").read_bytes())["payload_layout"]
     assert layout["kind"] == "raw_dense"
@@ -212,13 +184,13 @@ def test_any_dataset_round_trips(
         limit = draws.draw(st.sampled_from([1, 60, packed.BATCH_BYTES]))
         patch.setattr(packed, "BATCH_BYTES", limit)
         to_pycauset(given_data, path, matrix_type=matrix_type)
-    pf.assert_round_trips(open_lazily(path).load(), data)
+    xr.testing.assert_identical(open_lazily(path).load(), data)
     if matrix_type is not None:
         assert get_storage_attrs(path, str(name))["matrix_type"] == matrix_type
     if form == "lazy":
         # Without being told it is of the same type again.
         to_pycauset(open_lazily(path), again)
-        pf.assert_round_trips(open_lazily(again).load(), data)
+        xr.testing.assert_identical(open_lazily(again).load(), data)
         assert (
             get_storage_attrs(again, str(name))["matrix_type"]
             == get_storage_attrs(path, str(name))["matrix_type"]
@@ -243,11 +215,12 @@ def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
         if number % 5 == 0:
             to_pycauset(last, tmp_path / "second")
             last = open_lazily(tmp_path / "second")
-        pf.assert_round_trips(last.load(), first.load())
+        xr.testing.assert_identical(last.load(), first.load())
         assert last.tensor.dtype == first.tensor.dtype
-        attrs, stored = first.tensor.attrs, last.tensor.encoding["tensorfmt"]
-        if attrs["scalar"] == 1 and not attrs["is_transposed"] and attrs["matrix_type"] != "BLOCK":
-            assert stored["matrix_type"] == attrs["matrix_type"]
+        old, new = (ds.tensor.encoding["tensorfmt"] for ds in (first, last))
+        is_view = old["scalar"] != 1 or old["is_transposed"]
+        if not is_view and old["matrix_type"] in WRITTEN:
+            assert new["matrix_type"] == old["matrix_type"]
 
 
 # The type of matrix.
@@ -279,7 +252,7 @@ def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
 
 
-@pytest.mark.parametrize("matrix_type", ["CAUSAL", "SYMMETRIC", "ANTISYMMETRIC", "DIAGONAL"])
+@pytest.mark.parametrize("matrix_type", ["CAUSAL", "TRIANGULAR_FLOAT"])
 def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: str) -> None:
     to_pycauset(make_array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
     data = open_lazily(tmp_path / "t").load()
@@ -288,7 +261,20 @@ def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: 
     data.tensor[20, 3] = 1
     to_pycauset(data, tmp_path / "t")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-    pf.assert_round_trips(open_lazily(tmp_path / "t").load(), data)
+    xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), data)
+
+
+def test_type_that_is_not_written_is_stored_dense(tmp_path: Path) -> None:
+    half = make_square(9)
+    values = half + half.T
+    payload = pf.pack_triangle(values, diagonal=True)
+    path = tmp_path / "symmetric"
+    path.write_bytes(pf.r1(pf.make_metadata("SYMMETRIC", "FLOAT64", 9, 9), payload))
+    with pytest.raises(ValueError, match=r"values in the layout Mirrored can only be read"):
+        to_pycauset(make_array(values[:2]), path, region={"row": slice(0, 2)})
+    to_pycauset(open_lazily(path), tmp_path / "t")
+    assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
+    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
 
 
 def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
@@ -296,7 +282,7 @@ def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
     for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
         to_pycauset(part, tmp_path / "t")
         assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-        pf.assert_round_trips(open_lazily(tmp_path / "t").load(), part.load().drop_attrs())
+        xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), part.load().drop_attrs())
     to_pycauset(data, tmp_path / "t", encoding={"tensor": {"dtype": "int32"}})
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "INTEGER"
 
@@ -308,7 +294,7 @@ def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
     to_pycauset(data, tmp_path / "t")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
-    pf.assert_round_trips(open_lazily(tmp_path / "t").load(), data.load().drop_attrs())
+    xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), data.load().drop_attrs())
 
 
 def spoil(matrix_type: str, index: Any, value: Any, order: int = 50) -> np.ndarray:
@@ -322,16 +308,6 @@ WRONG = {
     "on the diagonal": ("CAUSAL", (7, 7), True, r"\(7, 7\) is True.*='DENSE_FLOAT' to store all"),
     "integer": ("TRIANGULAR_INTEGER", (9, 0), 5, r"\(9, 0\) is 5.*matrix_type='INTEGER' to store"),
     "nan": ("TRIANGULAR_FLOAT", (49, 48), np.nan, r"\(49, 48\) is nan, but a strict upper"),
-    "below": ("SYMMETRIC", (40, 3), 7.0, r"\(40, 3\) is 7\.0, but its image \(3, 40\) requires"),
-    "above": ("SYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*, but its image \(3, 40\) requires 7\.0"),
-    "a nan alone": ("SYMMETRIC", (3, 40), np.nan, r"\(40, 3\) is .*\(3, 40\) requires nan"),
-    "sign": ("ANTISYMMETRIC", (3, 40), 7.0, r"\(40, 3\) is .*\(3, 40\) requires -7\.0"),
-    "middle": ("ANTISYMMETRIC", (9, 9), 1.0, r"\(9, 9\) is 1\.0, but its image .* requires -1\.0"),
-    "beside": ("DIAGONAL", (3, 4), 1.0, r"\(3, 4\) is 1\.0, but a diagonal matrix has 0;"),
-    "two": ("IDENTITY", (4, 4), 2.0, r"\(4, 4\) is 2\.0, but an identity matrix has 1 on its"),
-    "identity": ("IDENTITY", (4, 9), 2.0, r"\(4, 9\) is 2\.0, but an identity.* 0 elsewhere"),
-    "unit": ("UNIT_VECTOR", 33, 0.5, r"at 33 is 0\.5, but a unit vector has 1 at 25, 0 else"),
-    "no unit": ("UNIT_VECTOR", 25, 0.0, r"at 0 is 0\.0.*matrix_type='VECTOR' to store all"),
 }  # fmt: skip
 
 
@@ -346,80 +322,6 @@ def test_lost_values_are_named_in_error(tmp_path: Path, name: str, chunks: int |
         to_pycauset(data if chunks is None else data.chunk(chunks), path, matrix_type=matrix_type)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_zeros_and_nans_equal_their_mirror_images(tmp_path: Path) -> None:
-    values = SPECIAL["SYMMETRIC"](9)
-    values[2, 5] = values[5, 2] = values[3, 3] = np.nan
-    values[1, 4], values[4, 1] = 0.0, -0.0
-    to_pycauset(make_array(values).chunk(2), tmp_path / "t", matrix_type="SYMMETRIC")
-    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
-    upper = np.triu(values, 1) * np.where(np.tri(9), -1, 1)
-    to_pycauset(make_array(upper), tmp_path / "t", matrix_type="TRIANGULAR_FLOAT")
-    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, upper)
-
-
-def test_chunks_of_symmetric_matrix_are_computed_twice_and_never_kept(tmp_path: Path) -> None:
-    values = SPECIAL["SYMMETRIC"](120)
-    created: list[weakref.ref[np.ndarray]] = []
-    alive: list[int] = []
-
-    def count(block: np.ndarray) -> np.ndarray:
-        copied = block.copy()
-        created.append(weakref.ref(copied))
-        alive.append(sum(reference() is not None for reference in created))
-        return copied
-
-    full = da.from_array(values, chunks=(10, 120), name=False)
-    lazy = make_array(full.map_blocks(count, dtype=float, meta=values[:0]))
-    with dask.config.set(scheduler="threads", num_workers=2):
-        to_pycauset(lazy, tmp_path / "t", matrix_type="SYMMETRIC")
-        assert len(created) == 24
-        assert max(alive) <= 4
-        to_pycauset(lazy, tmp_path / "t", matrix_type="DENSE_FLOAT")
-        assert len(created) == 24 + 12
-    np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
-
-
-CLUSTER = """
-import sys
-import dask.array as da
-import numpy as np
-import xarray as xr
-from distributed import Client, LocalCluster
-from xr_tensorfmt import to_pycauset
-
-if __name__ == "__main__":
-    values = np.load(sys.argv[1])
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None,
-                      silence_logs=50) as cluster, Client(cluster):
-        for data, name in ((values, "right"), (np.triu(values), "wrong")):
-            try:
-                # dask has the last of these chunks under two names, as it is not merged.
-                array = xr.DataArray(da.from_array(data, chunks=7), name="tensor")
-                to_pycauset(array, name, matrix_type="SYMMETRIC")
-            except ValueError as error:
-                print(error)
-"""
-
-
-@pytest.mark.cluster
-def test_symmetric_matrix_is_compared_by_worker_of_cluster(tmp_path: Path) -> None:
-    values = SPECIAL["SYMMETRIC"](30)
-    np.save(tmp_path / "values.npy", values)
-    assert "requires" in run_script(CLUSTER, "values.npy", directory=tmp_path)
-    np.testing.assert_array_equal(open_lazily(tmp_path / "right").tensor, values)
-    assert not (tmp_path / "wrong").exists()
-
-
-def test_symmetric_matrix_is_written_later_and_over_its_own_file(tmp_path: Path) -> None:
-    path, values = tmp_path / "t", SPECIAL["SYMMETRIC"](40)
-    task = to_pycauset(make_array(values).chunk(9), path, matrix_type="SYMMETRIC", compute=False)
-    assert not path.exists()
-    task.compute()
-    data = open_lazily(path).chunk(row=7)
-    to_pycauset(data + data.tensor.T, path, matrix_type="SYMMETRIC")
-    np.testing.assert_array_equal(open_lazily(path).tensor, values + values.T)
 
 
 def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> None:
@@ -447,23 +349,6 @@ def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> N
     assert 0 < most < 10
 
 
-def test_delayed_write_computes_in_task(tmp_path: Path) -> None:
-    blocks: list[np.ndarray] = []
-
-    def see(block: np.ndarray) -> np.ndarray:
-        blocks.append(block)
-        return block
-
-    values = da.from_array(np.eye(9)[4], chunks=3).map_blocks(see, meta=np.empty(0))
-    data = xr.DataArray(values, dims="index", name="tensor")
-    task = to_pycauset(data, tmp_path / "t", matrix_type="UNIT_VECTOR", compute=False)
-    assert not blocks
-    assert not list(tmp_path.iterdir())
-    task.compute()
-    assert get_storage_attrs(tmp_path / "t")["seed"] == 4
-    assert open_lazily(tmp_path / "t").tensor.values.tolist() == np.eye(9)[4].tolist()
-
-
 # Facts.
 
 
@@ -476,10 +361,10 @@ def test_seed_is_stored_for_pycauset(tmp_path: Path) -> None:
         data = make_array(make_square(3), attrs={"seed": other})
         to_pycauset(data, path)
         assert read_metadata(path.read_bytes())["seed"] == 0
-        pf.assert_round_trips(open_lazily(path), data.to_dataset())
+        xr.testing.assert_identical(open_lazily(path), data.to_dataset())
     to_pycauset(make_array(make_square(3), attrs={"seed": 5}), path, seed=6)
     assert read_metadata(path.read_bytes())["seed"] == 6
-    assert open_lazily(path).tensor.attrs["seed"] == 5
+    assert open_lazily(path).tensor.attrs == {"seed": 6}
 
 
 def test_causal_set_keeps_its_type(tmp_path: Path) -> None:
@@ -495,7 +380,7 @@ def test_causal_set_keeps_its_type(tmp_path: Path) -> None:
     actual = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
     assert actual == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
     assert "properties" not in metadata
-    pf.assert_round_trips(open_lazily(path).load(), data.load())
+    xr.testing.assert_identical(open_lazily(path).load(), data.load())
     for changed in (
         data.isel(row=slice(2), col=slice(2)),
         data.assign_coords(row=[1, 2, 3]).tensor.astype("i4"),
@@ -546,14 +431,14 @@ def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -
     with pytest.warns(TensorFormatWarning, match=f"are ignored .*{fault}"):
         data = open_lazily(write_embedded(tmp_path, note))
     assert data.tensor.dims == ("row", "col")
-    assert data.tensor.attrs["matrix_type"] == "DENSE_FLOAT"
+    assert data.tensor.attrs == {}
 
 
 def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     data = make_array(make_square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
     to_pycauset(data, tmp_path / "t")
     actual = open_lazily(tmp_path / "t", name="C", dims=("i", "j"))
-    pf.assert_round_trips(actual, data.rename("C").rename(a="i", b="j").to_dataset())
+    xr.testing.assert_identical(actual, data.rename("C").rename(a="i", b="j").to_dataset())
 
 
 # What is refused.
@@ -570,11 +455,9 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
         (np.zeros((2, 3)), {"matrix_type": "CAUSAL"}, r"\(2, 3\), and CAUSAL requires a square"),
         (np.zeros((2, 2)), {"matrix_type": "CAUSAL"}, "but PyCauset's CAUSAL supports only"),
-        (np.zeros((2, 2), "f4"), {"matrix_type": "SYMMETRIC"}, "SYMMETRIC supports only float64;"),
-        (np.zeros(0), {"matrix_type": "UNIT_VECTOR"}, "a unit vector must have an element"),
+        (np.eye(2), {"matrix_type": "SYMMETRIC"}, "'SYMMETRIC' is not supported by PyCauset; choo"),
         (np.zeros((2, 2)), {"seed": -1}, r"seed=-1 is not an integer from 0 to 2\*\*64 - 1"),
         (np.zeros((2, 2)), {"seed": "x"}, "seed='x' is not an integer"),
-        (np.eye(2)[0], {"seed": 3, "matrix_type": "UNIT_VECTOR"}, "cannot be stored in a UNIT_VEC"),
         (np.eye(2), {"seed": 3, "region": {}}, "seed= is for new files, but region= writes to"),
         (da.zeros((2**31, 2**31)), {}, "is too large to address; write a part"),
     ],
@@ -627,7 +510,7 @@ def test_part_is_written_in_place(
     expected[region] = part
     for data in (part, part.chunk(5)):
         to_pycauset(data, path, region=region)
-        pf.assert_round_trips(open_lazily(path).load(), expected.to_dataset())
+        xr.testing.assert_identical(open_lazily(path).load(), expected.to_dataset())
     assert path.stat().st_size == size
     to_pycauset(expected, tmp_path / "whole", matrix_type=matrix_type)
     payload = slice(4096, -get_metadata_length(path))
@@ -643,21 +526,6 @@ def get_metadata_length(path: Path) -> int:
     ("matrix_type", "region", "message"),
     [
         ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write the whole"),
-        (
-            "SYMMETRIC",
-            {"row": slice(0, 8)},
-            "the layout Mirrored can only be written as a whole",
-        ),
-        (
-            "DIAGONAL",
-            {"row": slice(0, 8)},
-            "the layout Diagonal can only be written as a whole",
-        ),
-        (
-            "IDENTITY",
-            {"row": slice(0, 8)},
-            "the layout Diagonal can only be written as a whole",
-        ),
     ],
 )
 def test_parts_without_own_bytes_raise(

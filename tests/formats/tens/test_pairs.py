@@ -1,8 +1,7 @@
-"""Reading TENS files of pairs, dense and as stored."""
+"""Reading TENS files of pairs."""
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -88,35 +87,6 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
         )
 
 
-@settings(max_examples=100)
-@given(sparse_tensors(">f8").map(lambda created: (created[0].astype("<f8"), created[1])))
-def test_stored_pairs_open_in_file_order_with_indices(created: tuple) -> None:
-    dense, indices = created
-    stored = open_lazily(make_content(dense, indices), sparse="stored")
-    assert stored.tensor.dims == ("entry",)
-    assert not stored.indexes
-    along = np.unravel_index(np.array(indices, dtype=np.int64), dense.shape, order="F")
-    for dim, expected in zip("abc", along, strict=False):
-        np.testing.assert_array_equal(stored[dim].values, expected)
-    np.testing.assert_array_equal(stored.tensor.values, dense.ravel(order="F")[indices])
-
-
-def test_stored_pairs_are_lazy_chunked_and_answer_every_key() -> None:
-    dense = np.arange(12.0).reshape(3, 4)
-    indices = [7, 0, 3, 11, 5]
-    content = make_content(dense, indices)
-    stored = open_lazily(io.BytesIO(content), sparse="stored", chunks={}, chunk_bytes=32)
-    flat = dense.ravel(order="F")[indices]
-    assert stored.tensor.chunks == ((2, 2, 1),)
-    np.testing.assert_array_equal(stored.tensor.compute(), flat)
-    lazy = open_lazily(content, sparse="stored")
-    assert lazy.tensor.isel(entry=[4, 0]).values.tolist() == flat[[4, 0]].tolist()
-    assert lazy.tensor.isel(entry=slice(None, None, -2)).values.tolist() == flat[::-2].tolist()
-    picked = {"entry": xr.DataArray([[1, 1], [4, 2]], dims=("p", "q"))}
-    assert lazy.a.isel(picked).values.tolist() == [[0, 0], [2, 0]]
-    assert lazy.tensor.isel(entry=[]).size == 0
-
-
 def make_quaternions() -> tuple[bytes, np.ndarray]:
     values = np.arange(8, dtype="<f4").reshape(2, 4)
     dense = np.zeros((3, 4), dtype="f4")
@@ -134,18 +104,11 @@ def test_values_of_several_components() -> None:
     )
     points = {"a": xr.DataArray([2, 1], dims="p"), "component": xr.DataArray([3, 0], dims="p")}
     assert open_lazily(content).tensor.isel(points).values.tolist() == [3.0, 0.0]
-    with pytest.raises(
-        ValueError, match="elements of 4 numbers cannot be opened with sparse='stored'"
-    ):
-        open_lazily(content, sparse="stored")
 
 
 def test_scalar_of_pairs() -> None:
     assert open_lazily(tf.make_index_value((), [0], np.array([2.5]))).tensor.values == 2.5
     assert open_lazily(tf.make_index_value((), [], np.array([]))).tensor.values == 0.0
-    assert open_lazily(
-        tf.make_index_value((), [0], np.array([2.5])), sparse="stored"
-    ).tensor.values == [2.5]
 
 
 def test_binary128_pairs() -> None:
@@ -160,14 +123,14 @@ def test_pairs_may_follow_chunks() -> None:
     )
     tensor = open_lazily(content).tensor
     assert tensor.values.tolist() == [[0, 0], [1, 0]]
-    assert tensor.attrs == {"symmetries": "x ba", "skipped_chunks": "COMMENT "}
+    file_info = tensor.encoding["tensorfmt"]
+    assert (file_info["symmetries"], file_info["skipped_chunks"]) == ("x ba", ["COMMENT "])
 
 
-@pytest.mark.parametrize("as_stored", [False, True])
-def test_index_out_of_range_raises_in_both_views(as_stored: bool) -> None:
+def test_index_out_of_range_raises() -> None:
     content = tf.make_index_value((2, 2), [1, 4], np.ones(2))
     with pytest.raises(TensorFormatError, match="below 4"):
-        open_lazily(content, sparse="stored" if as_stored else "auto").load()
+        open_lazily(content).load()
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from tests.tensfiles import make_values
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, validate
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.writers import to_file, to_tens
@@ -152,18 +152,16 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
     good = [path for path in paths if not path.name.startswith("bad_")]
     assert len(good) >= 20
     for path in good:
-        for sparse in (False, True):
-            # Attributes of the file are written only if the values are not loaded.
-            opened = xr.open_dataset(path, engine="tensorfmt")
-            to_tens(opened, tmp_path / "t", sparse=sparse, version="1.0")
-            back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
-            xr.testing.assert_identical(back, opened)
-            assert get_only(back).dtype == get_only(opened).dtype
-            if "component" in opened.dims:
-                continue  # written as a dimension
-            file_info = [get_only(ds).encoding["tensorfmt"] for ds in (opened, back)]
-            for key in ("shape", "index_names", "symmetries"):
-                assert file_info[0].get(key) == file_info[1].get(key)
+        opened = xr.open_dataset(path, engine="tensorfmt")
+        to_tens(opened, tmp_path / "t", version="1.0")
+        back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
+        xr.testing.assert_identical(back, opened)
+        assert get_only(back).dtype == get_only(opened).dtype
+        if "component" in opened.dims:
+            continue  # written as a dimension
+        file_info = [get_only(ds).encoding["tensorfmt"] for ds in (opened, back)]
+        for key in ("shape", "index_names"):
+            assert file_info[0][key] == file_info[1][key]
 
 
 def test_big_endian_integers_become_little_endian(tmp_path) -> None:
@@ -307,12 +305,6 @@ def test_version_0_9_is_inherited(change, name, tmp_path) -> None:
         (lambda ds: ds.rename(a="FF"), {}, rf"{OLDER} cannot store the dims \('FF', 'b'\); re"),
         (lambda ds: ds.assign_attrs(x=1), {}, f"{OLDER} cannot store the attribute 'x'; cal"),
         (lambda ds: ds.assign_coords(b=[1, 2, 3]), {}, f"{OLDER} cannot store the coordinate"),
-        (lambda ds: ds, {"sparse": True}, f"{OLDER} supports neither pairs nor"),
-        (
-            lambda ds: ds,
-            {"symmetries": "x ab"},
-            f"{OLDER} supports neither pairs nor",
-        ),
         (
             lambda ds: ds,
             {"encoding": {"tensor": {"dtype": "float32"}}},
@@ -463,8 +455,7 @@ def test_unsupported_data_raise(data, options, message, tmp_path) -> None:
     # Two IEEE numbers would be complex.
     [(2, "<i4"), (2, "<u1"), *((n, dtype) for n in (4, 8) for dtype in ("<f8", "<i4", "<u1"))],
 )
-@pytest.mark.parametrize("sparse", [False, True])
-def test_components_become_dimension_of_file(numbers, dtype, sparse, tmp_path) -> None:
+def test_components_become_dimension_of_file(numbers, dtype, tmp_path) -> None:
     stored = make_values((numbers, 3, 2), dtype)
     fields = {**tf.get_number_fields(stored.dtype), "numbers": numbers, "version": tf.V1_0}
     (tmp_path / "old").write_bytes(
@@ -472,11 +463,11 @@ def test_components_become_dimension_of_file(numbers, dtype, sparse, tmp_path) -
     )
     opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt").chunk(component=1)
     opened = opened.assign_coords(component=np.arange(numbers)).rename(tensor="Q", a="row")
-    to_tens(opened, tmp_path / "t", sparse=sparse)
+    to_tens(opened, tmp_path / "t")
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
     xr.testing.assert_identical(back, opened)
     assert back.Q.encoding["tensorfmt"]["shape"] == (3, 2, numbers)
-    to_tens(back, tmp_path / "u", sparse=sparse)
+    to_tens(back, tmp_path / "u")
     assert (tmp_path / "u").read_bytes() == (tmp_path / "t").read_bytes()
 
 
@@ -504,83 +495,6 @@ def list_chunks(path: Path) -> list[bytes]:
     return names
 
 
-def test_symmetries_of_opened_file_are_stated_in_letters_of_new_file(tmp_path) -> None:
-    content = add_chunks(
-        tf.pack_symmetry("x", "ba"), tf.pack_symmetry("conj", "ba"), tf.pack_chunk(b"OTHERONE", b"")
-    )
-    (tmp_path / "old").write_bytes(content)
-    opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt", dims=("F", "q"))
-    assert opened.tensor.attrs == {"symmetries": "x ba, conj ba", "skipped_chunks": "OTHERONE"}
-    to_tens(opened, tmp_path / "t")
-    # "conj" cannot be checked, so only the attribute contains it.
-    assert list_chunks(tmp_path / "t") == [b"SYMMETRY", b"XRTENSOR", b"DENSDATA"]
-    assert tf.pack_symmetry("x", "qF") in (tmp_path / "t").read_bytes()
-    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
-    xr.testing.assert_identical(back, opened)
-    assert back.tensor.encoding["tensorfmt"]["symmetries"] == "x qF"
-    to_tens(xr.open_dataset(tmp_path / "t", engine="tensorfmt"), tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "t").read_bytes()
-
-
-@pytest.mark.parametrize("chunks", [None, {"a": 2, "b": 1}])
-def test_symmetries_that_user_gives_are_stated_and_all_values_stored(chunks, tmp_path) -> None:
-    array = xr.DataArray(SYMMETRIC, dims=("a", "b"))
-    to_tens(array if chunks is None else array.chunk(chunks), tmp_path / "t", symmetries="x ba")
-    content = (tmp_path / "t").read_bytes()
-    values, actual, _ = parse(content)
-    np.testing.assert_array_equal(values, SYMMETRIC)
-    embedded = actual[b"XRTENSOR"]
-    assert content == add_chunks(tf.pack_symmetry("x", "ba"), tf.pack_chunk(b"XRTENSOR", embedded))
-    assert not validate(content)
-
-
-def test_values_against_symmetry_of_opened_file_raise(tmp_path) -> None:
-    (tmp_path / "t").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
-    changed = xr.open_dataset(tmp_path / "t", engine="tensorfmt").load()
-    changed.tensor[1, 0] = 5
-    message = r"'tensor' is 1.0 at a=0, b=1 and 5.0 at a=1, b=0, which the symmetry 'x ba' does not"
-    with pytest.raises(ValueError, match=message):
-        to_tens(changed, tmp_path / "u")
-    assert not (tmp_path / "u").exists()
-    to_tens(changed, tmp_path / "u", symmetries=[])
-    back = xr.open_dataset(tmp_path / "u", engine="tensorfmt")
-    xr.testing.assert_identical(back, changed.drop_attrs())
-
-
-def test_version_0_9_cannot_state_symmetries(tmp_path) -> None:
-    with pytest.raises(ValueError, match=f"{OLDER} supports neither pairs nor symmetries; o"):
-        to_tens(
-            xr.DataArray(SYMMETRIC, dims=("a", "b")),
-            tmp_path / "t",
-            version="0.9",
-            symmetries="x ba",
-        )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda ds: ds.isel(a=slice(2)),
-        lambda ds: ds.transpose("b", "a"),
-        lambda ds: ds.rename(a="F"),
-        lambda ds: ds.isel(a=0),
-    ],
-)
-def test_symmetries_that_no_longer_fit_are_not_stated(change, tmp_path) -> None:
-    (tmp_path / "old").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
-    opened = change(xr.open_dataset(tmp_path / "old", engine="tensorfmt"))
-    to_tens(opened, tmp_path / "t")
-    back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
-    xr.testing.assert_identical(back, opened.drop_attrs())
-    assert "symmetries" not in back.tensor.encoding["tensorfmt"]
-
-
-def test_empty_symmetries_omit_inherited_ones(tmp_path) -> None:
-    (tmp_path / "old").write_bytes(add_chunks(tf.pack_symmetry("x", "ba")))
-    to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", symmetries=[])
-    assert list_chunks(tmp_path / "t") == [b"XRTENSOR", b"DENSDATA"]
-
-
 def replace_embedded(content: dict | bytes) -> bytes:
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     return add_chunks(tf.pack_chunk(b"XRTENSOR", raw))
@@ -605,16 +519,6 @@ def test_corrupt_embedded_metadata_warn(embedded, message) -> None:
         back = open_lazily(replace_embedded(embedded))
     assert back.tensor.attrs == {}
     assert back.tensor.sizes == {"a": 3, "b": 3}
-
-
-# The tensor has other dims and another rank than the pairs.
-@pytest.mark.parametrize(("embedded", "message"), DAMAGED)
-def test_corrupt_embedded_metadata_of_stored_pairs_warn(embedded, message) -> None:
-    content = tf.make_index_value((3, 3), [1], np.ones(1), tf.pack_chunk(b"XRTENSOR", embedded))
-    with pytest.warns(TensorFormatWarning, match=message):
-        back = open_lazily(content, sparse="stored")
-    assert back.tensor.attrs == {}
-    assert back.tensor.sizes == {"entry": 1}
 
 
 def test_embedded_metadata_that_are_too_long_are_not_read() -> None:
@@ -649,10 +553,3 @@ def test_region_of_file_is_written_in_place(version, tmp_path) -> None:
     expected[1:3, :, :3] = -1
     np.testing.assert_array_equal(xr.open_dataarray(path, engine="tensorfmt"), expected)
     assert path.read_bytes() == before[: -expected.nbytes] + expected.tobytes(order="F")
-
-
-def test_part_of_pairs_cannot_be_written(tmp_path) -> None:
-    ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
-    to_tens(ds, tmp_path / "t", sparse=True)
-    with pytest.raises(ValueError, match="'tensor' cannot be written in part"):
-        to_tens(ds, tmp_path / "t", region={"a": slice(0, 3)})

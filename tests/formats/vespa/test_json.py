@@ -236,7 +236,7 @@ def test_errors_of_options_name_json() -> None:
         vespa_from_json(data, sparse="dense")
     with pytest.raises(ValueError, match=r"<Vespa JSON>: fill_value=0 requires sparse='dense'"):
         vespa_from_json(data, fill_value=0)
-    with pytest.raises(ValueError, match=r"^<Vespa JSON> stores all elements"):
+    with pytest.raises(ValueError, match=r"^<Vespa JSON>: sparse='stored' does not apply"):
         vespa_from_json([1], "tensor(x[1])", sparse="stored")
 
 

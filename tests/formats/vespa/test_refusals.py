@@ -169,7 +169,7 @@ def test_changed_bytes_open_or_raise(created, data) -> None:
 
 
 def test_unsuitable_keywords_raise() -> None:
-    with pytest.raises(ValueError, match="stores all elements, so sparse='stored' does not"):
+    with pytest.raises(ValueError, match="sparse='stored' does not apply to this file"):
         vespa_from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
         vespa_from_hex(MIXED.hex(), sparse="dense", fill_value="0")

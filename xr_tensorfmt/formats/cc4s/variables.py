@@ -122,7 +122,7 @@ def _find_blocks(
 ) -> StoredBlocks | None:
     """Return the blocks of a tensor, or None if all elements are stored."""
     if not part.header.conditions:
-        options.check_all_stored(part.fields.path)
+        options.refuse_stored(part.fields.path)
         return None
     blocks = find_blocks(part.fields, part.header, properties)
     if options.sparse == "auto" and part.header.total > MAX_FILLED_ELEMENTS:

@@ -161,8 +161,7 @@ def _build_tensor(
     checked.check_rank(name, variable)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     sizes = zip(map(str, variable.dims), variable.shape, strict=True)
-    current = _update_energies(checked, name, variable)
-    attrs = encode_attrs(checked, current, repr(name))
+    attrs = encode_attrs(checked, _update_energies(variable), repr(name))
     unit = _get_unit(checked, name, variable)
     plain = {key: _simplify(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
@@ -187,17 +186,15 @@ def _build_tensor(
     return TensorToWrite(name, header, embedded, elements)
 
 
-def _update_energies(checked: CheckedInput, name: str, variable: Variable) -> dict[Any, Any]:
+def _update_energies(variable: Variable) -> Mapping[Any, Any]:
     """Return attributes without stale energies, since cc4s counts occupied states by them."""
-    attrs = checked.get_attrs_to_write(name, variable)
+    attrs = variable.attrs
     energies: Any = attrs.get("energies")
     is_list = isinstance(energies, list | tuple | np.ndarray)
     if not is_list or variable.ndim != 1 or variable.dtype.kind not in "fiu":
         return attrs
     if len(energies) == variable.size:
         with suppress(TypeError, ValueError):  # not numbers
-            if checked.get_unmodified_tensor(name, variable) is not None:
-                return attrs
             if not find_wrong_energies(energies, variable.values).size:
                 return attrs
     return attrs | {"energies": variable.values.tolist()}

@@ -13,14 +13,14 @@ Modules, in the order to read them:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, STORAGE_ATTRS
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 # Backing stores of sessions are as short. The reader refuses them with a reason.
 _MIN_BYTES = 16
-
-_CAUSAL_SET_ATTRS = frozenset({"object_type", "n"})
-_DERIVED_PREFIXES = ("property_", "cached_")
 
 
 class PycausetFormat(Format):
@@ -40,6 +37,7 @@ class PycausetFormat(Format):
     title = "PyCauset"
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
+    reader_attrs = frozenset({"object_type", "n"})
     open_options = frozenset({"name", "sparse", "verify"})
     write_options = MappingProxyType({"matrix_type": (), "seed": ()})
 
@@ -57,14 +55,6 @@ class PycausetFormat(Format):
         from xr_tensorfmt.formats.pycauset.read import read  # noqa: PLC0415
 
         return read(reader, options)
-
-    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """Return the attributes about storage and derived results, without seed and spacetime."""
-        if not attrs.keys() >= STORAGE_ATTRS:
-            return ()
-        derived = {name for name in attrs if str(name).startswith(_DERIVED_PREFIXES)}
-        no_seed = {"seed"} if str(attrs.get("seed")) == "0" else set()
-        return STORAGE_ATTRS | (_CAUSAL_SET_ATTRS & attrs.keys()) | derived | no_seed
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
         """Plan a file. `options` are the keywords of `to_pycauset`."""

@@ -94,11 +94,11 @@ def _check_file(file: MatrixFile) -> Iterator[Finding]:
 
 def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     """Check the properties that the metadata claim."""
-    layout, attrs = file.layout, file.matrix.attrs
+    layout, properties = file.layout, file.matrix.properties
     if len(layout.shape) == 1:
         return
-    symmetries = [claim for claim in _SYMMETRIES if attrs.get(f"property_{claim.name}") == 1]
-    others = [name for name in _VIOLATIONS if attrs.get(f"property_{name}") == 1]
+    symmetries = [claim for claim in _SYMMETRIES if properties.get(claim.name) is True]
+    others = [name for name in _VIOLATIONS if properties.get(name) is True]
     if (
         (symmetries or others)
         and file.is_mostly_implied

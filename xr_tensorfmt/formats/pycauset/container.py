@@ -22,7 +22,12 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     finding_from_error,
 )
-from xr_tensorfmt.formats.pycauset.metadata import Metadata, describe_derived, flatten_attrs
+from xr_tensorfmt.formats.pycauset.metadata import (
+    Metadata,
+    build_attrs,
+    describe_derived,
+    find_cached,
+)
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
     HEADER_BYTES,
@@ -187,16 +192,20 @@ def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
     is_dense = matrix.matrix_type == "DENSE_FLOAT"
     # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
     is_swapped = matrix.is_transposed and not matrix.is_vector
+    properties = metadata.get_map("properties").values
     return replace(
         matrix,
         rows=matrix.columns if is_swapped else matrix.rows,
         columns=matrix.rows if is_swapped else matrix.columns,
         row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
-        attrs=dict(flatten_attrs(metadata, view)),
+        attrs=dict(build_attrs(metadata)),
+        properties=properties,
         encoding={
             "payload_uuid": metadata.get("payload_uuid", str),
             "slot": slot.name,
             "generation": slot.generation,
+            "properties": properties,
+            "cached": dict(find_cached(metadata, view)),
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,27 +12,28 @@ from xr_tensorfmt.contract import (
     Array,
     Dense,
     Element,
-    EncodedBatch,
     Extents,
     Integers,
     Layout,
     Selection,
     Source,
+    SourceExtents,
     TensorFormatError,
-    WritableLayout,
+    View,
     array_to_indices,
     check_size,
+    contiguous_chunk,
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.packed import Packed, PartlyStored
+from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.formats.pycauset.views import ComplexPlanes, OnlyRow
 
 
 @dataclass(frozen=True)
-class Diagonal(PartlyStored):
+class Diagonal(Layout):
     """Matrix or vector with nonzero elements on one diagonal only.
 
     The diagonal begins in column `shift`. Its elements are 1 unless they are stored. A vector is
@@ -41,7 +41,7 @@ class Diagonal(PartlyStored):
     """
 
     lengths: tuple[int, ...]
-    values: WritableLayout | None = None
+    values: Dense | None = None
     shift: int = 0
 
     @property
@@ -62,6 +62,10 @@ class Diagonal(PartlyStored):
         )
         part = Selection((min(self.lengths),), (array_to_indices(common - self.shift),))
         return part, tuple(indices[-len(self.lengths) :])
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return a chunk of whole rows."""
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
         """Bytes of the selected part of the diagonal."""
@@ -92,76 +96,47 @@ class Diagonal(PartlyStored):
         """The diagonal, if it is stored."""
         return self.values
 
-    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Encode the diagonal, if it is stored."""
-        self.check_implied(selection, values)
-        part, indices = self._select_part(selection)
-        if self.values and part.size:
-            yield from self.values.encode(part, values[indices])
-
-    def check_implied(self, selection: Selection, values: Array) -> None:
-        """Check zeros off the diagonal, and ones on the diagonal if it is not stored."""
-        wrong, (_, indices) = values != 0, self._select_part(selection)
-        wrong[indices] = False if self.values else values[indices] != 1
-        implied = "a diagonal matrix has 0"
-        if len(self.lengths) == 1:
-            implied = f"a unit vector has 1 at {self.shift}, 0 elsewhere"
-        elif not self.values:
-            implied = "an identity matrix has 1 on its diagonal, 0 elsewhere"
-        self.refuse_first(wrong, implied, selection, values)
-
 
 @dataclass(frozen=True)
-class Mirrored(Packed):
-    """Square matrix with a lower triangle that mirrors the upper one."""
+class Mirrored(View):
+    """Square matrix whose lower triangle is the upper one times `sign`."""
 
+    inner: Packed
     sign: int
 
     def extents(self, selection: Selection) -> Extents:
         """Return the stored bytes of the selection and of its mirror image."""
         mirror = selection.transpose((1, 0))
-        return Extents.union([super().extents(selection), super().extents(mirror)])
+        return Extents.union([self.inner.extents(selection), self.inner.extents(mirror)])
 
-    # A part cannot be written alone, because its mirror image may be outside.
-    stored_element = WritableLayout.stored_element
+    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+        """Return the byte ranges of `extents`."""
+        return Layout.source_extents(self, source, selection)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part. Elements below the diagonal come from their mirror image."""
-        values = super().read(source, selection)
+        values = self.inner.read(source, selection)
         rows, columns = selection.index_arrays
         if values.size and rows[-1] > columns[0]:
-            image = super().read(source, selection.transpose((1, 0))).T
+            image = self.inner.read(source, selection.transpose((1, 0))).T
             below = rows[:, np.newaxis] > columns
             np.copyto(values, image if self.sign > 0 else 0 - image, where=below)
         return values
 
+    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
+        """Return the points in the upper triangle."""
+        return np.minimum(*points), np.maximum(*points)
+
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read points below the diagonal from their mirror image."""
-        rows, columns = points
-        mirrored = (np.minimum(rows, columns), np.maximum(rows, columns))
-        values = super().read_points(source, mirrored)
+        values = super().read_points(source, points)
         if self.sign < 0:
-            np.subtract(0, values, out=values, where=rows > columns)
+            np.subtract(0, values, out=values, where=points[0] > points[1])
         return values
 
-    def check_implied(self, selection: Selection, values: Array) -> None:
-        """Do nothing. `compare` checks the elements below the diagonal."""
-
-    def compare(self, source: Source, selection: Selection, values: Array) -> None:
-        """Raise UnrepresentableValueError if values are not mirror images of stored elements."""
-        rows, columns = selection.index_arrays
-        # Columns after the last row are above the diagonal.
-        columns = columns[: np.searchsorted(columns, rows[-1], side="right")]
-        if not columns.size:
-            return
-        part = Selection(selection.tensor_shape, (selection.indices[0], array_to_indices(columns)))
-        image = self.sign * super().read(source, part.transpose((1, 0))).T
-        values = values[:, : columns.size]
-        wrong = (image != values) & ((image == image) | (values == values))
-        wrong &= columns <= rows[:, np.newaxis]
-        position = int(wrong.argmax())
-        mirrored = f"its image {part.full_index(position)[::-1]} requires {image.flat[position]}"
-        self.refuse_first(wrong, mirrored, part, values)
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the chunk shape of the stored triangle."""
+        return self.inner.chunk_shape(target)
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
@@ -210,9 +185,9 @@ def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
     if properties.stored == "triangle" or matrix.data_type == spec.BIT:
         rows = _build_rows(matrix, shape, element)
-        layout = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
+        layout: Any = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
         if properties.mirror_sign:
-            layout = Mirrored(rows, element, properties.mirror_sign)
+            layout = Mirrored(Packed(rows, element), properties.mirror_sign)
         return OnlyRow(layout) if is_flat else layout, rows.nbytes
     if properties.stored == "diagonal":
         dense = Dense(lengths[:1], element, offset)

@@ -89,8 +89,8 @@ class Metadata:
 
 def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
-    layouts = {"triangle": "raw_triangular", "diagonal": "raw_diagonal"}
-    layout = layouts.get(MATRIX_TYPES[matrix.matrix_type].stored, "raw_dense")
+    is_triangle = MATRIX_TYPES[matrix.matrix_type].stored == "triangle"
+    layout = "raw_triangular" if is_triangle else "raw_dense"
     return {
         "rows": matrix.rows,
         "cols": matrix.columns,
@@ -108,8 +108,8 @@ def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[
     }
 
 
-def flatten_attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
-    """Yield attributes: numbers and strings, which netCDF can store."""
+def build_attrs(metadata: Metadata) -> Iterator[tuple[str, Any]]:
+    """Yield attributes of a causal set: numbers and strings, which netCDF can store."""
     for key in ("object_type", "n"):
         if key in metadata.values:
             yield key, _format_value(metadata.values[key])
@@ -118,15 +118,16 @@ def flatten_attrs(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any
         yield "spacetime", spacetime.get("type", str)
         for key, value in spacetime.get("args", dict, {}).items():
             yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
-    for key, value in metadata.get_map("properties").values.items():
-        yield f"property_{key}", _format_value(value)
+
+
+def find_cached(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
+    """Yield the cached results that are up to date, without those in other files."""
     signature = _build_signature(metadata, view)
     for key, entry in metadata.get_map("cached").values.items():
         value = entry.get("value") if isinstance(entry, dict) else None
-        # A map refers to a result in another file.
-        is_here = value is not None and not isinstance(value, dict)
+        is_here = value is not None and not isinstance(value, dict)  # a map refers to a file
         if is_here and entry.get("signature") == signature:
-            yield f"cached_{key}", _format_cached(key, value)
+            yield key, value
 
 
 def _build_causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -152,26 +153,6 @@ def describe_derived(metadata: Metadata) -> Iterator[str]:
     for label, names in (("cached results", results), ("properties", true)):
         if names:
             yield f"the {label} {', '.join(map(repr, names))}"
-
-
-def _format_cached(key: str, value: Any) -> Any:
-    """Return a cached result as an attribute. Sums and eigenvalues have an imaginary part."""
-    try:
-        if key == "sum":
-            return format_attribute(complex(*value))
-        if key == "eigenvalues":
-            numbers = [complex(*pair) for pair in value]
-            is_real = not any(number.imag for number in numbers)
-            return [number.real if is_real else str(number) for number in numbers]
-    except (TypeError, ValueError):
-        pass
-    return _format_value(value)
-
-
-def format_attribute(number: complex) -> float | str:
-    """Return a number as an attribute. netCDF has no complex type, so use a string."""
-    number = complex(number)
-    return str(number) if number.imag else number.real
 
 
 def _format_value(value: Any) -> Any:

@@ -1,8 +1,7 @@
-"""Layouts that store some elements, and the layout of packed rows."""
+"""The layout of packed rows: a matrix with padded rows, or a triangle."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,35 +34,8 @@ _SPARSE_BYTES = 512
 _BATCH_BYTES = 4 << 20
 
 
-class PartlyStored(WritableLayout):
-    """Layout that stores some elements. The others have implied values, such as 0."""
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return a chunk of whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @abstractmethod
-    def check_implied(self, selection: Selection, values: Array) -> None:
-        """Raise UnrepresentableValueError if an element that is not stored has another value."""
-
-    def refuse_first(self, wrong: Array, implied: str, selection: Selection, values: Array) -> None:
-        """Raise UnrepresentableValueError about the first wrong value, if any."""
-        if wrong.any():
-            position = int(wrong.argmax())
-            index, name = selection.full_index(position), "DENSE_FLOAT"
-            if self.dtype.kind in "iu":
-                name = "INTEGER"
-            elif len(index) == 1:
-                name = "VECTOR"
-            raise UnrepresentableValueError(
-                f"the element at {index[0] if len(index) == 1 else index} is "
-                f"{values.flat[position]}, but {implied}; pass matrix_type={name!r} to store all "
-                "elements"
-            )
-
-
 @dataclass(frozen=True)
-class Packed(PartlyStored):
+class Packed(WritableLayout):
     """Matrix with padded rows, or upper triangle. Elements that are not stored are 0."""
 
     rows: Rows
@@ -93,7 +65,7 @@ class Packed(PartlyStored):
         count, columns = self.shape
         max_rows = target // (columns * self.dtype.itemsize) if count and columns else 0
         if not max_rows:
-            return super().chunk_shape(target)
+            return contiguous_chunk(self.shape, self.dtype.itemsize, target)
         stored = self.rows.stride or PAGE
         return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
@@ -180,16 +152,23 @@ class Packed(PartlyStored):
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
             batch = (range(int(rows[0]), int(rows[-1]) + 1), selection.indices[1])
-            self.check_implied(Selection(selection.tensor_shape, batch), part)
+            self._check_below(Selection(selection.tensor_shape, batch), part)
             pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 
-    def check_implied(self, selection: Selection, values: Array) -> None:
-        """Check zeros below a triangle."""
+    def _check_below(self, selection: Selection, values: Array) -> None:
+        """Raise UnrepresentableValueError if an element below a triangle is not zero."""
         if self.rows.stride:
             return
         rows, columns = selection.index_arrays
         wrong = np.logical_and(values, columns < self.rows.find_first_columns(rows)[:, np.newaxis])
-        implied = f"{'a strict' if self.rows.diagonal else 'an'} upper triangle has 0"
-        self.refuse_first(wrong, implied, selection, values)
+        if wrong.any():
+            position = int(wrong.argmax())
+            index = selection.full_index(position)
+            name = "INTEGER" if self.dtype.kind in "iu" else "DENSE_FLOAT"
+            triangle = "a strict upper triangle" if self.rows.diagonal else "an upper triangle"
+            raise UnrepresentableValueError(
+                f"the element at {index} is {values.flat[position]}, but {triangle} has 0; pass "
+                f"matrix_type={name!r} to store all elements"
+            )

@@ -18,13 +18,12 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile, open_file
-from xr_tensorfmt.formats.pycauset.metadata import format_attribute
 from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
-    options.check_all_stored(reader.source.name)
+    options.refuse_stored(reader.source.name)
     file = open_file(reader)
     matrix, layout = file.matrix, file.layout
     if options.sparse == "auto":
@@ -32,11 +31,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     encoding = _build_encoding(file)
     return Container(
-        (Tensor(options.name, dims, layout, build_attrs(matrix), encoding),),
+        (Tensor(options.name, dims, layout, _build_attrs(matrix), encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
-        keep_attrs=True,
         ends=tuple(part.end for part in file.files),
         derived=matrix.derived,
         parsed=file,
@@ -61,26 +59,24 @@ def get_default_dims(rank: int) -> tuple[str, ...]:
     return ("index",) if rank == 1 else ("row", "col")
 
 
-def build_attrs(matrix: Matrix) -> dict[str, Any]:
-    """Return the attributes of a file without embedded metadata."""
-    return {
-        "matrix_type": matrix.matrix_type,
-        "data_type": matrix.data_type,
-        "seed": matrix.seed,
-        "scalar": format_attribute(matrix.scalar),
-        "is_transposed": int(matrix.is_transposed),
-        "is_conjugated": int(matrix.is_conjugated),
-        "is_temporary": int(matrix.is_temporary),
-        **matrix.attrs,
-    }
+def _build_attrs(matrix: Matrix) -> dict[str, Any]:
+    """Return the attributes about the content. A unit vector stores its index as the seed."""
+    has_seed = matrix.seed and matrix.matrix_type != "UNIT_VECTOR"
+    return {**({"seed": matrix.seed} if has_seed else {}), **matrix.attrs}
 
 
 def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     matrix, layout = file.matrix, file.layout
     encoding = {
-        **build_attrs(matrix),
         "format": NAME,
         "version": matrix.version,
+        "matrix_type": matrix.matrix_type,
+        "data_type": matrix.data_type,
+        "seed": matrix.seed,
+        "scalar": matrix.scalar,
+        "is_transposed": matrix.is_transposed,
+        "is_conjugated": matrix.is_conjugated,
+        "is_temporary": matrix.is_temporary,
         "shape": (matrix.rows, matrix.columns),
         "byteorder": "little",
         **matrix.encoding,

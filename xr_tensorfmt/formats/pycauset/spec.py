@@ -14,10 +14,6 @@ from xr_tensorfmt.contract import Boolean, Element, Finding, Plain
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
 
-STORAGE_ATTRS = frozenset(
-    {"matrix_type", "data_type", "scalar", "is_transposed", "is_conjugated", "is_temporary"}
-)
-"""Attributes about the storage of a matrix. A reader sets them for every file."""
 
 HEADER_BYTES = 4096
 """Header size of versions 1, 2 and R1 in bytes. The values follow."""
@@ -123,6 +119,7 @@ class Matrix:
     The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
     the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
     padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix.
+    `properties` are claims about the values.
     The file ends with the values, but not before `min_stop`. `encoding` has entries for
     ``encoding["tensorfmt"]`` of one version only.
     """
@@ -143,6 +140,7 @@ class Matrix:
     has_diagonal: bool = False
     is_temporary: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None
     derived: tuple[str, ...] = ()

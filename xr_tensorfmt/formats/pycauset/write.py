@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from xarray import Variable
@@ -27,9 +27,9 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
-from xr_tensorfmt.formats.pycauset.matrices import Mirrored, build_layout
+from xr_tensorfmt.formats.pycauset.matrices import build_layout
 from xr_tensorfmt.formats.pycauset.metadata import build_metadata
-from xr_tensorfmt.formats.pycauset.spec import NAME, STORAGE_ATTRS, Matrix
+from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 
 MatrixType = Literal[
     "CAUSAL",
@@ -37,12 +37,7 @@ MatrixType = Literal[
     "TRIANGULAR_INTEGER",
     "DENSE_FLOAT",
     "INTEGER",
-    "SYMMETRIC",
-    "ANTISYMMETRIC",
-    "DIAGONAL",
-    "IDENTITY",
     "VECTOR",
-    "UNIT_VECTOR",
 ]
 
 DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
@@ -50,12 +45,11 @@ ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.ite
 
 _INTEGER_DTYPES = tuple(name for name in ELEMENTS if "int" in name)
 _OTHER_DTYPES = tuple(name for name in ELEMENTS if "int" not in name)
-_DOUBLE = ("float64",)
 
-# Types that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
+# The dtypes that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
 WRITTEN: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(get_args(MatrixType), _DOUBLE),
     "CAUSAL": ("bool",),
+    "TRIANGULAR_FLOAT": ("float64",),
     "TRIANGULAR_INTEGER": ("int32",),
     "DENSE_FLOAT": _OTHER_DTYPES,
     "INTEGER": _INTEGER_DTYPES,
@@ -74,26 +68,15 @@ def plan(
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    _, variable = checked.single_variable
+    name, variable = checked.single_variable
+    if seed is not None:
+        variable = variable.copy(deep=False)
+        variable.attrs["seed"] = seed
+        checked = replace(checked, variables={name: variable})
     types, conversion = _choose_types(checked, matrix_type)
     data_type = DATA_TYPES[conversion.element.name]
-    if seed is not None and "UNIT_VECTOR" in types:
-        raise ValueError(
-            f"seed={seed!r} cannot be stored in a UNIT_VECTOR, because its active index is stored "
-            "as the seed; leave it out, or pass matrix_type='VECTOR'"
-        )
-    if seed is None and _is_seed(variable.attrs.get("seed")):
-        seed = int(variable.attrs["seed"])
-
-    def plans() -> Iterator[FilePlan]:
-        for matrix_type in types:
-            matrix = _build_matrix(variable, matrix_type, data_type, seed or 0)
-            yield _plan_matrix(checked, conversion, matrix)
-
-    if "UNIT_VECTOR" in types:
-        return DeferredPlans(plans)
-    # Plans that need no values raise their errors now, also with compute=False.
-    file_plans = list(plans())
+    matrices = (_build_matrix(variable, matrix_type, data_type) for matrix_type in types)
+    file_plans = [_plan_matrix(checked, conversion, matrix) for matrix in matrices]
     return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
 
 
@@ -101,15 +84,13 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
     layout, payload_bytes = build_layout(matrix, checked.path)
-    names = embed_one_tensor(checked, OpenOptions.name, replaced=dict.fromkeys(STORAGE_ATTRS))
-    embedded = encode_metadata(checked, names).decode()
+    embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
     metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
     parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     size = max(offset + len(part) for offset, part in parts.items())
     pieces = tuple(Piece(offset, part) for offset, part in parts.items())
     planned = (PlannedVariable(variable, layout, conversion),)
-    compare = layout.compare if isinstance(layout, Mirrored) else None
-    return FilePlan(size, pieces, planned, compare=compare)
+    return FilePlan(size, pieces, planned)
 
 
 def _choose_types(
@@ -160,8 +141,6 @@ def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
     elif not is_vector and (required := spec.find_shape_fault(matrix_type, *shape)):
         fault = f"{matrix_type} requires {required}"
-    elif matrix_type == "UNIT_VECTOR" and not shape[0]:
-        fault = "a unit vector must have an element"
     return fault and f"{fault}; leave out matrix_type="
 
 
@@ -177,11 +156,9 @@ def _guess_type(variable: Variable) -> str:
     return "CAUSAL"
 
 
-def _build_matrix(variable: Variable, matrix_type: str, data_type: str, seed: int) -> Matrix:
+def _build_matrix(variable: Variable, matrix_type: str, data_type: str) -> Matrix:
     """Build the matrix that describes the file."""
-    if matrix_type == "UNIT_VECTOR":
-        # Writing checks that the other elements are zero.
-        seed = int(np.asarray(variable.data.argmax()))
+    seed: Any = variable.attrs.get("seed")
     is_vector = matrix_type in spec.VECTORS
     is_padded = matrix_type == "DENSE_FLOAT"
     return Matrix(
@@ -193,7 +170,7 @@ def _build_matrix(variable: Variable, matrix_type: str, data_type: str, seed: in
         offset=spec.HEADER_BYTES,
         limit=MAX_TENSOR_BYTES,
         types_offset=0,
-        seed=seed,
+        seed=int(seed) if _is_seed(seed) else 0,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 

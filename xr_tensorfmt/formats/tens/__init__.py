@@ -4,15 +4,15 @@ Modules, in the order to read them:
 
 - `spec`, `chunks`, `symmetries`: the header and the chunks
 - `storage`: find the values
-- `wide`, `pairs`, `stored_pairs`: numbers of 16 bytes, and pairs of index and value
-- `read`, `check`: the format
-- `write`, `write_values`, `write_pairs`: write all values, or pairs
+- `wide`, `pairs`: numbers of 16 bytes, and pairs of index and value
+- `read`, `write`, `check`: the format
+
+This package only reads pairs and symmetries, because no known program loads them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,7 @@ from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Matc
 from xr_tensorfmt.formats.tens.spec import MAGIC
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
-
-
-# The attribute: symmetries of an operation code and an index map, separated by commas.
-_SYMMETRIES = re.compile(r"[^ ,]* [^ ,]+(, [^ ,]* [^ ,]+)*")
+    from xr_tensorfmt.contract import CheckedInput, FilePlan
 
 
 class TensFormat(Format):
@@ -35,9 +31,7 @@ class TensFormat(Format):
     suffixes = (".tens", ".bin")
     magics = (MAGIC,)
     open_options = frozenset({"name", "sparse", "verify"})
-    write_options = MappingProxyType(
-        {"version": ("1.0", "0.9"), "sparse": (True, False), "symmetries": ()}
-    )
+    write_options = MappingProxyType({"version": ("1.0", "0.9")})
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the header fields, because four other formats have the same magic number."""
@@ -54,20 +48,7 @@ class TensFormat(Format):
 
         return read(reader, options)
 
-    def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Turn the tensor of a file of pairs into its pairs if ``sparse="stored"``."""
-        from xr_tensorfmt.formats.tens.stored_pairs import select_stored  # noqa: PLC0415
-
-        return select_stored(container) if options.sparse == "stored" else container
-
-    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """Return the attributes for symmetries, skipped chunks and sparse dimensions."""
-        names = {"skipped_chunks", "sparse_dims"} & set(attrs)
-        symmetries = attrs.get("symmetries")
-        is_from_reader = isinstance(symmetries, str) and _SYMMETRIES.fullmatch(symmetries)
-        return names | {"symmetries"} if is_from_reader else names
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file with the keywords of `to_tens`."""
         from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
 

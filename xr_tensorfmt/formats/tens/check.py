@@ -29,7 +29,6 @@ from xr_tensorfmt.formats._shared.symmetries import (
     SymmetryClaim,
     check_symmetry,
 )
-from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
@@ -65,7 +64,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         if header.size > MAX_CHECKED_ELEMENTS:
             message = (
                 f"not checked, because the tensor has {header.size} elements, expected at most "
-                f"{MAX_CHECKED_ELEMENTS}; open the file with sparse='stored' to see the pairs"
+                f"{MAX_CHECKED_ELEMENTS}; compare a part with its image instead"
             )
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")
             return
@@ -147,8 +146,8 @@ def _find_gaps(storage: Storage) -> list[Gap]:
     gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
     stops = {chunk.offset: chunk.stop for chunk in storage.chunks}
     for symmetry in storage.symmetries:
-        start = symmetry.offset + HEADER_BYTES + len(symmetry.pack())
-        gaps.append(Gap(start, stops[symmetry.offset], "the padding of a chunk 'SYMMETRY'"))
+        stop = stops[symmetry.offset]
+        gaps.append(Gap(symmetry.stop, stop, "the padding of a chunk 'SYMMETRY'"))
     if storage.pairs is None:
         values_stop = storage.offset + storage.nbytes
         gaps.append(Gap(values_stop, storage.stop, "the padding of the chunk 'DENSDATA'"))

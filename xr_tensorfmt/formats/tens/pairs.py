@@ -257,7 +257,7 @@ class Pairs(Layout):
         hint = "the file is corrupt, or its dimension headers are wrong"
         if index < self.total:
             actual, expected = f"{index}, as in another pair", "an index that occurs once"
-            hint = "the value there is undefined; open with sparse='stored' to see all pairs"
+            hint = "the value there is undefined; write the file again"
         return self._build_error(source, f"the index of pair {pair}", pair, actual, expected, hint)
 
     def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
@@ -267,7 +267,7 @@ class Pairs(Layout):
             pair,
             "another value for an element than a related pair gives, or one without a negative",
             "one value for each element under the packed symmetries",
-            "the pairs contradict the symmetries; open with sparse='stored' to see them",
+            "the pairs contradict the symmetries; write the file again",
         )
 
     def _build_error(

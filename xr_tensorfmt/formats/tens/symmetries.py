@@ -9,7 +9,7 @@ from struct import Struct
 import numpy as np
 
 from xr_tensorfmt.contract import HeaderReader, Integers
-from xr_tensorfmt.formats.tens.chunks import Chunk
+from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES, Chunk
 from xr_tensorfmt.formats.tens.spec import TensHeader
 
 # Flags, and length of the operation code. The code and the index map follow.
@@ -18,7 +18,6 @@ _PACKED_FLAG = 1
 SIGNS = {"x": 1, "-x": -1}
 """Signs of the operation codes that the format defines."""
 
-_SEPARATOR = ", "
 
 MAX_OPERATIONS = 5040
 """Limit on the size of a symmetry group: the number of permutations of 7 axes."""
@@ -30,23 +29,17 @@ class Symmetry:
 
     code: str
     index_map: str
-    packed: bool = False
-    offset: int = 0
+    packed: bool
+    offset: int
 
     def __str__(self) -> str:
         """Return the operation code and the index map."""
         return f"{self.code} {self.index_map}"
 
-    @classmethod
-    def parse(cls, string: str) -> Symmetry:
-        """Parse the result of `str`."""
-        code, _, index_map = string.rpartition(" ")
-        return cls(code, index_map)
-
-    def pack(self) -> bytes:
-        """Encode the content of the chunk, without padding."""
-        code, index_map = self.code.encode("latin-1"), self.index_map.encode("latin-1")
-        return _FIELDS.pack(self.packed, len(code)) + code + index_map
+    @property
+    def stop(self) -> int:
+        """Offset of the padding of the chunk."""
+        return self.offset + HEADER_BYTES + _FIELDS.size + len(self.code) + len(self.index_map)
 
     @classmethod
     def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
@@ -81,8 +74,6 @@ class Symmetry:
         names = header.index_names
         if self.code not in SIGNS:
             return f"the operation {self.code!r}", "'x' or '-x'"
-        if sorted(self.index_map) != sorted(names):
-            return f"the index map {self.index_map!r}", f"a permutation of the names {names!r}"
         if len(set(names)) != len(names):
             return f"the index names {names!r}", "index names that are all different"
         lengths = dict(zip(names, header.lengths, strict=True))
@@ -100,20 +91,7 @@ class Symmetry:
 
 def format_symmetries(symmetries: Iterable[Symmetry]) -> str:
     """Format symmetries as the string used in attributes."""
-    return _SEPARATOR.join(map(str, symmetries))
-
-
-def split_symmetries(string: str) -> list[str]:
-    """Split the result of `format_symmetries` into one string per symmetry."""
-    return string.split(_SEPARATOR) if string else []
-
-
-def transfer_symmetries(symmetries: str, index_names: str, header: TensHeader) -> list[Symmetry]:
-    """Return the symmetries of another file that fit a header, with the new index names."""
-    letters = str.maketrans(dict(zip(index_names, header.index_names, strict=False)))
-    old = map(Symmetry.parse, split_symmetries(symmetries))
-    new = [Symmetry(symmetry.code, symmetry.index_map.translate(letters)) for symmetry in old]
-    return [symmetry for symmetry in new if symmetry.find_mismatch(header) is None]
+    return ", ".join(map(str, symmetries))
 
 
 @dataclass(frozen=True)
@@ -153,7 +131,7 @@ def build_packed_group(
                 f"the symmetry {str(symmetry)!r}",
                 f"packed with {mismatch[0]}",
                 mismatch[1],
-                "the format does not define the other elements; open the file with sparse='stored'",
+                "the format does not define the other elements; write the file without packing",
                 symmetry.offset,
             )
     operations = (symmetry.operation(header) for symmetry in packed)
@@ -163,7 +141,7 @@ def build_packed_group(
             "the group of the packed symmetries",
             f"larger than {MAX_OPERATIONS} operations",
             f"at most {MAX_OPERATIONS}",
-            "open the file with sparse='stored'",
+            "write the file without packing",
             header.stop,
         )
     return group

@@ -1,71 +1,39 @@
-"""Plan a TENS file of version 0.9 or 1.0."""
+"""Plan a TENS file of version 0.9 or 1.0, with all values."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from math import prod
+from string import ascii_letters
 from typing import Any, Literal
 
-import dask.array as da
-import numpy as np
-from dask.base import compute
-from numpy.typing import NDArray
 from xarray import Variable
 
 from xr_tensorfmt.contract import (
-    DEFAULT_CHUNK_BYTES,
-    Array,
+    PAGE,
     CheckedInput,
     Conversion,
-    DeferredPlans,
+    Dense,
     FilePlan,
     OpenOptions,
+    Piece,
+    PlannedVariable,
     TensorFormatWarning,
-    drop_chunks,
+    build_elements,
+    column_major,
     embed_one_tensor,
     encode_metadata,
     find_stack_level,
 )
-from xr_tensorfmt.formats._shared.symmetries import are_nearly_equal
 from xr_tensorfmt.formats.tens import chunks, spec
-from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES
 from xr_tensorfmt.formats.tens.spec import TensHeader
-from xr_tensorfmt.formats.tens.symmetries import (
-    Operation,
-    Symmetry,
-    format_symmetries,
-    split_symmetries,
-    transfer_symmetries,
-)
-from xr_tensorfmt.formats.tens.write_pairs import (
-    collect_pairs,
-    has_stored_pairs,
-    plan_pairs,
-    plan_stored,
-)
-from xr_tensorfmt.formats.tens.write_values import (
-    build_header,
-    get_file_info,
-    pack_head,
-    plan_values,
-)
 
 Version = Literal["1.0", "0.9"]
 
-Symmetries = str | Collection[str]
-"""Symmetries as in attributes: ``"-x bacd"``, several in a list or separated by ``", "``."""
 
-
-def plan(
-    checked: CheckedInput,
-    *,
-    version: Version | None = None,
-    sparse: bool = False,
-    symmetries: Symmetries | None = None,
-) -> FilePlan | DeferredPlans:
+def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
     """Plan a TENS file."""
     name, variable = checked.single_variable
     checked.check_rank(name, variable)
@@ -73,10 +41,10 @@ def plan(
     default = "the default for .bin files, " if is_bin else ""
     older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
     if is_bin or version == "0.9":
-        return _plan_0_9(older, sparse, symmetries)
-    if version is None and get_file_info(variable).get("version") == "0.9":
+        return _plan_0_9(older)
+    if version is None and _was_opened_from_0_9(variable):
         try:
-            return _plan_0_9(older, sparse, symmetries)
+            return _plan_0_9(older)
         except ValueError as error:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
         message = (
@@ -84,135 +52,64 @@ def plan(
             f"because {obstacle}"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-    return _plan_1_0(checked, sparse, symmetries)
+    return _plan_1_0(checked)
 
 
-def _plan_0_9(checked: CheckedInput, sparse: bool, symmetries: Symmetries | None) -> FilePlan:
+def _was_opened_from_0_9(variable: Variable) -> bool:
+    file_info = variable.encoding.get("tensorfmt")
+    if not isinstance(file_info, Mapping):
+        return False
+    return (file_info.get("format"), file_info.get("version")) == ("tens", "0.9")
+
+
+def _plan_0_9(checked: CheckedInput) -> FilePlan:
     """Plan a file of version 0.9. Raise ValueError if the version cannot represent the input."""
+    header, conversion = _build_header(checked, spec.VERSION_0_9)
+    _, variable = checked.require_values_only(header.dimension_names)
+    return _plan_values(variable, conversion, header.pack(), 1)
+
+
+def _plan_1_0(checked: CheckedInput) -> FilePlan:
+    """Plan a file of version 1.0: header, embedded metadata, values."""
     _, variable = checked.single_variable
-    if sparse or symmetries or has_stored_pairs(variable):
-        raise ValueError(
-            f"{checked.path}: {checked.format} supports neither pairs nor symmetries; omit "
-            "sparse= and symmetries=, and open the original without sparse='stored'"
-        )
-    header, conversion = build_header(checked, spec.VERSION_0_9, variable.sizes)
-    checked.require_values_only(header.dimension_names)
-    return plan_values(variable, conversion, header.pack(), 1)
-
-
-def _plan_1_0(
-    checked: CheckedInput, sparse: bool, symmetries: Symmetries | None
-) -> FilePlan | DeferredPlans:
-    """Plan a file of version 1.0."""
-    name, variable = checked.single_variable
-    if has_stored_pairs(variable):
-        return plan_stored(checked, symmetries)
-    flags = spec.INDEX_VALUE_FLAG if sparse else 0
-    header, conversion = build_header(checked, spec.VERSION_1_0, variable.sizes, flags)
-    stated = _choose_symmetries(checked.path, symmetries, header, variable)
+    header, conversion = _build_header(checked, spec.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
-    data = b"" if sparse else chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
-    is_original = symmetries is None and checked.get_unmodified_tensor(name, variable) is not None
-    replaced = {} if is_original else {"symmetries": format_symmetries(stated) or None}
-    embedded = encode_metadata(
-        checked, embed_one_tensor(checked, OpenOptions.name, replaced=replaced)
-    )
-    head = pack_head(header, stated, embedded, len(data) or COUNT_BYTES) + data
-
-    if not sparse and not stated:
-        return plan_values(variable, conversion, head, chunks.UNIT)
-
-    def plans() -> Iterator[FilePlan]:
-        _check_symmetries(variable, header, conversion, stated)
-        if sparse:
-            yield plan_pairs(collect_pairs(variable, conversion), conversion.name, head)
-        else:
-            yield plan_values(variable, conversion, head, chunks.UNIT)
-
-    return DeferredPlans(plans)
+    data = chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
+    embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name))
+    # Fill the head to whole pages.
+    start = header.pack()
+    size = len(start) + chunks.HEADER_BYTES + len(embedded) + len(data)
+    metadata = chunks.pack_chunk(chunks.EMBEDDED, embedded + bytes(-size % PAGE))
+    return _plan_values(variable, conversion, start + metadata + data, chunks.UNIT)
 
 
-def _choose_symmetries(
-    path: str, symmetries: Symmetries | None, header: TensHeader, variable: Variable
-) -> list[Symmetry]:
-    """Return the symmetries of the user, or those of the opened file that fit the tensor."""
-    if symmetries is None:
-        file_info = get_file_info(variable)
-        has_same_dims = variable.encoding.get("original_dims") == variable.dims
-        original = file_info.get("symmetries", "") if has_same_dims else ""
-        return transfer_symmetries(original, file_info.get("index_names", ""), header)
-    strings = split_symmetries(symmetries) if isinstance(symmetries, str) else list(symmetries)
-    if not all(isinstance(string, str) for string in strings):
-        raise TypeError(f"symmetries={symmetries!r} is not a list of strings such as '-x ba'")
-    stated = [Symmetry.parse(string) for string in strings if string]
-    for symmetry in stated:
-        if mismatch := symmetry.find_mismatch(header):
+def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
+    """Build the header of a file, and the conversion of its variable."""
+    name, variable = checked.single_variable
+    elements = build_elements(spec.DTYPES[version])
+    conversion = checked.choose_conversion(name, variable, elements)
+    fields = spec.get_number_fields(conversion.element.dtype)
+    dimensions = _build_dimensions(checked.path, variable.sizes)
+    return TensHeader(version, *fields, 0, dimensions), conversion
+
+
+def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.DimensionHeader, ...]:
+    """Build dimension headers. A name that is not an index name is replaced by a free letter."""
+    for dim, length in sizes.items():
+        if length > spec.MAX_LENGTH:
             raise ValueError(
-                f"{path}: the symmetry {str(symmetry)!r} cannot hold with {mismatch[0]}, expected "
-                f"{mismatch[1]}; leave it out of symmetries="
+                f"{path}: dimension {dim!r} has {length} elements, expected at most "
+                f"{spec.MAX_LENGTH}; split it in two"
             )
-    return stated
+    index_names = set(filter(spec.is_index_name, sizes))
+    letters = (letter for letter in ascii_letters if letter not in index_names)
+    names = (dim if dim in index_names else next(letters) for dim in sizes)
+    return tuple(map(spec.DimensionHeader, sizes.values(), map(ord, names)))
 
 
-def _check_symmetries(
-    variable: Variable, header: TensHeader, conversion: Conversion, symmetries: Sequence[Symmetry]
-) -> None:
-    """Compare all values with their images under the symmetries, one chunk at a time."""
-    if not variable.size or not symmetries:
-        return
-    variable = drop_chunks(variable)
-    if variable.chunks is None:
-        normalize: Any = da.core.normalize_chunks  # same chunks along axes of equal lengths
-        lengths = normalize("auto", variable.shape, limit=DEFAULT_CHUNK_BYTES, dtype=variable.dtype)
-        # Without a name, dask would hash all values.
-        block = dict(zip(variable.dims, lengths, strict=True))
-        variable = variable.chunk(block, from_array_kwargs={"name": False})
-    array, violations = variable.data, []
-    for symmetry in symmetries:
-        operation = symmetry.operation(header)
-        image = array.transpose(operation.inverse).rechunk(array.chunks)
-        check = partial(_check_images, conversion.name, variable.dims, symmetry, operation)
-        compare = partial(_compare_block, check, conversion)
-        meta = np.empty(0, dtype=bool)
-        violations.append(da.map_blocks(compare, array, image, dtype=bool, meta=meta).any())  # type: ignore[no-untyped-call]
-    compute(*violations)  # type: ignore[no-untyped-call]
-
-
-def _compare_block(
-    check: Callable[..., Array],
-    conversion: Conversion,
-    values: Array,
-    images: Array,
-    block_info: Any = None,
-) -> Array:
-    starts = [start for start, _ in block_info[0]["array-location"]]
-    values, images = (conversion.apply(np.asarray(block)) for block in (values, images))
-    return check(values, images, starts)
-
-
-def _check_images(
-    name: str,
-    dims: Sequence[Hashable],
-    symmetry: Symmetry,
-    operation: Operation,
-    values: Array,
-    images: Array,
-    starts: Sequence[int],
-) -> NDArray[np.bool_]:
-    """Compare values with their images. Raise ValueError at the first difference."""
-    wrong = ~are_nearly_equal(values, images if operation.sign > 0 else -images)
-    if operation.sign < 0 and values.dtype.kind == "i":
-        wrong |= images == np.iinfo(images.dtype).min  # its negative is itself
-    if wrong.any():
-        position = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        index = np.add(starts, position).tolist()
-        image_index = [index[axis] for axis in operation.axes]
-        element, image = (
-            ", ".join(f"{dim}={label}" for dim, label in zip(dims, labels, strict=True))
-            for labels in (index, image_index)
-        )
-        raise ValueError(
-            f"{name!r} is {values[position]} at {element} and {images[position]} at {image}, "
-            f"which the symmetry '{symmetry}' does not allow; pass symmetries= without it"
-        )
-    return wrong
+def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
+    """Plan a file of values after the head, padded to a multiple of `unit` bytes."""
+    layout = column_major(Dense(variable.shape[::-1], conversion.element, len(head)))
+    size = len(head) + prod(variable.shape) * conversion.element.stored.itemsize
+    planned = PlannedVariable(variable, layout, conversion)
+    return FilePlan(size + -size % unit, (Piece(0, head),), (planned,))

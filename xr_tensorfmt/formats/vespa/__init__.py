@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ class VespaFormat(Format):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
+    reader_attrs = frozenset({"vespa_type"})
     open_options = frozenset({"name", "sparse", "fill_value", "text_errors", "verify"})
 
     def match(self, reader: HeaderReader) -> Match:
@@ -37,10 +38,6 @@ class VespaFormat(Format):
         from xr_tensorfmt.formats.vespa.read import read  # noqa: PLC0415
 
         return read(reader, options)
-
-    def find_file_attrs(self, attrs: Mapping[Any, Any]) -> Collection[str]:
-        """Return the type, which the reader sets."""
-        return {"vespa_type"} & set(attrs)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
         """Plan a file with the keywords of `to_vespa`."""

@@ -127,7 +127,7 @@ def build_container(
     Container
     """
     if not header.mapped:
-        options.check_all_stored(source.name)
+        options.refuse_stored(source.name)
     if options.fill_value is not None and options.sparse != "dense":
         raise ValueError(
             f"{source.name}: fill_value={options.fill_value!r} requires sparse='dense', because "
