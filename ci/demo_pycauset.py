@@ -56,7 +56,8 @@ def main(folder: Path, figure_path: Path) -> None:
     (path,) = GENUINE.glob("*.pycauset")
     say(f'xr.open_dataset("{path.name}", engine="tensorfmt"), written by PyCauset 0.6.1')
     causal = xr.open_dataset(path, engine="tensorfmt").tensor
-    print(f"{causal.shape} {causal.dtype}, {causal.matrix_type}")
+    matrix_type = causal.encoding["tensorfmt"]["matrix_type"]
+    print(f"{causal.shape} {causal.dtype}, {matrix_type}")
     futures = popcount(causal, dim="col")
     print(f"sizes of the futures (row sums): {futures.values[:12]} ...")
     relations = causal.size - causal.sizes["row"]
