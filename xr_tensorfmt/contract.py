@@ -79,7 +79,7 @@ from xr_tensorfmt.core.selection import (
     PostIndexer,
     Runs,
     Selection,
-    apply_indexers,
+    apply_post_indexers,
     array_to_indices,
     compute_row_major_strides,
     indices_to_array,

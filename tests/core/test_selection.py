@@ -44,7 +44,7 @@ def test_runs_are_selected_elements_in_order(selection: Selection) -> None:
 def test_batches_are_selection_in_order_with_few_runs_each(
     selection: Selection, most: int, span: int
 ) -> None:
-    batches = list(selection.split_into_batches(runs=most, span=span))
+    batches = list(selection.split_into_batches(max_runs=most, max_span=span))
     together = np.concatenate([compute_flat_indices(batch) for batch in batches])
     assert np.array_equal(together, compute_flat_indices(selection))
     for batch in batches:

@@ -125,8 +125,8 @@ class Dense(WritableLayout):
     def _copy(self, source: Source, selection: Selection) -> Array:
         """Copy in batches, to bound the memory of extents and windows."""
         # Without windows, gaps between the ranges need no memory.
-        span = MAX_WINDOW // self._item if source.mapped else selection.span
-        batches = list(selection.split_into_batches(runs=MAX_RUNS, span=span))
+        max_span = MAX_WINDOW // self._item if source.mapped else selection.span
+        batches = list(selection.split_into_batches(max_runs=MAX_RUNS, max_span=max_span))
         if len(batches) == 1 and not (source.mapped and self._fills_window(selection)):
             with self._locate_errors(source, selection.full_index):
                 return self.element.adopt(self._read_raw(source, selection))
@@ -178,8 +178,8 @@ class Dense(WritableLayout):
         elements = max(1, BATCH_BYTES // self._item)
         runs = selection.run_count
         per_batch = max(1, elements * runs // selection.size) if runs > 1 else MAX_RUNS
-        span = elements if runs == 1 else selection.span
-        for batch in selection.split_into_batches(runs=per_batch, span=span):
+        max_span = elements if runs == 1 else selection.span
+        for batch in selection.split_into_batches(max_runs=per_batch, max_span=max_span):
             part = values[compute_relative_slices(batch, selection)]
             yield self.extents(batch), view_as_bytes(self.element.encode(part))
 

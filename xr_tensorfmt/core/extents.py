@@ -48,7 +48,7 @@ class Extents:
         return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
 
     @classmethod
-    def concatenate(cls, starts: Integers, stops: Integers) -> Extents:
+    def from_bounds(cls, starts: Integers, stops: Integers) -> Extents:
         """Create ranges ``[start, stop)``. Join adjacent ranges and drop empty ones."""
         starts, stops = starts[starts < stops], stops[starts < stops]
         begins, ends = np.ones((2, starts.size), dtype=np.bool_)
@@ -74,7 +74,7 @@ class Extents:
         starts = np.concatenate([extents.starts for extents in many])
         stops = starts + np.concatenate([extents.lengths for extents in many])
         order = np.argsort(starts, kind="stable")
-        return cls.concatenate(starts[order], np.maximum.accumulate(stops[order]))
+        return cls.from_bounds(starts[order], np.maximum.accumulate(stops[order]))
 
     def __len__(self) -> int:
         return self.starts.size
@@ -102,10 +102,13 @@ class Extents:
         return int((last - first + 1).sum()) - int(again)
 
     def group(self, *, gap: int, limit: int) -> Iterator[Extents]:
-        """Group ranges with gaps up to `gap`. Only the last range may exceed `limit` bytes."""
-        first, last = self.bounds
-        if len(self) == 1 or last - first <= min(gap, limit):
-            yield self
+        """Group ranges with gaps up to `gap`.
+
+        A group is longer than `limit` bytes only because of its last range, which is not split.
+        """
+        start, stop = self.bounds
+        if len(self) == 1 or stop - start <= min(gap, limit):
+            yield self  # the gaps are shorter than the whole
             return
         apart = self.gaps > gap
         group = np.concatenate(([0], np.cumsum(apart)))

@@ -13,15 +13,51 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.axis_picks import NOTHING, AxisPick, normalize_indices, pick_axis
+from xr_tensorfmt.core.axis_indexers import (
+    NOTHING,
+    AxisIndexer,
+    build_axis_indexer,
+    normalize_indices,
+)
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.layout import Layout, ReorderingLayout, SourceExtents
-from xr_tensorfmt.core.selection import Selection, apply_indexers
+from xr_tensorfmt.core.selection import Selection, apply_post_indexers
 from xr_tensorfmt.core.source import Source
 
-ResultAxes = tuple[tuple[int, ...], ...]
-"""For each axis of the values read, the axes of the result that it maps to."""
+
+@dataclass(frozen=True)
+class Arrangement:
+    """The axes and the shape of a broadcast result.
+
+    Parameters
+    ----------
+    result_axes : tuple of tuple of int
+        For each axis of the values read, the axes of the result that it maps to.
+    shape : tuple of int
+        Shape of the result.
+
+    Examples
+    --------
+    The first axis of the values becomes the second one of the result, and the last is broadcast:
+
+    >>> Arrangement(((1,), (0,)), (3, 2, 4)).apply(np.zeros((2, 3))).shape
+    (3, 2, 4)
+    """
+
+    result_axes: tuple[tuple[int, ...], ...]
+    shape: tuple[int, ...]
+
+    def apply(self, values: Array) -> Array:
+        """Split, transpose and broadcast the axes of the values."""
+        axes = [axis for group in self.result_axes for axis in group]
+        split = values.reshape([self.shape[axis] for axis in axes])
+        ordered = split.transpose(np.argsort(axes)) if axes else split
+        missing = [axis for axis in range(len(self.shape)) if axis not in axes]
+        expanded = np.expand_dims(ordered, tuple(missing))
+        if expanded.shape == self.shape:
+            return expanded
+        return np.broadcast_to(expanded, self.shape).copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +68,10 @@ class OuterPlan:
     ----------
     tensor_shape : tuple of int
         Shape of the tensor.
-    picks : tuple of AxisPick
+    indexers : tuple of AxisIndexer
         The key of every axis.
-    result_axes : tuple of tuple of int, optional
-        The axes of the result that each axis of the values maps to. By default, the axes keep
-        their order.
-    shape : tuple of int
-        Shape of the result, if there are `result_axes`.
+    arrangement : Arrangement, optional
+        How to broadcast the values. By default, the axes keep their order.
 
     Examples
     --------
@@ -47,19 +80,18 @@ class OuterPlan:
     >>> plan = plan_outer((np.array([5, 1, 1]), slice(None, None, -1)), (6, 4))
     >>> plan.selection.indices
     (range(1, 6, 4), range(0, 4))
-    >>> [pick.post_indexer for pick in plan.picks]
+    >>> [indexer.post_indexer for indexer in plan.indexers]
     [array([1, 0, 0]), slice(None, None, -1)]
     """
 
     tensor_shape: tuple[int, ...]
-    picks: tuple[AxisPick, ...]
-    result_axes: ResultAxes | None = None
-    shape: tuple[int, ...] = ()
+    indexers: tuple[AxisIndexer, ...]
+    arrangement: Arrangement | None = None
 
     @property
     def selection(self) -> Selection:
         """Selection to read."""
-        return Selection(self.tensor_shape, tuple(pick.indices for pick in self.picks))
+        return Selection(self.tensor_shape, tuple(indexer.indices for indexer in self.indexers))
 
     def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -67,30 +99,22 @@ class OuterPlan:
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and rearrange the values."""
-        selection, keys = self.selection, [pick.post_indexer for pick in self.picks]
+        selection = self.selection
+        post_indexers = [indexer.post_indexer for indexer in self.indexers]
         if not selection.size:
             # Do not expand the indices of the other axes, which may be long.
-            values = apply_indexers(np.empty(selection.shape, dtype=layout.dtype), keys)
+            empty = np.empty(selection.shape, dtype=layout.dtype)
+            values = apply_post_indexers(empty, post_indexers)
         elif isinstance(layout, ReorderingLayout):
-            values = layout.read_in_order(source, selection, keys)
+            values = layout.read_in_order(source, selection, post_indexers)
         else:
-            values = apply_indexers(layout.read(source, selection), keys)
-        return values if self.result_axes is None else arrange(values, self.result_axes, self.shape)
+            values = apply_post_indexers(layout.read(source, selection), post_indexers)
+        return values if self.arrangement is None else self.arrangement.apply(values)
 
 
 def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
     """Plan a key of integers, slices and one-dimensional arrays that apply independently."""
-    return OuterPlan(shape, tuple(map(pick_axis, key, shape)))
-
-
-def arrange(values: Array, result_axes: ResultAxes, shape: tuple[int, ...]) -> Array:
-    """Arrange the axes of an array in the order of a broadcast result."""
-    axes = [axis for group in result_axes for axis in group]
-    split = values.reshape([shape[axis] for axis in axes])
-    ordered = split.transpose(np.argsort(axes)) if axes else split
-    missing = [axis for axis in range(len(shape)) if axis not in axes]
-    expanded = np.expand_dims(ordered, tuple(missing))
-    return expanded if expanded.shape == shape else np.broadcast_to(expanded, shape).copy()
+    return OuterPlan(shape, tuple(map(build_axis_indexer, key, shape)))
 
 
 # Points with at least this many elements are read one by one, because indices cost more.
@@ -109,13 +133,11 @@ class PointPlan:
         Shape of the tensor.
     points : dict
         The indices of all points by axis, for the axes that vary together.
-    picks : dict
+    indexers : dict
         The key of every other axis, by axis.
-    result_axes : tuple of tuple of int
-        The axes of the result that the points map to, followed by the axes for every axis of
-        `picks`.
-    shape : tuple of int
-        Shape of the result.
+    arrangement : Arrangement
+        How to broadcast the values. Their first axis is the points, and the others are the axes
+        of `indexers` that the key does not drop.
 
     Examples
     --------
@@ -124,17 +146,16 @@ class PointPlan:
     >>> plan = plan_vectorized((np.array([0, 2]), np.array([1, 3]), slice(1, 5)), (3, 4, 9))
     >>> plan.points
     {0: array([0, 2]), 1: array([1, 3])}
-    >>> plan.picks[2].indices
+    >>> plan.indexers[2].indices
     range(1, 5)
-    >>> plan.result_axes, plan.shape
-    (((0,), (1,)), (2, 4))
+    >>> plan.arrangement
+    Arrangement(result_axes=((0,), (1,)), shape=(2, 4))
     """
 
     tensor_shape: tuple[int, ...]
     points: dict[int, Integers]
-    picks: dict[int, AxisPick]
-    result_axes: ResultAxes
-    shape: tuple[int, ...]
+    indexers: dict[int, AxisIndexer]
+    arrangement: Arrangement
 
     def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -147,7 +168,7 @@ class PointPlan:
         """Read all points at once, or one by one if they have many elements."""
         one_by_one = self._reads_one_by_one(layout)
         read = self._read_one_by_one if one_by_one else self._read_together
-        return arrange(read(layout, source), self.result_axes, self.shape)
+        return self.arrangement.apply(read(layout, source))
 
     @property
     def _count(self) -> int:
@@ -156,8 +177,8 @@ class PointPlan:
     @property
     def _point_shape(self) -> tuple[int, ...]:
         """Shape of the values of a point."""
-        picks = self.picks.values()
-        return tuple(pick.ordered_indices.size for pick in picks if not pick.is_dropped)
+        kept = (indexer for indexer in self.indexers.values() if not indexer.is_dropped)
+        return tuple(indexer.ordered_indices.size for indexer in kept)
 
     def _reads_one_by_one(self, layout: Layout) -> bool:
         return prod(self._point_shape) >= _LARGE_POINT and not layout.prefers_points
@@ -169,9 +190,9 @@ class PointPlan:
         unique, inverse = np.unique(flat, return_inverse=True)
         plans = []
         for point in zip(*np.unravel_index(unique, lengths), strict=True):
-            fixed = map(pick_axis, point, lengths)
-            picks = self.picks | dict(zip(self.points, fixed, strict=True))
-            plans.append(OuterPlan(self.tensor_shape, tuple(picks[a] for a in sorted(picks))))
+            fixed = map(build_axis_indexer, point, lengths)
+            indexers = self.indexers | dict(zip(self.points, fixed, strict=True))
+            plans.append(OuterPlan(self.tensor_shape, tuple(indexers[a] for a in sorted(indexers))))
         return plans, inverse
 
     def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
@@ -197,9 +218,9 @@ class PointPlan:
 
     def _find_elements(self, batch: slice) -> tuple[Integers, ...]:
         """Return the indices of all elements of a batch of points."""
-        mesh = np.ix_(*(pick.ordered_indices for pick in self.picks.values()))
+        mesh = np.ix_(*(indexer.ordered_indices for indexer in self.indexers.values()))
         column = (-1, *(1,) * len(mesh))
-        indices = dict(zip(self.picks, mesh, strict=True))
+        indices = dict(zip(self.indexers, mesh, strict=True))
         indices |= {axis: line[batch].reshape(column) for axis, line in self.points.items()}
         broadcast = np.broadcast_arrays(*(indices[axis] for axis in sorted(indices)))
         return tuple(array.ravel() for array in broadcast)
@@ -215,22 +236,27 @@ def plan_vectorized(
     arrays = _broadcast(key, tensor_shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        empty = (NOTHING,) * len(tensor_shape)
-        return OuterPlan(tensor_shape, empty, (tuple(range(len(shape))),), shape)
+        # Values of size 0 can be reshaped to the result, whatever their number of axes is.
+        arrangement = Arrangement((tuple(range(len(shape))),), shape)
+        return OuterPlan(tensor_shape, (NOTHING,) * len(tensor_shape), arrangement)
+    # Axes of the tensor that vary along the same axis of the result are read as points. The other
+    # axes are independent.
     varying = list(map(_find_varying_axes, arrays))
     uses = Counter(axis for axes in varying for axis in axes)
     joint_axes = [axis for axis, axes in enumerate(varying) if any(uses[a] > 1 for a in axes)]
-    picks = {
-        axis: pick_axis(_flatten_axes(arrays[axis], varying[axis]), tensor_shape[axis])
+    indexers = {
+        axis: build_axis_indexer(_flatten_axes(arrays[axis], varying[axis]), tensor_shape[axis])
         for axis in range(len(tensor_shape))
         if axis not in joint_axes
     }
-    result_axes = tuple(varying[axis] for axis, pick in picks.items() if not pick.is_dropped)
+    result_axes = tuple(varying[axis] for axis in indexers if not indexers[axis].is_dropped)
     if not joint_axes:
-        return OuterPlan(tensor_shape, tuple(picks.values()), result_axes, shape)
+        arrangement = Arrangement(result_axes, shape)
+        return OuterPlan(tensor_shape, tuple(indexers.values()), arrangement)
     joint_result_axes = tuple(sorted({a for axis in joint_axes for a in varying[axis]}))
     points = {axis: _flatten_axes(arrays[axis], joint_result_axes) for axis in joint_axes}
-    return PointPlan(tensor_shape, points, picks, (joint_result_axes, *result_axes), shape)
+    arrangement = Arrangement((joint_result_axes, *result_axes), shape)
+    return PointPlan(tensor_shape, points, indexers, arrangement)
 
 
 def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -> list[Integers]:
@@ -249,6 +275,7 @@ def _broadcast(key: Sequence[slice | Integers], tensor_shape: tuple[int, ...]) -
 
 
 def _find_varying_axes(array: Integers) -> tuple[int, ...]:
+    """Return the axes along which the values change. Axes of stride 0 are broadcast."""
     return tuple(
         axis
         for axis, length in enumerate(array.shape)

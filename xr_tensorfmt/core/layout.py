@@ -178,7 +178,7 @@ class ReorderingLayout(Layout):
 
     @abstractmethod
     def read_in_order(
-        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
+        self, source: Source, selection: Selection, post_indexers: Sequence[PostIndexer]
     ) -> Array:
         """Read a selection, and apply a key to every axis of the values.
 
@@ -188,13 +188,13 @@ class ReorderingLayout(Layout):
             The file.
         selection : Selection
             The elements.
-        keys : sequence of int, slice or ndarray
+        post_indexers : sequence of int, slice or ndarray
             The key for every axis of the selected values.
 
         Returns
         -------
         ndarray of `dtype`
-            The result of ``apply_indexers(self.read(source, selection), keys)``.
+            The result of ``apply_post_indexers(self.read(source, selection), post_indexers)``.
         """
 
 

@@ -92,9 +92,12 @@ class Selection:
         return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
 
     def runs(self) -> Runs:
-        """Return runs of consecutive elements, as ranges of the flat index in C order."""
+        """Return the runs of consecutive elements of a selection that is not empty.
+
+        They are ranges of the flat index in C order.
+        """
         strides = compute_row_major_strides(self.tensor_shape)
-        inner = self._first_whole_axis
+        inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
         for indices, stride in zip(self.indices[inner:], strides[inner:], strict=True):
             starts += indices[0] * stride
@@ -105,19 +108,22 @@ class Selection:
     @property
     def run_count(self) -> int:
         """Number of runs."""
-        return prod(self.shape[: self._first_whole_axis])
+        return prod(self.shape[: self._slowest_run_axis])
 
     @property
     def span(self) -> int:
-        """Number of elements of the whole tensor from the first to the last selected one."""
+        """Number of elements of the whole tensor from the first to the last selected one.
+
+        The selection must not be empty.
+        """
         strides = compute_row_major_strides(self.tensor_shape)
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
-    def split_into_batches(self, *, runs: int, span: int) -> Iterator[Selection]:
+    def split_into_batches(self, *, max_runs: int, max_span: int) -> Iterator[Selection]:
         """Split along the slowest axes into parts with few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
-        excess = max(self.run_count / runs, self.span / span)
+        excess = max(self.run_count / max_runs, self.span / max_span)
         if excess <= 1 or axis is None:
             yield self
             return
@@ -126,12 +132,12 @@ class Selection:
             part = self.indices[axis][first : first + step]
             indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
             yield from Selection(self.tensor_shape, indices).split_into_batches(
-                runs=runs, span=span
+                max_runs=max_runs, max_span=max_span
             )
 
     @property
-    def _first_whole_axis(self) -> int:
-        """The first axis along which runs extend. They contain all faster axes."""
+    def _slowest_run_axis(self) -> int:
+        """The slowest axis along which a run extends. A run contains all faster axes."""
         axis = len(self.tensor_shape)
         while axis and self.shape[axis - 1] == self.tensor_shape[axis - 1]:
             axis -= 1
@@ -154,7 +160,7 @@ class Runs:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """First element, and the element after the last one."""
+        """First index, and the index after the last one."""
         return int(self.starts[0]), int(self.starts[-1]) + self.length
 
     def locate(self, indices: Integers) -> Integers:
@@ -195,27 +201,27 @@ def take_rows(values: Array, indices: Indices) -> Array:
     return values[indices]
 
 
-def apply_indexers(values: Array, keys: Sequence[PostIndexer]) -> Array:
+def apply_post_indexers(values: Array, post_indexers: Sequence[PostIndexer]) -> Array:
     """Apply a key to every axis, by batches of rows if several keys are arrays."""
-    first = keys[0] if keys else KEEP
-    more = any(isinstance(key, np.ndarray) for key in keys[1:])
-    if isinstance(first, np.ndarray) and more and values.size > _MAX_REORDERED:
-        shape = _apply_keys(values[:0], [KEEP, *keys[1:]]).shape[1:]
-        ordered = np.empty((first.size, *shape), dtype=values.dtype)
+    first, *others = post_indexers or (KEEP,)
+    has_arrays = any(isinstance(post_indexer, np.ndarray) for post_indexer in others)
+    if isinstance(first, np.ndarray) and has_arrays and values.size > _MAX_REORDERED:
+        row_shape = _apply_at_once(values[:0], [KEEP, *others]).shape[1:]  # of no row
+        ordered = np.empty((first.size, *row_shape), dtype=values.dtype)
         step = max(1, _MAX_REORDERED * len(values) // values.size)
-        for begin in range(0, first.size, step):
-            rows = values[first[begin : begin + step]]
-            ordered[begin : begin + step] = _apply_keys(rows, [KEEP, *keys[1:]])
+        for start in range(0, first.size, step):
+            rows = values[first[start : start + step]]
+            ordered[start : start + step] = _apply_at_once(rows, [KEEP, *others])
         return ordered
-    return _apply_keys(values, keys)
+    return _apply_at_once(values, post_indexers)
 
 
-def _apply_keys(values: Array, keys: Sequence[PostIndexer]) -> Array:
+def _apply_at_once(values: Array, post_indexers: Sequence[PostIndexer]) -> Array:
     # Start with the last axis, because dropping an axis renumbers the axes behind it.
-    for axis in reversed(range(len(keys))):
-        key = keys[axis]
-        if isinstance(key, np.ndarray):
-            values = np.take(values, key, axis=axis)
-        elif key != KEEP:
-            values = values[(slice(None),) * axis + (key, ...)]
+    for axis in reversed(range(len(post_indexers))):
+        post_indexer = post_indexers[axis]
+        if isinstance(post_indexer, np.ndarray):
+            values = np.take(values, post_indexer, axis=axis)
+        elif post_indexer != KEEP:
+            values = values[(slice(None),) * axis + (post_indexer, ...)]
     return values

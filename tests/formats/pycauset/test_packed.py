@@ -270,10 +270,10 @@ def test_extents_of_symmetric_matrix_are_each_stored_byte_once() -> None:
 
 def test_extents_that_touch_are_joined_and_empty_ones_dropped() -> None:
     starts, stops = np.array([0, 4, 4, 9, 12]), np.array([4, 4, 8, 12, 13])
-    joined = Extents.concatenate(starts, stops)
+    joined = Extents.from_bounds(starts, stops)
     assert joined.starts.tolist() == [0, 9]
     assert joined.lengths.tolist() == [8, 4]
-    assert len(Extents.concatenate(starts[:0], stops[:0])) == 0
+    assert len(Extents.from_bounds(starts[:0], stops[:0])) == 0
 
 
 def test_chunks_are_whole_rows_within_memory_target() -> None:

@@ -79,7 +79,9 @@ class Text(Layout):
         values = np.empty(selection.size, dtype=self.dtype)
         position = 0
         for batch in (
-            selection.split_into_batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ()
+            selection.split_into_batches(max_runs=MAX_RUNS, max_span=_MAX_VALUES)
+            if values.size
+            else ()
         ):
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()

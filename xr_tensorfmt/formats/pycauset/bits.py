@@ -20,7 +20,7 @@ from xr_tensorfmt.contract import (
     ReorderingLayout,
     Selection,
     Source,
-    apply_indexers,
+    apply_post_indexers,
     gather_uniform,
 )
 from xr_tensorfmt.formats.pycauset.packed import Packed
@@ -46,13 +46,13 @@ class Bits(Packed, ReorderingLayout):
         return self.read_in_order(source, selection, (KEEP, KEEP))
 
     def read_in_order(
-        self, source: Source, selection: Selection, keys: Sequence[PostIndexer]
+        self, source: Source, selection: Selection, post_indexers: Sequence[PostIndexer]
     ) -> Array:
         """Reorder rows while they are packed."""
         rows, columns = selection.index_arrays
         if self.is_sparse(columns):
-            return apply_indexers(self.read_elements(source, rows, columns), keys)
-        row_key, column_key = keys
+            return apply_post_indexers(self.read_elements(source, rows, columns), post_indexers)
+        row_key, column_key = post_indexers
         first, stop = int(columns[0]), int(columns[-1]) + 1
         packed, shift = self.read_packed(source, rows, first, stop)
         stored = self.rows.find_first_columns(rows) - first
@@ -61,9 +61,9 @@ class Bits(Packed, ReorderingLayout):
         if isinstance(column_key, np.ndarray):
             columns, column_key = columns[column_key], KEEP
         elif columns.size == stop - first:
-            return apply_indexers(unpack(packed, shift, columns.size), (row_key, column_key))
+            return apply_post_indexers(unpack(packed, shift, columns.size), (row_key, column_key))
         values = _take(packed, columns - first + shift, stored)
-        return apply_indexers(values, (row_key, column_key))
+        return apply_post_indexers(values, (row_key, column_key))
 
     def read_packed(
         self, source: Source, rows: Integers, first: int, stop: int

@@ -158,7 +158,7 @@ def _plan(
     bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
     if not isinstance(bits, Bits):
         return None
-    picks = dict(zip(axes, lazy_read.plan.picks, strict=True))
+    picks = dict(zip(axes, lazy_read.plan.indexers, strict=True))
     # The array has the axes of the layout in this order, without axes that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
     summed = [remaining[number] for number in counted]

@@ -122,7 +122,7 @@ class Pieces:
     @property
     def extents(self) -> Extents:
         """The ranges, with touching ranges joined."""
-        return Extents.concatenate(self.starts, self.stops)
+        return Extents.from_bounds(self.starts, self.stops)
 
     def fetch(self, source: Source) -> Iterator[tuple[slice, Bytes, Integers]]:
         """Yield slices of the rows, with a buffer and the positions of the rows in the buffer."""

@@ -1,4 +1,4 @@
-"""The key of one axis: the indices to read, and how to arrange their values."""
+"""Keys of one axis, normalized: the indices to read, and how to arrange their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REVERSE = slice(None, None, -1)
 
 
 @dataclass(frozen=True, eq=False)
-class AxisPick:
+class AxisIndexer:
     """The indices to read along an axis, and the key to apply to the values afterwards."""
 
     indices: Indices
@@ -32,39 +32,40 @@ class AxisPick:
         return isinstance(self.post_indexer, int)
 
 
-NOTHING = AxisPick(range(0), KEEP)
+NOTHING = AxisIndexer(range(0), KEEP)
 """No index."""
 
 
-def pick_axis(key: Any, length: int) -> AxisPick:
-    """Convert a slice, an integer or an integer array."""
+def build_axis_indexer(key: Any, length: int) -> AxisIndexer:
+    """Normalize a slice, an integer or an integer array."""
     if isinstance(key, slice):
-        return _pick_range(range(*key.indices(length)))
+        return _from_range(range(*key.indices(length)))
     indices = normalize_indices(np.asarray(key), length)
     if indices.ndim == 0:
-        return AxisPick(range(int(indices), int(indices) + 1), 0)
-    return _pick_array(indices)
+        return AxisIndexer(range(int(indices), int(indices) + 1), 0)
+    return _from_array(indices)
 
 
-def _pick_range(indices: range) -> AxisPick:
+def _from_range(indices: range) -> AxisIndexer:
     if not indices:
         return NOTHING
     if indices.step > 0:
-        return AxisPick(indices, KEEP)
-    return AxisPick(indices[::-1], _REVERSE)
+        return AxisIndexer(indices, KEEP)
+    return AxisIndexer(indices[::-1], _REVERSE)
 
 
-def _pick_array(indices: Integers) -> AxisPick:
+def _from_array(indices: Integers) -> AxisIndexer:
     if not indices.size:
         return NOTHING
-    first, last, steps = int(indices[0]), int(indices[-1]), np.diff(indices)
+    first, last = int(indices[0]), int(indices[-1])
+    steps = np.diff(indices)
     step = int(steps[0]) if steps.size else 1
     if step and (steps == step).all():
-        return _pick_range(range(first, last + (1 if step > 0 else -1), step))
+        return _from_range(range(first, last + (1 if step > 0 else -1), step))
     if (steps > 0).all():
-        return AxisPick(indices, KEEP)
+        return AxisIndexer(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
-    return AxisPick(_pick_array(unique).indices, inverse)
+    return AxisIndexer(_from_array(unique).indices, inverse)
 
 
 def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
