@@ -45,7 +45,7 @@ class FsspecStore:
         """Request size and version of an object."""
         return dict(await self._call("info", path))
 
-    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of an object, and copy it into a buffer of its length."""
         data = await self._call("cat_file", request.path, start=request.start, end=request.stop)
         return RangeResponse(copy_bytes(data, buffer))
@@ -84,7 +84,7 @@ class HttpStore(FsspecStore):
 
     is_conditional = True
 
-    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
         headers = {
             **self.fs.kwargs.get("headers", {}),
@@ -116,7 +116,7 @@ class S3Store(FsspecStore):
         retries = self.fs.config_kwargs.get("retries") or {}
         return bool(retries.get("total_max_attempts") != 1)
 
-    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
         bucket, key, version_id = self.fs.split_path(request.path)
         client = await self.fs.get_s3(bucket)
@@ -129,6 +129,7 @@ class S3Store(FsspecStore):
             "VersionId": version_id,
             "IfMatch": request.version.strong_etag,
         }
+        # The options of the user may be for other operations, such as ServerSideEncryption.
         names = client.meta.service_model.operation_model("GetObject").input_shape.members
         arguments = {name: value for name, value in options.items() if name in names and value}
         response = await client.get_object(**arguments)
@@ -154,7 +155,7 @@ class CachedStore(FsspecStore):
         """Return size and version of the copy."""
         return await asyncio.wrap_future(start_in_thread(self._get_info, path))
 
-    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Read a byte range of the copy."""
         return await asyncio.wrap_future(start_in_thread(self._read, request, buffer))
 

@@ -175,14 +175,20 @@ class LocalFile(Source):
             return
         raise SourceChangedError(
             self.path,
-            "the file",
-            _describe(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns),
-            _describe(self.size, self.mtime_ns, self.inode, self.ctime_ns),
-            "it was changed or replaced after it was opened; open it again",
+            field="the file",
+            actual=_describe(status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns),
+            expected=_describe(self.size, self.mtime_ns, self.inode, self.ctime_ns),
+            hint="it was changed or replaced after it was opened; open it again",
         )
 
     def _may_be_replaced(self, status: os.stat_result) -> bool:
-        """Return whether a file of the same size and modification time may be a replacement."""
+        """Return whether a file of the same size and modification time may be a replacement.
+
+        - Same change time, same inode: no.
+        - Same change time, other inode: only if the file changed just before it was opened.
+        - Other change time, same inode: unless the mode, owner or link count changed.
+        - Other change time, other inode: yes.
+        """
         is_other = status.st_ino != self.inode
         if status.st_ctime_ns == self.ctime_ns:
             # Some network file systems renumber inodes, so old times are sufficient.

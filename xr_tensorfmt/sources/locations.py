@@ -31,7 +31,7 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Location:
-    """An object in a file system. A request may take `timeout` seconds without progress."""
+    """An object in a file system, with the timeout of its requests."""
 
     url: str
     fs: AbstractFileSystem = field(repr=False)

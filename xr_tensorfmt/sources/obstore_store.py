@@ -77,7 +77,7 @@ class ObstoreStore:
         """Request size and version of an object."""
         return _convert_meta(await self.store.head_async(path))
 
-    async def fetch(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version, and copy it into a buffer of its length."""
         options: dict[str, Any] = {"range": (request.start, request.stop)}
         if request.version.strong_etag:

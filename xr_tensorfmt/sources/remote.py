@@ -28,12 +28,7 @@ from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.fsspec_store import FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.obstore_store import ObstoreStore
-from xr_tensorfmt.sources.requests import (
-    RangeRequest,
-    RangeResponse,
-    Version,
-    build_changed_error,
-)
+from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version, build_changed_error
 from xr_tensorfmt.sources.retries import retry
 from xr_tensorfmt.sources.store_errors import TransientFailure, find_response
 from xr_tensorfmt.sources.threads import MAX_REQUESTS, get_threads, run_all, wait_for_result
@@ -121,17 +116,17 @@ class RemoteFile(Source):
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         location = self.location.renew_after_fork()
-        run_all(partial(self._start_fetch, location, packed), self.plan_fetches(extents))
+        run_all(partial(self._start_request, location, packed), self.plan_fetches(extents))
         self._check_version(location)
         return packed
 
-    def _start_fetch(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
+    def _start_request(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
         store = _get_store(location)
         request = RangeRequest(location.url, location.path, fetch.start, fetch.stop, self.version)
 
         async def attempt() -> None:
             buffer = fetch.allocate(packed)
-            await _fetch(store, request, buffer.data)
+            await _request_range(store, request, buffer.data)
             fetch.copy_ranges(buffer, packed)
 
         return _start(location, store, attempt, request)
@@ -161,29 +156,31 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and concurrently its first bytes."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    store, head = _get_store(location), bytearray(HEAD_BYTES)
+    store = _get_store(location)
+    head = bytearray(HEAD_BYTES)
     request = RangeRequest(location.url, location.path, 0, HEAD_BYTES)
-    info = _start_info(location)
-    fetch = _start(location, store, partial(_fetch, store, request, memoryview(head)), request)
+    request_head = partial(_request_range, store, request, memoryview(head))
+    future_info = _start_info(location)
+    future_response = _start(location, store, request_head, request)
     try:
-        source = RemoteFile.from_info(location, wait_for_result(info))
+        source = RemoteFile.from_info(location, wait_for_result(future_info))
         if source.size == 0:
             return source, b""
-        response = wait_for_result(fetch)
+        response = wait_for_result(future_response)
     finally:
-        info.cancel()
-        fetch.cancel()
+        future_info.cancel()
+        future_response.cancel()
     stop = min(source.size, HEAD_BYTES)
     replace(request, stop=stop, version=source.version).check_response(response)
     return source, bytes(head[:stop])
 
 
-async def _fetch(
+async def _request_range(
     store: FsspecStore | ObstoreStore, request: RangeRequest, buffer: memoryview
 ) -> RangeResponse:
     """Make a range request once, and check its response."""
     try:
-        response = await store.fetch(request, buffer)
+        response = await store.request_range(request, buffer)
     except Exception as error:
         error_response = find_response(error)
         request.check_status(error_response.status if error_response else 0)
@@ -243,9 +240,9 @@ def _build_unavailable_error(
     hint = "pass a larger timeout= to wait longer" if failure.is_timeout else "try again later"
     if failure.pause:
         hint = f"the server requests a pause of {failure.pause:.3g} s; try again later"
-    text = f"the response was not complete in time{context}"
-    number = ETIMEDOUT
-    if failure.is_status or not failure.is_timeout:
+    if failure.is_timeout and not failure.is_status:
+        text, number = f"the response was not complete in time{context}", ETIMEDOUT
+    else:
         error = location.translate(failure.error, context)
         text, number = getattr(error, "strerror", str(error)), getattr(error, "errno", EIO)
     reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"

@@ -61,11 +61,14 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 @dataclass(frozen=True)
 class RangeResponse:
-    """Number of received bytes, and their offset and the version if the response has them."""
+    """The answer to a `RangeRequest`."""
 
     count: int
+    """Number of received bytes."""
     version: Version = NO_VERSION
+    """Version of the object, as far as the response contains it."""
     start: int | None = None
+    """Offset of the bytes in the object, or None if the response does not contain it."""
 
     @classmethod
     def from_headers(cls, count: int, headers: Mapping[str, Any]) -> RangeResponse:
@@ -128,8 +131,8 @@ def build_changed_error(path: str, actual: Version, expected: Version) -> Source
     """Return the error for an object that was replaced after it was opened."""
     return SourceChangedError(
         path,
-        "the object",
-        actual,
-        str(expected),
-        "it has been replaced since it was opened; open it again",
+        field="the object",
+        actual=actual,
+        expected=str(expected),
+        hint="it has been replaced since it was opened; open it again",
     )

@@ -14,10 +14,10 @@ from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_f
 Result = TypeVar("Result")
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a request may take without progress."""
+"""Seconds that a request may take, besides 1 s per `MIN_RATE` requested bytes."""
 
 MIN_RATE = 5000
-"""Average bytes per second that a request must receive after its timeout.
+"""Bytes per second that a slow request must receive.
 
 Over a line of 200 kB/s, 24 concurrent requests receive 8 kB/s each.
 """
@@ -47,7 +47,7 @@ def check_timeout(timeout: object) -> float | None:
 
 async def retry(
     attempt: Callable[[], Awaitable[Result]],
-    seconds_allowed: float | None,
+    timeout: float | None,  # noqa: ASYNC109  # of an attempt
     slot: AbstractAsyncContextManager[Any],
     build_error: Callable[[TransientFailure, int, float], Exception],
     *,
@@ -60,8 +60,8 @@ async def retry(
     ----------
     attempt : callable
         Makes the request once.
-    seconds_allowed : float or None
-        Seconds without progress, or None for no limit.
+    timeout : float or None
+        Seconds that an attempt may take, besides 1 s per `MIN_RATE` bytes, or None for no limit.
     slot : asynchronous context manager
         Limits the concurrent requests. It is released during pauses.
     build_error : callable
@@ -72,13 +72,17 @@ async def retry(
         Whether the library of the store retries error statuses itself.
     """
     clock = asyncio.get_running_loop().time
-    attempts, timeouts, seconds, pause = 0, 0, 0.0, FIRST_PAUSE
+    limit = None if timeout is None else timeout + nbytes / MIN_RATE
+    attempts = timeouts = 0
+    seconds = 0.0
+    pause = FIRST_PAUSE
     while True:
         attempts += 1
         async with slot:
             start = clock()
             try:
-                return await _limit(attempt, seconds_allowed, nbytes)
+                async with asyncio.timeout(limit):
+                    return await attempt()
             except Exception as error:
                 failure = find_transient_failure(error)
                 if failure is None:
@@ -86,20 +90,11 @@ async def retry(
             seconds += clock() - start
         timeouts += failure.is_timeout
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        is_too_long = failure.pause > (seconds_allowed or inf)
-        if is_last or is_too_long or (failure.is_status and store_retries):
+        has_retried = failure.is_status and store_retries
+        if is_last or has_retried or failure.pause > (timeout or inf):
             # Raising outside of the except clause leaves out the original error as context.
             raise build_error(failure, attempts, seconds)
         actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
         await asyncio.sleep(actual_pause)
-        seconds, pause = seconds + actual_pause, 2 * pause
-
-
-async def _limit(
-    attempt: Callable[[], Awaitable[Result]], seconds_allowed: float | None, nbytes: int
-) -> Result:
-    """Make a request once; raise TimeoutError if it is slower than MIN_RATE."""
-    if seconds_allowed is None:
-        return await attempt()
-    async with asyncio.timeout(seconds_allowed + nbytes / MIN_RATE):
-        return await attempt()
+        seconds += actual_pause
+        pause *= 2

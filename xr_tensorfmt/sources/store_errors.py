@@ -34,18 +34,10 @@ _ERRNO_BY_NAME = {
     "FileExistsError": errno.EEXIST,
     "IsADirectoryError": errno.EISDIR,
     **dict.fromkeys(
-        (
-            "PermissionError",
-            "NoCredentialsError",
-            "PermissionDeniedError",
-            "UnauthenticatedError",
-        ),
+        ("PermissionError", "NoCredentialsError", "PermissionDeniedError", "UnauthenticatedError"),
         errno.EACCES,
     ),
-    **dict.fromkeys(
-        ("TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"),
-        errno.ETIMEDOUT,
-    ),
+    **dict.fromkeys(("TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"), errno.ETIMEDOUT),
     **dict.fromkeys(
         (
             "ConnectionResetError",
