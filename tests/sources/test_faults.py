@@ -43,7 +43,7 @@ from xr_tensorfmt import (
     validate,
 )
 from xr_tensorfmt.core.extents import Extents
-from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.locations import locate, locate_for_reading
 from xr_tensorfmt.sources.remote import HEAD_BYTES
 from xr_tensorfmt.sources.retries import MAX_ATTEMPTS, MAX_TIMEOUTS
@@ -145,7 +145,7 @@ def test_repeated_failures_raise_one_error(
 )
 def test_request_without_progress_times_out(server: FaultServer, way: Way, fault: Fault) -> None:
     # Such a short limit could also end the requests of opening.
-    (lazy, _) = unwrap(open_from(server, way).variable)
+    lazy = find_lazy_tensor(open_from(server, way).variable).array
     source = replace(lazy.source, location=replace(lazy.source.location, timeout=0.2))
     server.forget()
     server.always = fault

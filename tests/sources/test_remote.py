@@ -25,7 +25,7 @@ from tests.families import FILES, SHAPE, make_values
 from tests.opening import load, open_tensor, skip_if_unsupported
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
 from xr_tensorfmt import SourceChangedError
-from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.remote import HEAD_BYTES, MAX_GAP, MAX_PART, RemoteFile
@@ -434,7 +434,7 @@ def test_file_url_is_local_file(tmp_path: Path) -> None:
     ):
         tensor = open_tensor(file, **keywords)
         np.testing.assert_array_equal(tensor, make_values())
-        (tensor, _) = unwrap(open_tensor(file, **keywords).variable)
+        tensor = find_lazy_tensor(open_tensor(file, **keywords).variable).array
         assert isinstance(tensor.source, LocalFile)
 
 

@@ -18,7 +18,7 @@ from tests.tensfiles import pack_header
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20
@@ -56,7 +56,9 @@ def test_points_of_large_tensor_are_fetched_without_neighbours() -> None:
     lazy = xr.DataArray(
         xr.Variable(
             ("a", "b"),
-            lazy_array(source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))),
+            build_lazy_tensor(
+                source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))
+            ),
         )
     )
     points = {
@@ -85,7 +87,7 @@ def write_hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.D
         file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
     layout = column_major(Dense(lengths[::-1], element, 96))
     dims = tuple("abcdef"[: len(lengths)])
-    return xr.DataArray(xr.Variable(dims, lazy_array(LocalFile.from_path(path), layout)))
+    return xr.DataArray(xr.Variable(dims, build_lazy_tensor(LocalFile.from_path(path), layout)))
 
 
 def measure_memory(what: str) -> int:

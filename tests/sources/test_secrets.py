@@ -31,7 +31,7 @@ from xr_tensorfmt import (
     validate,
 )
 from xr_tensorfmt.cli import main
-from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact, translate_error
 
@@ -166,10 +166,10 @@ def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     source, _ = find_source(url, storage_options=options)
     tensor = open_tensor(url, storage_options=options)
-    (lazy, key) = unwrap(tensor.variable)
+    lazy = find_lazy_tensor(tensor.variable)
     chunked = open_tensor(url, storage_options=options, chunks={})
     explained = explain(chunked)
-    assert_silent(source, source.name, tensor, lazy, key, tensor.variable._data, chunked)
+    assert_silent(source, source.name, tensor, lazy.array, lazy.key, tensor.variable._data, chunked)
     assert_silent(explained, explained.pieces, explained.pieces[0].requests)
     assert_silent(chunked.data, dict(chunked.__dask_graph__()), tensor._repr_html_())
 

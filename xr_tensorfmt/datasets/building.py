@@ -16,19 +16,19 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.datasets.options import Request
 
 _STRINGS = (
-    *("coordinates", "bounds", "grid_mapping", "formula_terms", "cell_measures"),
-    *("ancillary_variables", "calendar", "dtype", "_Unsigned"),
+    "coordinates bounds grid_mapping formula_terms cell_measures ancillary_variables calendar "
+    "dtype _Unsigned"
 )
 _CF_TYPES: dict[str, Any] = {
-    **dict.fromkeys(_STRINGS, str),
+    **dict.fromkeys(_STRINGS.split(), str),
     **dict.fromkeys(("scale_factor", "add_offset"), int | float | np.number),
     **dict.fromkeys(("_FillValue", "missing_value"), str | int | float | np.generic | np.ndarray),
 }
-"""Types of the attributes by which xarray decodes variables."""
+"""Types of the attributes that xarray uses to decode variables."""
 
 
 def build_dataset(
@@ -38,11 +38,11 @@ def build_dataset(
     variable_type: type[Variable] = Variable,
 ) -> Dataset:
     """Build a Dataset of lazy variables, decoded as the user requests."""
-    target, dropped = _compute_chunk_target(request.chunk_bytes), request.dropped
+    target = _compute_chunk_target(request.chunk_bytes)
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
-        if tensor.name not in dropped
+        if tensor.name not in request.dropped
     }
     variables = {
         name: variable_type(*_build_variable_arguments(tensor, source, target))
@@ -54,7 +54,7 @@ def build_dataset(
         name: variables[name] for name, tensor in tensors.items() if _is_decodable(tensor.attrs)
     }
     if described:
-        decoded, _, more = conventions.decode_cf_variables(
+        decoded, _, decoded_coordinates = conventions.decode_cf_variables(
             described,
             {},
             mask_and_scale=request.mask_and_scale,
@@ -64,7 +64,7 @@ def build_dataset(
             use_cftime=request.use_cftime,
             decode_timedelta=request.decode_timedelta,
         )
-        coordinates |= variables.keys() & more
+        coordinates |= variables.keys() & decoded_coordinates
         variables |= decoded
     try:
         return _assemble(variables, coordinates, container)
@@ -85,10 +85,12 @@ def _is_decodable(attrs: Mapping[str, Any]) -> bool:
     )
 
 
-def _assemble(variables: dict[str, Variable], names: set[str], container: Container) -> Dataset:
+def _assemble(
+    variables: dict[str, Variable], coordinates: set[str], container: Container
+) -> Dataset:
     """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
     dims = {dim for variable in variables.values() for dim in variable.dims}
-    names |= variables.keys() & dims
+    names = coordinates | (variables.keys() & dims)
     data = {name: variable for name, variable in variables.items() if name not in names}
     coords = {name: variable for name, variable in variables.items() if name in names}
     ds = Dataset(data, Coordinates(coords, indexes={}), container.attrs)
@@ -113,17 +115,18 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tu
     }
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
-    array = lazy_array(tensor.source or source, layout)
+    array = build_lazy_tensor(tensor.source or source, layout)
     return tensor.dims, array, tensor.attrs, encoding
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
-    """Return the shape of chunks of `target` bytes, or larger if the chunks would be too many."""
+    """Return the shape of chunks for a target, which doubles until they are not too many."""
     chunk = layout.chunk_shape(target)
     while count_chunks(layout.shape, chunk) > MAX_CHUNKS:
         target *= 2
-        larger = layout.chunk_shape(target)
-        chunk = larger if target < MAX_TENSOR_BYTES else layout.shape
+        if target >= MAX_TENSOR_BYTES:
+            return layout.shape
+        chunk = layout.chunk_shape(target)
     return chunk
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array
 from xarray import DataArray, Dataset, Variable
@@ -15,7 +15,7 @@ from xarray import DataArray, Dataset, Variable
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
-from xr_tensorfmt.datasets.lazy_array import unwrap
+from xr_tensorfmt.datasets.lazy_array import TensorArray, find_lazy_tensor
 
 _MAX_LINES = 20
 _HEADINGS = (
@@ -103,7 +103,7 @@ class ChunkRead:
             f"{len(self.requests):,}",
             format_size(self.needed),
             format_size(self.fetched),
-            "; ".join(f"{first} to {last}" for first, last in bounds) or "-",
+            "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
         )
 
 
@@ -183,8 +183,7 @@ def explain(data: Dataset | DataArray) -> Explanation:
 
 def find_sources(variable: Variable) -> Iterator[Source]:
     """Yield the files of this engine that computing a variable would read."""
-    for _, _, (tensor, _) in _find_tensors(variable):
-        yield tensor.source
+    return (read.tensor.source for read in _find_lazy_reads(variable))
 
 
 def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
@@ -196,8 +195,8 @@ def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variab
 
 
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
-    for chunk, shape, (tensor, key) in _find_tensors(variable):
-        parts = tensor.plan(key).source_extents(tensor.layout, tensor.source)
+    for chunk, shape, tensor, key in _find_lazy_reads(variable):
+        parts = tensor.plan(key).extents_by_source(tensor.layout, tensor.source)
         requests = [
             (source, fetch) for source, ranges in parts for fetch in source.plan_fetches(ranges)
         ]
@@ -214,14 +213,21 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
         )
 
 
-def _find_tensors(variable: Variable) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], Any]]:
-    """Yield chunk index, shape, and lazy array with key of every chunk."""
-    lazy: list[tuple[tuple[int, ...], Any]] = [((), variable)]
+class _LazyRead(NamedTuple):
+    chunk: tuple[int, ...]
+    shape: tuple[int, ...]
+    tensor: TensorArray
+    key: Any
+
+
+def _find_lazy_reads(variable: Variable) -> Iterator[_LazyRead]:
+    """Yield the chunks of a variable that read files of this engine."""
+    reads: list[tuple[tuple[int, ...], Any]] = [((), variable)]
     if variable.chunks is not None:
         # Other chunk managers than dask have no graph.
         is_dask = isinstance(variable.data, dask.array.Array)
-        lazy = sorted(find_lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
-    for chunk, array in lazy:
-        tensor_and_key = unwrap(array)
-        if tensor_and_key is not None:
-            yield chunk, array.shape, tensor_and_key
+        reads = sorted(find_lazy_reads(variable.data), key=itemgetter(0)) if is_dask else []
+    for chunk, array in reads:
+        lazy = find_lazy_tensor(array)
+        if lazy is not None:
+            yield _LazyRead(chunk, array.shape, lazy.array, lazy.key)

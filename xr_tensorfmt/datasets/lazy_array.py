@@ -54,7 +54,7 @@ class TensorArray(BackendArray):
         return plan_vectorized(key.tuple, self.shape)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
-        """Read in one of 24 threads, for concurrent reads by ``await ds.load_async()``."""
+        """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
         threads = get_threads(self.source.store, "load")
         return await asyncio.wrap_future(threads.submit(self.__getitem__, key))
 
@@ -65,6 +65,7 @@ class LazyTensor(LazilyIndexedArray):
     __slots__ = ()
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
+        # xarray composes slices, and treats some empty ones, such as slice(5, 2), unlike numpy.
         lengths = zip(new_key.tuple, self.shape, strict=True)
         entries = tuple(_normalize_empty_slice(*entry) for entry in lengths)
         return super()._updated_key(type(new_key)(entries))
@@ -82,7 +83,7 @@ class LazyTensor(LazilyIndexedArray):
 
 
 def _normalize_empty_slice(entry: Any, length: int) -> Any:
-    """Replace empty slices, which xarray does not always interpret like numpy."""
+
     is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
     return slice(0, 0) if is_empty else entry
 
@@ -100,10 +101,11 @@ class GroupVariable(Variable):
         """Chunk like `Variable.chunk`, with a token of file and layout in the name."""
         from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
-        options, lazy = keywords.get("from_array_kwargs") or {}, unwrap(self)
+        options = keywords.get("from_array_kwargs") or {}
+        lazy = find_lazy_tensor(self)
         if lazy is not None and isinstance(options.get("name"), str):
-            array, _ = lazy
-            name = f"{options['name']}-{tokenize(array.source.name, array.layout)}"
+            token = tokenize(lazy.array.source.name, lazy.array.layout)
+            name = f"{options['name']}-{token}"
             keywords["from_array_kwargs"] = {**options, "name": name}
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
@@ -114,18 +116,18 @@ def get_lazy_data(variable: Variable) -> Any:
     return variable._data  # noqa: SLF001
 
 
-def unwrap(lazy: object) -> tuple[TensorArray, ExplicitIndexer] | None:
-    """Return the array of this package inside xarray's wrappers, and its key."""
-    data: Any = get_lazy_data(lazy) if isinstance(lazy, Variable) else lazy
-    while data is not None:
-        inner = getattr(data, "array", None)
-        if isinstance(inner, TensorArray):
-            return inner, data.key
-        data = inner
-    return None
+def find_lazy_tensor(data: Any, wrappers: type | tuple[type, ...] = object) -> Any:
+    """Return the indexed `TensorArray` inside wrappers of xarray, such as decoders, or None.
+
+    The result has the attributes `array` and `key`.
+    """
+    data = get_lazy_data(data) if isinstance(data, Variable) else data
+    while data is not None and not isinstance(getattr(data, "array", None), TensorArray):
+        data = getattr(data, "array", None) if isinstance(data, wrappers) else None
+    return data
 
 
-def lazy_array(source: Source, layout: Layout) -> LazyTensor:
+def build_lazy_tensor(source: Source, layout: Layout) -> LazyTensor:
     """Wrap a layout in an array that is indexed lazily."""
     return LazyTensor(TensorArray(source, layout), _build_full_key(len(layout.shape)))
 
@@ -146,22 +148,23 @@ class LazyRead:
 
 def get_lazy_read(variable: Variable) -> LazyRead | None:
     """Return the read of a variable, or None if it is not a lazy array of this engine."""
-    data = _get_lazy_tensor(variable)
-    if data is None:
+    lazy = _find_undecoded_tensor(variable)
+    if lazy is None:
         return None
-    inner = data.array
-    return LazyRead(inner.source, inner.layout, plan_outer(data.key.tuple, inner.shape))
+    inner = lazy.array
+    return LazyRead(inner.source, inner.layout, plan_outer(lazy.key.tuple, inner.shape))
 
 
 def drop_chunks(variable: Variable) -> Variable:
     """Return a variable without its dask chunks, if it is a lazy array of this engine."""
-    data = _get_lazy_tensor(variable)
-    if variable.chunks is None or data is None:
+    lazy = _find_undecoded_tensor(variable)
+    if variable.chunks is None or lazy is None:
         return variable
-    return Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+    return Variable(variable.dims, lazy, variable.attrs, variable.encoding, fastpath=True)
 
 
-def _get_lazy_tensor(variable: Variable) -> LazyTensor | None:
+def _find_undecoded_tensor(variable: Variable) -> LazyTensor | None:
+    """Return the tensor whose values are the variable, also inside of dask chunks."""
     data = get_lazy_data(variable)
     if variable.chunks is not None:
         # dask stores the wrapped array under this key. Derived arrays have other names, and other
@@ -169,6 +172,5 @@ def _get_lazy_tensor(variable: Variable) -> LazyTensor | None:
         graph = getattr(data, "dask", None)
         data = None if graph is None else graph.get(f"original-{data.name}")
     wrappers = (MemoryCachedArray, CopyOnWriteArray, ImplicitToExplicitIndexingAdapter)
-    while isinstance(data, wrappers):
-        data = data.array
-    return data if isinstance(data, LazyTensor) else None
+    lazy = find_lazy_tensor(data, wrappers)
+    return lazy if isinstance(lazy, LazyTensor) else None

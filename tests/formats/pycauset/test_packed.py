@@ -21,7 +21,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.datasets.lazy_array import lazy_array
+from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
 from xr_tensorfmt.formats.pycauset.matrices import Diagonal, Mirrored
@@ -131,7 +131,7 @@ def make_pair(
     source: object, layout: Layout, values: np.ndarray
 ) -> tuple[xr.DataArray, xr.DataArray]:
     dims = ("a", "b")[: values.ndim]
-    lazy = xr.DataArray(xr.Variable(dims, lazy_array(source, layout)))  # type: ignore[arg-type]
+    lazy = xr.DataArray(xr.Variable(dims, build_lazy_tensor(source, layout)))  # type: ignore[arg-type]
     return lazy, xr.DataArray(xr.Variable(dims, values.astype(layout.dtype)))
 
 
@@ -311,5 +311,5 @@ def test_scaled_block_matrix_reads_only_its_blocks() -> None:
     _, layout, _ = make_blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
     points = (np.array([0, 4]), np.array([1, 6]))
-    assert len(view.source_extents(source, Selection.everything(layout.shape))) == 4
-    assert len(view.point_extents(source, points)) == 2
+    assert len(view.extents_by_source(source, Selection.everything(layout.shape))) == 4
+    assert len(view.point_extents_by_source(source, points)) == 2
