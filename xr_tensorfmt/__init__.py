@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import typing
 
-from xr_tensorfmt import accessor as _accessor  # noqa: F401  # registers `ds.tensorfmt`
+from xr_tensorfmt.accessor import explain  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -14,8 +14,8 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
 )
 
+# Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
-    from xr_tensorfmt.accessor import explain
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.formats.cc4s.calculation import (
@@ -72,8 +72,6 @@ __version__ = "0.1.0"
 _LAZY = {
     "Finding": "core.findings",
     "TensorFormatBackend": "backend",
-    "explain": "accessor",
-    "vespa_from_hex": "formats.vespa.json",
     "open_cc4s_calculation": "formats.cc4s.calculation",
     "popcount": "formats.pycauset.popcount",
     "select_cc4s_states": "formats.cc4s.calculation",
@@ -87,6 +85,7 @@ _LAZY = {
     "to_tens": "writers",
     "to_vespa": "writers",
     "validate": "validation",
+    "vespa_from_hex": "formats.vespa.json",
     "vespa_from_json": "formats.vespa.json",
     "vespa_to_json": "writers",
 }

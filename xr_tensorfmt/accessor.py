@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from xr_tensorfmt.datasets.explanation import Explanation
 
-Selection = Mapping[Any, Any] | None
+Indexers = Mapping[Any, Any] | None
 
 
 def explain(
-    data: xr.Dataset | xr.DataArray, selection: Selection = None, **indexers: Any
+    data: xr.Dataset | xr.DataArray, indexers: Indexers = None, **indexers_kwargs: Any
 ) -> Explanation:
     """Explain which bytes a computation would read, without reading them.
 
@@ -28,17 +28,17 @@ def explain(
     ----------
     data : Dataset or DataArray
         Data that were opened by this engine, a selection of them, or a dask computation.
-    selection : mapping, optional
+    indexers : mapping, optional
         Indices by dimension, as in ``isel``.
-    **indexers
-        The keyword form of `selection`.
+    **indexers_kwargs
+        The keyword form of `indexers`.
 
     Returns
     -------
     Explanation
         The reads of all chunks, or of variables without chunks. Variables in memory and of other
-        engines have none. If the byte ranges depend on values in the file, such as for pairs of
-        index and value, the result is an upper limit.
+        engines have none. For pairs of index and value, which are found by reading the file, the
+        result is an upper limit.
 
     See Also
     --------
@@ -61,7 +61,7 @@ def explain(
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 
-    return explain(data.isel(selection, **indexers))
+    return explain(data.isel(indexers, **indexers_kwargs))
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
@@ -78,15 +78,15 @@ class TensorFormatAccessor:
     def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
         self._data = data
 
-    def explain(self, selection: Selection = None, **indexers: Any) -> Explanation:
+    def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
         """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
 
         Parameters
         ----------
-        selection : mapping, optional
+        indexers : mapping, optional
             Indices by dimension, as in ``isel``.
-        **indexers
-            The keyword form of `selection`.
+        **indexers_kwargs
+            The keyword form of `indexers`.
 
         Returns
         -------
@@ -103,7 +103,7 @@ class TensorFormatAccessor:
         >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
         >>> ds.tensorfmt.explain(b=slice(0, 512))  # doctest: +SKIP
         """
-        return explain(self._data, selection, **indexers)
+        return explain(self._data, indexers, **indexers_kwargs)
 
     def to_file(
         self,

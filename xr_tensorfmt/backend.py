@@ -33,6 +33,7 @@ class TensorFormatBackend(BackendEntrypoint):
 
     open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
 
+    # xarray and editors see all keywords, and an unknown keyword raises an error with a suggestion.
     @with_keywords
     def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
         """Open a file as a lazy Dataset. Only the header is read.
@@ -57,33 +58,31 @@ class TensorFormatBackend(BackendEntrypoint):
         name : str
             Name of the variable if the file contains one variable.
         dims : sequence of str, or mapping of variable name to sequence of str, optional
-            Dimension names, in file order, instead of the names in the file. Names of variables
-            can be patterns, as in ``dims={"*.weight": ("out", "in")}``, which apply to variables
-            with the same number of dimensions.
+            Dimension names, in file order, instead of the names in the file. A key can be a
+            pattern, as in ``dims={"*.weight": ("out", "in")}``. It applies to variables that have
+            as many dimensions as the value has names.
         sparse : {"auto", "dense", "stored"}
             How to open a file that does not store all elements. ``"dense"`` returns the full
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values
-            along one dimension, with a coordinate per dimension of the tensor. ``"auto"`` depends
-            on the format, and raises an error for a full tensor of more than 2**40 elements. Files
-            that store all elements do not support ``"stored"``.
+            along one dimension, with a coordinate per dimension of the tensor. Files that store
+            all elements do not support it. ``"auto"`` chooses one of them by the format, and
+            raises an error instead of filling more than 2**40 elements.
         fill_value : float, optional
             Value of missing elements, for formats that define none. The default is NaN. It is
             required for integers and for very large tensors.
         text_errors : {"strict", "surrogateescape"}
             How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
-            If True, a wrong header checksum and trailing bytes raise an error; otherwise they
-            cause a warning. Trailing bytes that programs of the format write always cause a
-            warning. A truncated file always raises an error, and so does a file of the wrong size
-            if the size determines where the values are.
+            If False, a wrong header checksum and trailing bytes cause a warning instead of an
+            error. A truncated file always raises an error, and so does a file of the wrong size if
+            the size determines the offsets of the values.
         apply_unit : bool
             If True, multiply values by the factor to atomic units in the file; otherwise the
             factor is the attribute ``unit``. Only for formats with units.
         group : str, optional
             Open only variables whose names begin with this prefix, and remove the prefix:
-            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. Paths of groups as in
-            `xarray.open_datatree` are equivalent, such as ``"/layers/0"``, with ``%2F`` for a
-            slash in a name.
+            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. ``"/layers/0"`` is the same
+            group. In this form, write a slash in a name as ``%2F``.
         separator : str
             Separator of name parts, for `group` and trees.
         storage_options : mapping, optional
@@ -91,16 +90,17 @@ class TensorFormatBackend(BackendEntrypoint):
         fs : AbstractFileSystem, optional
             The fsspec file system, or obstore store, of the path `filename_or_obj`.
         timeout : float, optional
-            Time in seconds that a request to a store may take without progress. A whole request
-            may take 0.2 s more per 1000 bytes. Requests are retried after timeouts and transient
-            failures, before `StoreTimeoutError` is raised. ``storage_options={"timeout": 10}`` is
-            equivalent. None disables the limit. Local files have no limit.
+            Limit on a request to a store: this many seconds, plus 1 s per 5000 bytes. Requests are
+            retried after timeouts and transient failures, before `StoreTimeoutError` is raised.
+            ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
+            have no limit.
         io : {"auto", "mmap", "read"}
             How to read a local file. ``"auto"`` and ``"mmap"`` map a window of the file per read.
             ``"read"`` copies the bytes, which is best for network file systems.
         chunk_bytes : int or str
-            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. The default
-            is 31 MiB. dask's ``array.chunk-size`` is also a limit.
+            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk is
+            larger only if one row is, or if a variable would have more than a million chunks. The
+            default is 31 MiB. dask's ``array.chunk-size`` is also a limit.
 
         Returns
         -------

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import xarray as xr
 from packaging.version import Version
-from xarray import Dataset, DataTree
+from xarray import Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.header import HeaderReader
@@ -27,6 +27,7 @@ from xr_tensorfmt.sources.store_errors import redact
 
 DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
 
+# Earlier versions look for a local file if chunks= is given.
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 
@@ -39,24 +40,31 @@ def open_file(file: Any, request: Request) -> Dataset:
 
 
 def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
-    """Open a file as one Dataset per group, by path."""
-    source, group = _open_group(file, request)
-    nodes = groups.split_groups(group, request.separator, is_tree=False)
-    return {
-        path: build_dataset(node, source, request, GroupVariable) for path, node in nodes.items()
-    }
+    """Open a file as one Dataset per group, by path. xarray does not store their source."""
+    return _build_groups(file, request, GroupVariable, is_tree=False)
 
 
 def open_tree(file: Any, request: Request) -> DataTree:
     """Open a file as a tree of groups."""
-    source, group = _open_group(file, request)
-    nodes = groups.split_groups(group, request.separator, is_tree=True)
-    datasets = {path: build_dataset(node, source, request) for path, node in nodes.items()}
+    datasets = _build_groups(file, request, Variable, is_tree=True)
     return _redact_source(DataTree.from_dict(datasets), file)
+
+
+def _build_groups(
+    file: Any, request: Request, variable_type: type[Variable], *, is_tree: bool
+) -> dict[str, Dataset]:
+    source, group = _open_group(file, request)
+    with _pause_garbage_collection():
+        nodes = groups.split_groups(group, request.separator, is_tree=is_tree)
+        return {
+            path: build_dataset(node, source, request, variable_type)
+            for path, node in nodes.items()
+        }
 
 
 def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
     """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
+    # An OpenFile has both names, and `path` lacks its protocol. Of other objects, xarray uses path.
     url = getattr(file, "full_name", getattr(file, "path", file))
     if isinstance(url, str) and is_url(url) and redact(url) != url:
         opened.encoding["source"] = redact(url)
@@ -91,8 +99,8 @@ def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
     if request.fs is not None and not _SUPPORTS_FS:
         raise ValueError(
-            f"fs= needs xarray 2026.7 or later, not {xr.__version__}, which looks for a local file "
-            "if chunks= is given; update xarray, or pass a URL or a fsspec.core.OpenFile"
+            f"fs= needs xarray 2026.7 or later, not {xr.__version__}; update xarray, or pass a URL "
+            "or a fsspec.core.OpenFile"
         )
     reader = recognition.open_header(
         file, request.io, request.storage_options, request.fs, request.timeout
@@ -105,7 +113,7 @@ def parse_file(reader: HeaderReader, request: Request) -> Container:
     """Parse the header of a file, and warn about findings."""
     file_format = recognition.choose_format(reader, request.format)
     with _pause_garbage_collection():
-        container = read_container(reader, file_format, request.options)
+        container = read_container(reader, file_format, request.for_formats())
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

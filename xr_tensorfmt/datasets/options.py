@@ -39,7 +39,7 @@ class Request(OpenOptions):
 
     def __post_init__(self) -> None:
         """Raise an error if a value has the wrong type."""
-        from xr_tensorfmt.sources import check_timeout  # noqa: PLC0415  # not needed before
+        from xr_tensorfmt.sources import check_timeout  # noqa: PLC0415  # slow to import
 
         super().__post_init__()
         for keyword in ("verify", "apply_unit"):
@@ -47,8 +47,8 @@ class Request(OpenOptions):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
         check_timeout(self.timeout)
         names = self.drop_variables
-        is_iterable = names is None or isinstance(names, Iterable)
-        if isinstance(names, bytes) or not is_iterable:
+        is_list = isinstance(names, Iterable) and not isinstance(names, bytes)
+        if names is not None and not is_list:
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
         if self.group is not None and not isinstance(self.group, str):
             raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
@@ -60,15 +60,14 @@ class Request(OpenOptions):
                 f"{type(self.storage_options).__name__}"
             )
 
-    @property
-    def options(self) -> OpenOptions:
-        """Options for formats, where variables have their full names."""
-        from xr_tensorfmt.datasets.groups import get_prefix  # noqa: PLC0415  # not needed before
+    def for_formats(self) -> OpenOptions:
+        """Return the options with the prefix of the group before the names in `dims`."""
+        from xr_tensorfmt.datasets.groups import get_prefix  # noqa: PLC0415  # slow to import
 
-        start, dims = get_prefix(self.group, self.separator), self.dims
-        if not (start and isinstance(dims, Mapping)):
+        if not isinstance(self.dims, Mapping):
             return self
-        return replace(self, dims={f"{start}{name}": names for name, names in dims.items()})
+        start = get_prefix(self.group, self.separator)
+        return replace(self, dims={f"{start}{name}": dims for name, dims in self.dims.items()})
 
     @property
     def dropped(self) -> frozenset[str]:
@@ -95,11 +94,12 @@ def parse_keywords(**keywords: Any) -> Request:
 def with_keywords(function: Function) -> Function:
     """Replace ``**keywords`` in the signature of a function with the keywords of the engine."""
     original = signature(function)
+    named = [p for p in original.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     keywords = (
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Request)
     )
     function.__signature__ = original.replace(  # type: ignore[attr-defined]
-        parameters=[*list(original.parameters.values())[:-1], *keywords]
+        parameters=[*named, *keywords]
     )
     return function
