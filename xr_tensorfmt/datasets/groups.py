@@ -1,4 +1,12 @@
-"""Groups: variable names with a separator, such as a dot, as paths in a tree."""
+"""Groups: variable names with a separator, such as a dot, as paths in a tree.
+
+Paths escape ``%`` as ``%25``, and four kinds of names:
+
+- An empty part: ``a..b`` is ``/a/%/b``.
+- A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``.
+- A slash: ``a/b.c`` is ``/a%2Fb/c``.
+- The parts ``.`` and ``..``: ``a:.:b`` with the separator ``:`` is ``/a/%2E/b``.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +18,10 @@ from pathlib import PurePosixPath
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
 
-EMPTY = "%"
-"""Replaces an empty part of a name, because groups need a name."""
+EMPTY_PART = "%"
+"""Replaces an empty part of a name."""
 
-LEAF_AND_PREFIX = "%"
+GROUP_NAME_MARK = "%"
 """Appended to the name of a variable that is also the name of a group."""
 
 MAX_GROUP_LEVELS = 64
@@ -94,32 +102,27 @@ class _Scope:
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Rename a tensor, and its dimensions if they contain its name."""
-        dim_prefix, suffix = f"{tensor.name}_dim_", ""
-        renamed = {
+        short_names = {
             dim: f"{name}{dim[len(tensor.name) :]}"
             for dim in tensor.dims
-            if dim.startswith(dim_prefix)
+            if dim.startswith(f"{tensor.name}_dim_")
         }
-        while any(self.names.get(short + suffix, dim) != dim for dim, short in renamed.items()):
-            suffix += "_"
-        for dim, short in renamed.items():
-            self.names[short + suffix] = dim
-        dims = (
-            renamed[dim] + suffix if dim in renamed else self.shorten(dim) for dim in tensor.dims
-        )
+        # All dimensions get the same suffix if a short name is in use.
+        while any(self.names.get(short, dim) != dim for dim, short in short_names.items()):
+            short_names = {dim: f"{short}_" for dim, short in short_names.items()}
+        self.names.update((short, dim) for dim, short in short_names.items())
+        dims = (short_names.get(dim) or self.claim_short_name(dim) for dim in tensor.dims)
         return replace(tensor, name=name, dims=tuple(dims))
 
     def rename_coordinate(self, tensor: Tensor) -> Tensor:
         """Rename a coordinate. An index coordinate keeps the name of its dimension."""
-        return self.rename(tensor, self.shorten(tensor.name))
+        return self.rename(tensor, self.claim_short_name(tensor.name))
 
-    def shorten(self, name: str) -> str:
-        """Remove the prefix from a name, unless the short name is in use."""
+    def claim_short_name(self, name: str) -> str:
+        """Remove the prefix from a name and reserve the result, unless it is in use."""
         start = next((start for start in self.prefixes if name.startswith(start)), "")
         short = name[len(start) :] or name
-        if self.names.setdefault(short, name) != name:
-            return name
-        return short
+        return short if self.names.setdefault(short, name) == name else name
 
 
 def _find_starts(name: str, separator: str) -> list[str]:
@@ -188,7 +191,7 @@ def _collect_members(container: Container, separator: str) -> dict[str, tuple[st
             path, start = f"{path}/{quote(part)}", f"{start}{part}{separator}"
             members.setdefault(path, (start, []))
         is_prefix = f"{tensor.name}{separator}" in prefixes
-        name = quote(leaf) + (LEAF_AND_PREFIX if is_prefix else "")
+        name = quote(leaf) + (GROUP_NAME_MARK if is_prefix else "")
         members[path or "/"][1].append((tensor, name))
     return members
 
@@ -197,12 +200,12 @@ def quote(part: str) -> str:
     """Escape a part of a name for a path."""
     if part in (".", ".."):
         return part.replace(".", "%2E")
-    return part.replace("%", "%25").replace("/", "%2F") or EMPTY
+    return part.replace("%", "%25").replace("/", "%2F") or EMPTY_PART
 
 
 def unquote(part: str) -> str:
     """Reverse `quote`."""
-    if part == EMPTY:
+    if part == EMPTY_PART:
         return ""
     return part.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
 

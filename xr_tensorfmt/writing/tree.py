@@ -11,7 +11,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.datasets.groups import LEAF_AND_PREFIX, split_groups, unquote
+from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -87,8 +87,8 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
 
 def _convert_name(name: str) -> str:
     """Return the last part of the key of a variable."""
-    is_prefix = name.endswith(LEAF_AND_PREFIX) and name != LEAF_AND_PREFIX
-    return unquote(name.removesuffix(LEAF_AND_PREFIX) if is_prefix else name)
+    is_prefix = name.endswith(GROUP_NAME_MARK) and name != GROUP_NAME_MARK
+    return unquote(name.removesuffix(GROUP_NAME_MARK) if is_prefix else name)
 
 
 def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
