@@ -10,7 +10,7 @@ from typing import Any
 
 import dask.array
 import dask.base
-from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef, _execute_subgraph
+from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.core import getter, getter_inline, getter_nofancy
 
 __all__ = ["TaskRef", "find_lazy_reads"]
@@ -29,6 +29,9 @@ def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
 
 def _find_selections(node: Any, graph: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the lazy selections of a task and of the tasks that dask fused into it."""
+    # Writers import this module too, and do not need this function.
+    from dask._task_spec import _execute_subgraph  # noqa: PLC0415
+
     if isinstance(node, list | tuple):
         for inner_node in node:
             yield from _find_selections(inner_node, graph)
@@ -36,6 +39,7 @@ def _find_selections(node: Any, graph: Mapping[Any, Any]) -> Iterator[Any]:
         array, index = (_get_value(argument, graph) for argument in node.args[:2])
         yield array[index]
     elif isinstance(node, Task) and node.func is _execute_subgraph:
+        # The order of dask 2025.4 to 2026: the tasks, the key of the result, names, their values.
         inner, _, names, *values = node.args
         # Look up outer values first, because inner names often equal outer ones.
         outer = [_dereference(value, graph) for value in values]
