@@ -17,22 +17,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
-from xr_tensorfmt.core.container import (
-    Container,
-    Names,
-    OpenOptions,
-    Tensor,
-    name_dims,
-)
+from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import (
-    Array,
-    Boolean,
-    Element,
-    ElementError,
-    Plain,
-    StoredDtype,
-)
+from xr_tensorfmt.core.elements import Array, Boolean, Element, ElementError, Plain, StoredDtype
 from xr_tensorfmt.core.embedded_metadata import (
     EMBEDDED_KEY,
     MAX_EMBEDDED_BYTES,
@@ -52,12 +39,7 @@ from xr_tensorfmt.core.header import (
     check_size,
     is_addressable,
 )
-from xr_tensorfmt.core.json_text import (
-    MAX_NESTED,
-    Document,
-    parse_json,
-    reject_repeated,
-)
+from xr_tensorfmt.core.json_text import MAX_NESTED, Document, parse_json, reject_repeated
 from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, strip_dtypes, to_json
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,

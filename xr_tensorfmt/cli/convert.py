@@ -163,7 +163,8 @@ def _find_targets(
     sources: Sequence[str], target: str, to: str | None, storage_options: Pairs
 ) -> list[str]:
     """Return the target of every file: OUT, or a file in the directory OUT."""
-    is_store, has_slash = store_format(target) is not None, target.endswith(("/", os.sep))
+    is_store = store_format(target) is not None
+    has_slash = target.endswith(("/", os.sep))
     if len(sources) == 1 and (is_store or not has_slash):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
@@ -207,8 +208,9 @@ def _convert_file(
     with errors_in_one_line(target):
         to = to or parse_target_format(target)
     with errors_in_one_line(source), open_argument(source) as content:
-        reading |= {"drop": drop, "storage_options": storage_options}
-        data, encoding = _open_selected(source, content, to, **reading)
+        data, encoding = _open_selected(
+            source, content, to, drop=drop, storage_options=storage_options, **reading
+        )
         with errors_in_one_line(target, source):
             location = _locate(target, storage_options)
             _check_target(source, target, location, storage_options, overwrite=overwrite)
@@ -335,5 +337,5 @@ def raise_exit_on_sigterm(directory: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if kill_timer.is_alive():
+        if kill_timer.is_alive():  # a library may have replaced or ignored the first SystemExit
             raise SystemExit(_SIGTERM_CODE)

@@ -69,9 +69,8 @@ def _compare_directories(
     first: str, second: str, first_files: Iterable[str], second_files: Iterable[str], **options: Any
 ) -> dict[str, Any]:
     """Compare files with the same name, and return a document for JSON."""
-    firsts, seconds = (
-        {os.path.basename(file): file for file in files} for files in (first_files, second_files)
-    )
+    firsts = {os.path.basename(file): file for file in first_files}
+    seconds = {os.path.basename(file): file for file in second_files}
     common = [name for name in firsts if name in seconds]
     compared = [_compare_files(firsts[name], seconds[name], **options) for name in common]
     return {
@@ -156,10 +155,8 @@ def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
 
 def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
     """Return the difference of two variables, or an empty dict."""
-    dtypes, shapes = (
-        (_get_stored_dtype(first), _get_stored_dtype(second)),
-        (first.shape, second.shape),
-    )
+    dtypes = _get_stored_dtype(first), _get_stored_dtype(second)
+    shapes = first.shape, second.shape
     difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
         return difference
@@ -216,7 +213,8 @@ def compare_values(first: Array, second: Array) -> ValueDifference | None:
         same |= (first != first) & (second != second)
     if same.all():
         return None
-    flat, largest = int(np.argmin(same)), None
+    flat = int(np.argmin(same))
+    largest = None
     if is_numeric(first.dtype) and is_numeric(second.dtype):
         distances = _compute_distances(first, second)
         distances[same] = 0
@@ -239,7 +237,8 @@ def _are_equal(first: Array, second: Array) -> Array:
 
 def _convert_to_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """Convert floats or complex numbers to integers, and return a mask of exact ones."""
-    limits, real = np.iinfo(dtype), values.real.astype(np.float64)
+    limits = np.iinfo(dtype)
+    real = values.real.astype(np.float64)
     is_integer = (real >= float(limits.min)) & (real < 2.0 ** (limits.max.bit_length()))
     is_integer &= (np.floor(real) == real) & (values.imag == 0)
     return np.where(is_integer, real, 0).astype(dtype), is_integer
@@ -257,8 +256,8 @@ def _compute_distances(first: Array, second: Array) -> Array:
     with np.errstate(all="ignore"):
         if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
             # The difference of the larger and the smaller value is exact modulo 2**64.
-            high, low = (f(first, second).astype(np.uint64) for f in (np.maximum, np.minimum))
-            return np.asarray(high - low)
+            high = np.maximum(first, second).astype(np.uint64)
+            return np.asarray(high - np.minimum(first, second).astype(np.uint64))
         is_complex = "c" in (first.dtype.kind, second.dtype.kind)
         wide = np.complex128 if is_complex else np.float64
         return np.asarray(np.abs(np.subtract(first, second, dtype=wide)))

@@ -33,14 +33,16 @@ def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[in
     item : int
         Size of an element in bytes.
     target : int
-        Approximate size of a chunk in bytes.
+        Limit on the size of a chunk in bytes. Only an element may be larger.
 
     Returns
     -------
     tuple of int
         Shape of the chunks.
     """
-    return _divide(shape, item, target, _count_rows) or ()
+    chunk = _divide(shape, item, target, _count_rows)
+    assert chunk is not None, "only _find_divisor returns None"
+    return chunk
 
 
 def _divide(
@@ -58,13 +60,18 @@ def _divide(
         if row <= target or axis == len(lengths) - 1:
             rows = count_rows(lengths[axis], row, target)
             return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
-    return lengths
+    return lengths  # a scalar that is larger than the target
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-dividend // divisor)
 
 
 @lru_cache(maxsize=1024)
 def count_chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
     """Return the number of chunks of an array."""
-    return prod(-(-length // step) for length, step in zip(shape, chunk, strict=True))
+    return prod(map(ceil_div, shape, chunk))
 
 
 def _count_rows(length: int, row: int, target: int) -> int:
@@ -74,9 +81,9 @@ def _count_rows(length: int, row: int, target: int) -> int:
         return length
     whole_pages = PAGE // gcd(row, PAGE)
     step = whole_pages if whole_pages <= max_rows else 1
-    count = -(-length // (max_rows - max_rows % step))
-    even = -(-length // count)
-    return -(-even // step) * step
+    count = ceil_div(length, max_rows - max_rows % step)
+    even = ceil_div(length, count)
+    return ceil_div(even, step) * step
 
 
 MIN_EQUAL_CHUNK_BYTES = 64 << 10
@@ -103,15 +110,15 @@ def _find_divisor(length: int, row: int, target: int) -> int | None:
     small = candidates[length % candidates == 0].tolist()
     divisors = {*small, *(length // divisor for divisor in small)}
     max_rows = max(1, target // row)
-    min_rows = min(max_rows, -(-MIN_EQUAL_CHUNK_BYTES // row))
+    min_rows = min(max_rows, ceil_div(MIN_EQUAL_CHUNK_BYTES, row))
     near = max(min_rows, max_rows // 4)
-    for low, high, pick in (
-        (near, max_rows, max),
-        (max_rows + 1, 4 * max_rows, min),
-        (min_rows, near - 1, max),
-        (4 * max_rows + 1, _MAX_TIMES_TARGET * max_rows, min),
+    for low, high, choose in (
+        (near, max_rows, max),  # near the target
+        (max_rows + 1, 4 * max_rows, min),  # a little larger
+        (min_rows, near - 1, max),  # smaller
+        (4 * max_rows + 1, _MAX_TIMES_TARGET * max_rows, min),  # much larger
     ):
         fitting = [divisor for divisor in divisors if low <= divisor <= high]
         if fitting:
-            return int(pick(fitting))
+            return int(choose(fitting))
     return None

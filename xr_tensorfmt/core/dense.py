@@ -81,7 +81,9 @@ class Dense(WritableLayout):
         """Return one range per run of consecutive elements."""
         return self._compute_extents(selection.runs())
 
-    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
+    def point_extents_by_source(
+        self, source: Source, points: tuple[Integers, ...]
+    ) -> list[SourceExtents]:
         """Return one range per distinct element."""
         unique = np.unique(np.ravel_multi_index(points, self.shape))
         return [(source, self._compute_extents(Runs(unique, 1)))]
@@ -161,10 +163,10 @@ class Dense(WritableLayout):
         except ElementError as error:
             raise TensorFormatError(
                 source.name,
-                "the element",
-                error.actual,
-                error.expected,
-                error.hint,
+                field="the element",
+                actual=error.actual,
+                expected=error.expected,
+                hint=error.hint,
                 offset=int(self._compute_offset(full_index(error.position))),
             ) from error
 

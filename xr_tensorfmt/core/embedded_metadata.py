@@ -1,7 +1,10 @@
 """Names, dims, attributes and coordinates that a format does not support, embedded as JSON.
 
 Writers store the JSON where other programs ignore it, and the file opens as the Dataset that was
-written. If the JSON does not fit the file, it is ignored with a warning.
+written. If the JSON does not fit the file, it is ignored with a warning. An example::
+
+    {"version": 1, "tensors": {"tensor": {"name": "vertex", "dims": ["x", "y"]}},
+     "coordinates": {"x": {"dims": ["x"], "attrs": {}, "values": ...}}, "attrs": {"title": "H2"}}
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ MAX_EMBEDDED_BYTES = 16 << 20
 """Limit on the embedded metadata, which are parsed at every opening."""
 
 _DEFAULT_NAME = OpenOptions.name
+# JSON of any other form raises one of these errors where it is used.
+_ERRORS = (KeyError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class EmbeddedVariable:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Parse the result of `to_dict`, or raise one of several errors."""
+        """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
         members = _collect_members(data, cls)
         if "name" in data:
             (members["name"],) = _to_strings([data["name"]])
@@ -73,7 +78,7 @@ class EmbeddedMetadata:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Parse the result of `to_dict`, or raise one of several errors."""
+        """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
         members = _collect_members(data, cls)
@@ -101,7 +106,7 @@ def apply_embedded_metadata(path: str, container: Container, options: OpenOption
     try:
         embedded = EmbeddedMetadata.from_dict(_decode(container.embedded))
         applied = _apply(container, embedded, options)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except _ERRORS as error:
         message = (
             "the names, dims, attributes and coordinates that xr_tensorfmt embedded do not fit "
             f"the file and are ignored ({shorten(f'{type(error).__name__}: {error}')})"
@@ -143,8 +148,8 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
     coordinates: list[Tensor] = []
     for tensor in container.tensors:
         # A single tensor is embedded under the default name, independent of the file name.
-        is_single = len(container.tensors) == 1 and tensor.name not in embedded.tensors
-        key = _DEFAULT_NAME if is_single else tensor.name
+        is_renamed = len(container.tensors) == 1 and tensor.name not in embedded.tensors
+        key = _DEFAULT_NAME if is_renamed else tensor.name
         variable = _apply_to_tensor(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
@@ -172,11 +177,9 @@ def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Ma
 
 
 def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:
-    name, dims = tensor.name, tensor.dims
-    if variable.name is not None and options.name == _DEFAULT_NAME:
-        name = variable.name
-    if variable.dims is not None:
-        dims = variable.dims
+    embedded_name = variable.name if options.name == _DEFAULT_NAME else None
+    name = tensor.name if embedded_name is None else embedded_name
+    dims = tensor.dims if variable.dims is None else variable.dims
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
     attrs = tensor.attrs if variable.attrs is None else dict(from_json(variable.attrs))
@@ -226,12 +229,12 @@ def _check_variables(
 ) -> None:
     if any(tensor.dims == (tensor.name,) for tensor in variables):
         raise ValueError("a variable has the name of its dimension and is not a coordinate")
-    # Only formats with several tensors set the encoding of the file.
+    # Formats of one tensor name it by the options. Only other formats set the encoding of the file.
     names = [tensor.name for tensor in container.tensors]
-    is_single = names == [options.name] and not container.encoding
-    if is_single and not variables:
+    is_nameless = names == [options.name] and not container.encoding
+    if is_nameless and not variables:
         raise ValueError("the only tensor of the file is a coordinate")
-    if is_single and set(embedded.tensors) - {_DEFAULT_NAME}:
+    if is_nameless and set(embedded.tensors) - {_DEFAULT_NAME}:
         raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
 
 

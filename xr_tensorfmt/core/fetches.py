@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Bytes, Extents
 
 
@@ -74,10 +75,10 @@ def _divide(fetch: Fetch, size: int, max_size: int) -> Iterator[Fetch]:
             return
         before = Extents(extents.starts[:-1], extents.lengths[:-1])
         yield Fetch(*before.bounds, before, fetch.packed_start)
-    first, length = int(extents.starts[-1]), int(extents.lengths[-1])
+    start, length = int(extents.starts[-1]), int(extents.lengths[-1])
     packed_start = fetch.packed_start + extents.nbytes - length
-    count = -(-length // size)
+    count = ceil_div(length, size)
     edges = [length * number // count for number in range(count + 1)]
     for lower, upper in pairwise(edges):
-        piece = Extents.single(first + lower, first + upper)
-        yield Fetch(first + lower, first + upper, piece, packed_start + lower)
+        piece = Extents.single(start + lower, start + upper)
+        yield Fetch(start + lower, start + upper, piece, packed_start + lower)

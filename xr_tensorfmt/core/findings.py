@@ -195,10 +195,10 @@ class End:
             return None
         return TensorFormatError(
             self.source.name,
-            f"the end of {self.last_part}",
-            f"{extra} more bytes",
-            "the end of the file",
-            "the header is corrupt or bytes were appended: compare the size with the original, or "
-            "pass verify=False to ignore the trailing bytes",
+            field=f"the end of {self.last_part}",
+            actual=f"{extra} more bytes",
+            expected="the end of the file",
+            hint="the header is corrupt or bytes were appended: compare the size with the "
+            "original, or pass verify=False to ignore the trailing bytes",
             offset=self.stop,
         )

@@ -10,7 +10,7 @@ from typing import Any
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
-# Fields at larger offsets behind the head are fetched without the bytes between.
+# A field more than this many bytes after the cached head is fetched alone.
 _NEAR = 64 << 10
 
 MAX_READ_AHEAD = 1 << 20
@@ -31,8 +31,9 @@ class HeaderReader:
     def __init__(self, source: Source, head: bytes = b"") -> None:
         self.source = source
         self._head = bytearray(head)
-        # The bytes that were last fetched from a large offset, and this offset.
-        self._far, self._far_start = b"", 0
+        # The bytes that were last fetched from a large offset.
+        self._far = b""
+        self._far_start = 0
 
     def read_field(self, offset: int, length: int, field: str) -> bytes:
         """Return the bytes of a field.
@@ -66,15 +67,16 @@ class HeaderReader:
             # Double the size each time: a long header needs few requests.
             ahead = min(max(len(self._head), ahead), MAX_READ_AHEAD)
             end = min(self.source.size, max(stop, len(self._head) + ahead))
-            self._head += self._fetch(len(self._head), end)
+            self._head += self._read_source(len(self._head), end)
         return bytes(self._head[offset:stop])
 
     def _read_far(self, offset: int, stop: int) -> bytes:
         """Return the bytes of a field at a large offset, and read ahead."""
-        last = self._far_start + len(self._far)
-        if not self._far_start <= offset <= stop <= last:
+        far_stop = self._far_start + len(self._far)
+        if not self._far_start <= offset <= stop <= far_stop:
             ahead = min(self.source.size, offset + self.source.read_ahead)
-            self._far, self._far_start = self._fetch(offset, max(stop, ahead)), offset
+            self._far = self._read_source(offset, max(stop, ahead))
+            self._far_start = offset
         return self._far[offset - self._far_start : stop - self._far_start]
 
     def read_bytes(self, start: int, stop: int) -> bytes:
@@ -120,7 +122,7 @@ class HeaderReader:
         """Create an error about a field of this file."""
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=offset)
 
-    def _fetch(self, start: int, stop: int) -> bytes:
+    def _read_source(self, start: int, stop: int) -> bytes:
         return self.source.read_bytes(start, stop) if stop > start else b""
 
 

@@ -93,9 +93,9 @@ class OuterPlan:
         """Selection to read."""
         return Selection(self.tensor_shape, tuple(indexer.indices for indexer in self.indexers))
 
-    def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
+    def extents_by_source(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
-        return layout.source_extents(source, self.selection)
+        return layout.extents_by_source(source, self.selection)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and rearrange the values."""
@@ -157,12 +157,12 @@ class PointPlan:
     indexers: dict[int, AxisIndexer]
     arrangement: Arrangement
 
-    def source_extents(self, layout: Layout, source: Source) -> list[SourceExtents]:
+    def extents_by_source(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         if self._reads_one_by_one(layout):
             plans, _ = self._build_plans()
-            return [part for plan in plans for part in plan.source_extents(layout, source)]
-        return layout.point_extents(source, self._find_elements(slice(0, self._count)))
+            return [part for plan in plans for part in plan.extents_by_source(layout, source)]
+        return layout.point_extents_by_source(source, self._find_elements(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read all points at once, or one by one if they have many elements."""

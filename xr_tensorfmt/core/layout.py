@@ -27,10 +27,7 @@ WHOLE = 0
 
 
 class UnrepresentableValueError(ValueError):
-    """A layout cannot represent a value. Another layout may.
-
-    If `WritableLayout.encode` raises it, `DeferredPlans` continue with the next plan.
-    """
+    """A layout cannot represent a value. A writer may try another layout."""
 
 
 class Layout(ABC):
@@ -53,12 +50,14 @@ class Layout(ABC):
     def extents(self, selection: Selection) -> Extents:
         """Return the byte ranges of a selection that is not empty."""
 
-    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
         extents = self.extents(selection) if selection.size else None
         return [(source, extents)] if extents is not None and len(extents) else []
 
-    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
+    def point_extents_by_source(
+        self, source: Source, points: tuple[Integers, ...]
+    ) -> list[SourceExtents]:
         """Return the byte ranges that `read_points` would fetch, grouped by source."""
         unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
         cells = [tuple(range(index, index + 1) for index in point) for point in unique]
@@ -112,7 +111,7 @@ class Layout(ABC):
 
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the shape of efficient chunks: contiguous in the file, up to `target` bytes."""
+        """Return the shape of contiguous chunks: at most `target` bytes unless a row is larger."""
 
     @property
     def stop(self) -> int:
@@ -160,7 +159,8 @@ class WritableLayout(Layout):
         Raises
         ------
         TypeError
-            The values can only be written as a whole. This is the default.
+            The layout can only be written as a whole. Subclasses without this limit override the
+            method.
         """
         raise TypeError(f"the layout {type(self).__name__} can only be written as a whole")
 
@@ -200,11 +200,12 @@ class ReorderingLayout(Layout):
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
     """Return the slices of a part in the values of the whole. Both have ranges of step 1."""
-    return tuple(
-        slice(inner.start - outer.start, inner.stop - outer.start)
-        for inner, outer in zip(part.indices, whole.indices, strict=True)
-        if isinstance(inner, range) and isinstance(outer, range)
-    )
+    slices = []
+    for inner, outer in zip(part.indices, whole.indices, strict=True):
+        assert isinstance(inner, range)
+        assert isinstance(outer, range)
+        slices.append(slice(inner.start - outer.start, inner.stop - outer.start))
+    return tuple(slices)
 
 
 def view_as_bytes(stored: Array) -> Bytes:

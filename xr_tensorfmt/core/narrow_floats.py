@@ -66,9 +66,10 @@ class _Float8(Element):
 
     def decode_into(self, values: Array, raw: Array) -> None:
         """Look up each byte in a table."""
-        table, flat, results = _compute_float8_values(self), np.ravel(raw), values.reshape(-1)
-        for first in range(0, flat.size, _CACHED_INDICES):
-            part = slice(first, first + _CACHED_INDICES)
+        table = _compute_float8_values(self)
+        flat, results = np.ravel(raw), values.reshape(-1)
+        for start in range(0, flat.size, _CACHED_INDICES):
+            part = slice(start, start + _CACHED_INDICES)
             # "clip" is the fastest mode, and no byte is out of bounds.
             np.take(table, flat[part], out=results[part], mode="clip")
 
@@ -86,7 +87,9 @@ class Float8E4M3FN(_Float8):
     """A sign, 4 bits of exponent and 3 of fraction, without infinities. The maximum is 448."""
 
     name = "float8_e4m3fn"
-    fraction_bits, special_values, nan = 3, (np.nan,), 0x7F
+    fraction_bits = 3
+    special_values = (np.nan,)
+    nan = 0x7F
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class Float8E5M2(_Float8):
     """A sign, 5 bits of exponent and 2 of fraction: the upper half of a float16."""
 
     name = "float8_e5m2"
-    fraction_bits, special_values, nan = 2, (np.inf, np.nan, np.nan, np.nan), 0x7E
+    fraction_bits = 2
+    special_values = (np.inf, np.nan, np.nan, np.nan)
+    nan = 0x7E
 
 
 def build_elements(dtypes: Iterable[str], order: Literal["<", ">"] = "<") -> dict[str, Element]:

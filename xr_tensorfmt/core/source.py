@@ -146,10 +146,13 @@ class Source(ABC):
         while done < target.size:
             count = fill(start + done, view[done:])
             if not count:
-                end, expected = start + done, f"{target.size} bytes from byte {start} on"
-                hint = "the file was truncated while it was open; fetch it again"
                 raise TensorFormatError(
-                    self.name, "the file's end", end, expected, hint, offset=end
+                    self.name,
+                    field="the file's end",
+                    actual=start + done,
+                    expected=f"{target.size} bytes from byte {start} on",
+                    hint="the file was truncated while it was open; fetch it again",
+                    offset=start + done,
                 )
             done += count
 

@@ -88,5 +88,5 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
                 f"{np.count_nonzero(wrong)} bytes are neither 0 nor 1 and are read as True; "
                 "rewrite the file if True is correct"
             )
-            offset, field = layout.offset + int(index), f"the values of {name!r}"
-            yield Finding(source.name, offset, field, message, "warning")
+            offset = layout.offset + int(index)
+            yield Finding(source.name, offset, f"the values of {name!r}", message, "warning")

@@ -50,13 +50,15 @@ class View(Layout):
         """Return the byte ranges of the inner selection."""
         return self.inner.extents(self._inner_selection(selection))
 
-    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of the inner selection, grouped by source."""
-        return self.inner.source_extents(source, self._inner_selection(selection))
+        return self.inner.extents_by_source(source, self._inner_selection(selection))
 
-    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
+    def point_extents_by_source(
+        self, source: Source, points: tuple[Integers, ...]
+    ) -> list[SourceExtents]:
         """Return the byte ranges of the inner points, grouped by source."""
-        return self.inner.point_extents(source, self._inner_points(points))
+        return self.inner.point_extents_by_source(source, self._inner_points(points))
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the inner points."""
@@ -140,20 +142,19 @@ class Elementwise(View):
 
 
 def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
-    """Return the layout in file order, and the axis of `layout` for every axis of it.
+    """Return the layout in file order and, for each of its axes, the axis of the argument.
 
     Raises
     ------
     TypeError
         The layout can only be read.
     """
-    axes = tuple(range(len(layout.shape)))
+    stored, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
-        axes = tuple(layout.axes.index(axis) for axis in axes)
-        layout = layout.inner
-    if not isinstance(layout, WritableLayout):
-        raise TypeError(f"values in the layout {type(layout).__name__} can only be read")
-    return layout, axes
+        stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
+    if not isinstance(stored, WritableLayout):
+        raise TypeError(f"values in the layout {type(stored).__name__} can only be read")
+    return stored, axes
 
 
 def get_stored_layout(layout: Layout) -> Layout:

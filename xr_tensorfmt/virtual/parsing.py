@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass
-from itertools import chain, repeat
 from typing import Any
 
 from obspec_utils.registry import ObjectStoreRegistry
@@ -22,11 +21,7 @@ from xr_tensorfmt.datasets.building import parse_chunk_bytes
 from xr_tensorfmt.datasets.options import Request
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
-from xr_tensorfmt.virtual.arrays import (
-    NotVirtualError,
-    attrs_to_json,
-    build_manifest_array,
-)
+from xr_tensorfmt.virtual.arrays import NotVirtualError, attrs_to_json, build_manifest_array
 from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
 
 _MAX_REASONS = 5
@@ -136,10 +131,11 @@ class TensorFormatParser:
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
         target = parse_chunk_bytes(self.chunk_bytes)
-        variables = zip(container.tensors, repeat(self.leading_dim))
-        for tensor, leading_dim in chain(variables, zip(container.coordinates, repeat(None))):
+        coordinate_names = {tensor.name for tensor in container.coordinates}
+        for tensor in (*container.tensors, *container.coordinates):
             if tensor.name in dropped:
                 continue
+            leading_dim = None if tensor.name in coordinate_names else self.leading_dim
             try:
                 self._check(tensor)
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:

@@ -151,22 +151,24 @@ class BlockMatrix(Layout):
             if positions.size:
                 yield block, positions, tuple(moved[:, positions])
 
-    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of the selected blocks, grouped by source."""
         parts = self._select_blocks(selection)
         return [
             extents
             for block, _, part in parts
-            for extents in block.layout.source_extents(block.source, part)
+            for extents in block.layout.extents_by_source(block.source, part)
         ]
 
-    def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
+    def point_extents_by_source(
+        self, source: Source, points: tuple[Integers, ...]
+    ) -> list[SourceExtents]:
         """Return the byte ranges of the blocks with points, grouped by source."""
         parts = self._locate_points(points)
         return [
             extents
             for block, _, inner in parts
-            for extents in block.layout.point_extents(block.source, inner)
+            for extents in block.layout.point_extents_by_source(block.source, inner)
         ]
 
     def read(self, source: Source, selection: Selection) -> Array:

@@ -109,9 +109,9 @@ class Mirrored(View):
         mirror = selection.transpose((1, 0))
         return Extents.union([self.inner.extents(selection), self.inner.extents(mirror)])
 
-    def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
+    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of `extents`."""
-        return Layout.source_extents(self, source, selection)
+        return Layout.extents_by_source(self, source, selection)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the stored part. Elements below the diagonal come from their mirror image."""
