@@ -92,10 +92,7 @@ class Selection:
         return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
 
     def runs(self) -> Runs:
-        """Return the runs of consecutive elements of a selection that is not empty.
-
-        They are ranges of the flat index in C order.
-        """
+        """Return the runs of a non-empty selection, as ranges of flat indices in C order."""
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
@@ -112,10 +109,7 @@ class Selection:
 
     @property
     def span(self) -> int:
-        """Number of elements of the whole tensor from the first to the last selected one.
-
-        The selection must not be empty.
-        """
+        """Number of elements from the first to the last selected one, which must exist."""
         strides = compute_row_major_strides(self.tensor_shape)
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
@@ -131,9 +125,8 @@ class Selection:
         for first in range(0, self.shape[axis], step):
             part = self.indices[axis][first : first + step]
             indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
-            yield from Selection(self.tensor_shape, indices).split_into_batches(
-                max_runs=max_runs, max_span=max_span
-            )
+            batch = Selection(self.tensor_shape, indices)
+            yield from batch.split_into_batches(max_runs=max_runs, max_span=max_span)
 
     @property
     def _slowest_run_axis(self) -> int:

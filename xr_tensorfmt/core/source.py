@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.fetches import Fetch, merge_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
 from xr_tensorfmt.errors import TensorFormatError
 
 Fill = Callable[[int, memoryview], int]

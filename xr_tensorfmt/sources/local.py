@@ -23,8 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.fetches import Fetch, merge_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
 from xr_tensorfmt.errors import SourceChangedError

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from fsspec.asyn import get_loop
 
-from xr_tensorfmt.core.extents import Bytes, Extents
-from xr_tensorfmt.core.fetches import Fetch, balance_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, balance_fetches
 from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
