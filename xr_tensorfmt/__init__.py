@@ -70,34 +70,25 @@ __version__ = "0.1.0"
 
 # Names imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
-    "Finding": "core.findings",
-    "TensorFormatBackend": "backend",
-    "open_cc4s_calculation": "formats.cc4s.calculation",
-    "popcount": "formats.pycauset.popcount",
-    "select_cc4s_states": "formats.cc4s.calculation",
-    "to_cc4s": "writers",
-    "to_cc4s_calculation": "formats.cc4s.calculation",
-    "to_file": "writers",
-    "to_mag": "writers",
-    "to_npy": "writers",
-    "to_pycauset": "writers",
-    "to_safetensors": "writers",
-    "to_tens": "writers",
-    "to_vespa": "writers",
-    "validate": "validation",
-    "vespa_from_hex": "formats.vespa.json",
-    "vespa_from_json": "formats.vespa.json",
-    "vespa_to_json": "writers",
+    "backend": "TensorFormatBackend",
+    "core.findings": "Finding",
+    "formats.cc4s.calculation": "open_cc4s_calculation select_cc4s_states to_cc4s_calculation",
+    "formats.pycauset.popcount": "popcount",
+    "formats.vespa.json": "vespa_from_hex vespa_from_json",
+    "validation": "validate",
+    "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa "
+    "vespa_to_json",
 }
+_MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
     if name == "tutorial":
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

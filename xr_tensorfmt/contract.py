@@ -155,32 +155,25 @@ __all__ = [
     "transpose_layout",
 ]
 
+# Names for writers, imported at first use because they need xarray and dask.
 _LAZY = {
-    "LazyRead": "datasets.lazy_array",
-    "get_lazy_read": "datasets.lazy_array",
-    "Memory": "sources.memory",
-    "CheckedInput": "writing.checked_input",
-    "Conversion": "writing.conversion",
-    "check_header_size": "writing.embedded_metadata",
-    "embed_coordinates": "writing.embedded_metadata",
-    "embed_one_tensor": "writing.embedded_metadata",
-    "embed_variable": "writing.embedded_metadata",
-    "encode_attrs": "writing.embedded_metadata",
-    "encode_metadata": "writing.embedded_metadata",
-    "DeferredPlans": "writing.file_plan",
-    "FilePlan": "writing.file_plan",
-    "PlannedVariable": "writing.file_plan",
-    "SiblingFile": "writing.file_plan",
-    "Piece": "writing.write_target",
+    "datasets.lazy_array": "LazyRead get_lazy_read",
+    "sources.memory": "Memory",
+    "writing.checked_input": "CheckedInput",
+    "writing.conversion": "Conversion",
+    "writing.embedded_metadata": "check_header_size embed_coordinates embed_one_tensor "
+    "embed_variable encode_attrs encode_metadata",
+    "writing.file_plan": "DeferredPlans FilePlan PlannedVariable SiblingFile",
+    "writing.write_target": "Piece",
 }
-"""Names for writers, imported at first use because they need xarray and dask."""
+_MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use."""
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"xr_tensorfmt.{_LAZY[name]}"), name)
+    value = getattr(importlib.import_module(f"xr_tensorfmt.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
