@@ -45,7 +45,8 @@ def clean(
     Their names end with .part. Files of running processes, and of processes on other hosts, are
     kept and listed.
     """
-    removed, size, failed = 0, 0, False
+    removed = size = 0
+    failed = False
     for directory in _list_subdirectories(directories) if recursive else directories:
         try:
             with errors_in_one_line(directory):

@@ -265,9 +265,8 @@ def _open_selected(
 def _locate(file: str, storage_options: Pairs) -> Location:
     """Locate a file, with resolved links."""
     location = locate(file, get_storage_options(file, storage_options), None)
-    return (
-        replace(location, path=os.path.realpath(location.path)) if location.is_local else location
-    )
+    path = os.path.realpath(location.path) if location.is_local else location.path
+    return replace(location, path=path)
 
 
 def _check_target(

@@ -146,7 +146,8 @@ def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
         if one != other:
             yield f"the {attribute} are {one} and {other}"
     if difference["different_values"]:
-        total, largest = prod(difference["shapes"][0]), difference["largest"]
+        total = prod(difference["shapes"][0])
+        largest = difference["largest"]
         distance = "" if largest is None else f"by up to {float(largest):.6g}, "
         pair = " and ".join(shorten(repr(value), 40) for value in difference["values"])
         index = f" at {difference['index']}" if difference["index"] else ""

@@ -141,7 +141,8 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 
 def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     """Convert the description of a tensor to values that JSON supports."""
-    layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
+    layout = tensor.layout
+    encoding = tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     return {
@@ -208,16 +209,15 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, variable in zip(rows, variables.values(), strict=True):
         yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
-        stats = variable.get("stats")
-        if stats:
-            yield "      " + ", ".join(
-                f"{name} {_shorten_value(value)}" for name, value in stats.items()
-            )
+        stats = variable.get("stats") or {}
+        shown = ", ".join(f"{name} {_shorten_value(value)}" for name, value in stats.items())
+        yield from [f"      {shown}"] if shown else []
         yield from _format_attributes(variable["attrs"], "      ")
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
-    dtype, stored = variable["dtype"], variable["stored"].removeprefix(f"{variable['dtype']}, ")
+    dtype = variable["dtype"]
+    stored = variable["stored"].removeprefix(f"{dtype}, ")
     sizes = zip(variable["dims"], variable["shape"], strict=True)
     offset = "" if variable["offset"] is None else f"at byte {variable['offset']}"
     chunk = " x ".join(map(str, variable["chunk"]))

@@ -34,7 +34,9 @@ def compute_statistics(variable: Variable) -> dict[str, Any] | None:
     """
     if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
         return None
-    minima, maxima, total, count, zeros = [], [], 0.0 + 0.0j, 0, 0
+    minima, maxima = [], []
+    total = 0.0 + 0.0j
+    count = zeros = 0
     for block in iterate_blocks(variable):
         values = variable[block].values
         numbers = values[values == values]

@@ -18,17 +18,7 @@ from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
 from xr_tensorfmt.datasets.lazy_array import TensorArray, find_lazy_tensor
 
 _MAX_LINES = 20
-_HEADINGS = (
-    "file",
-    "variable",
-    "chunk",
-    "values",
-    "ranges",
-    "requests",
-    "needed",
-    "fetched",
-    "bytes",
-)
+_COLUMNS = "file", "variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +149,7 @@ class Explanation:
         """Return the totals and a table of up to 20 reads."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
-        rows = [_HEADINGS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
+        rows = [_COLUMNS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
         if len({name for piece in self.pieces for name in piece.extents}) <= 1:
             rows = [row[1:] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -172,13 +162,8 @@ class Explanation:
 
 def explain(data: Dataset | DataArray) -> Explanation:
     """Explain what computing a Dataset or DataArray would read."""
-    return Explanation(
-        tuple(
-            read
-            for name, variable in _get_variables(data)
-            for read in _find_chunk_reads(name, variable)
-        )
-    )
+    reads = (read for named in _get_variables(data) for read in _find_chunk_reads(*named))
+    return Explanation(tuple(reads))
 
 
 def find_sources(variable: Variable) -> Iterator[Source]:

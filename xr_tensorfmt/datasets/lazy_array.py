@@ -65,27 +65,22 @@ class LazyTensor(LazilyIndexedArray):
     __slots__ = ()
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
-        # xarray composes slices, and treats some empty ones, such as slice(5, 2), unlike numpy.
-        lengths = zip(new_key.tuple, self.shape, strict=True)
-        entries = tuple(_normalize_empty_slice(*entry) for entry in lengths)
-        return super()._updated_key(type(new_key)(entries))
+        # xarray misreads some empty slices, such as [-7::-1] of 5 elements, before it composes them.
+        entries = (
+            slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
+            for entry, length in zip(new_key.tuple, self.shape, strict=True)
+        )
+        return super()._updated_key(type(new_key)(tuple(entries)))
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the remaining axes, without reading."""
-        integers = [isinstance(entry, int | np.integer) for entry in self.key.tuple]
-        kept = [axis for axis, dropped in enumerate(integers) if not dropped]
-        axes = (
-            *(kept[i] for i in order),
-            *(axis for axis in range(len(integers)) if integers[axis]),
-        )
+        kept: list[int] = []
+        dropped: list[int] = []
+        for axis, entry in enumerate(self.key.tuple):
+            (dropped if isinstance(entry, int | np.integer) else kept).append(axis)
+        axes = (*(kept[i] for i in order), *dropped)
         array = TensorArray(self.array.source, transpose_layout(self.array.layout, axes))
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
-
-
-def _normalize_empty_slice(entry: Any, length: int) -> Any:
-
-    is_empty = isinstance(entry, slice) and not range(*entry.indices(length))
-    return slice(0, 0) if is_empty else entry
 
 
 class GroupVariable(Variable):

@@ -99,7 +99,6 @@ def with_keywords(function: Function) -> Function:
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Request)
     )
-    function.__signature__ = original.replace(  # type: ignore[attr-defined]
-        parameters=[*named, *keywords]
-    )
+    replaced = original.replace(parameters=[*named, *keywords])
+    function.__signature__ = replaced  # type: ignore[attr-defined]
     return function
