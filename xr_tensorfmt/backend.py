@@ -33,7 +33,7 @@ class TensorFormatBackend(BackendEntrypoint):
 
     open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
 
-    # xarray and editors see all keywords, and an unknown keyword raises an error with a suggestion.
+    # xarray needs a signature with all keywords. `parse_keywords` explains unknown ones.
     @with_keywords
     def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
         """Open a file as a lazy Dataset. Only the header is read.

@@ -55,14 +55,14 @@ NOTHING = AxisIndexer(range(0), KEEP)
 def build_axis_indexer(key: Any, length: int) -> AxisIndexer:
     """Normalize a slice, an integer or an integer array."""
     if isinstance(key, slice):
-        return _from_range(range(*key.indices(length)))
+        return _build_from_range(range(*key.indices(length)))
     indices = normalize_indices(np.asarray(key), length)
     if indices.ndim == 0:
         return AxisIndexer(range(int(indices), int(indices) + 1), 0)
-    return _from_array(indices)
+    return _build_from_array(indices)
 
 
-def _from_range(indices: range) -> AxisIndexer:
+def _build_from_range(indices: range) -> AxisIndexer:
     if not indices:
         return NOTHING
     if indices.step > 0:
@@ -70,18 +70,18 @@ def _from_range(indices: range) -> AxisIndexer:
     return AxisIndexer(indices[::-1], _REVERSE)
 
 
-def _from_array(indices: Integers) -> AxisIndexer:
+def _build_from_array(indices: Integers) -> AxisIndexer:
     if not indices.size:
         return NOTHING
     first, last = int(indices[0]), int(indices[-1])
     steps = np.diff(indices)
     step = int(steps[0]) if steps.size else 1
     if step and (steps == step).all():
-        return _from_range(range(first, last + (1 if step > 0 else -1), step))
+        return _build_from_range(range(first, last + (1 if step > 0 else -1), step))
     if (steps > 0).all():
         return AxisIndexer(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
-    return AxisIndexer(_from_array(unique).indices, inverse)
+    return AxisIndexer(_build_from_array(unique).indices, inverse)
 
 
 def normalize_indices(indices: NDArray[Any], length: int) -> Integers:

@@ -39,10 +39,11 @@ def build_dataset(
 ) -> Dataset:
     """Build a Dataset of lazy variables, decoded as the user requests."""
     target = _compute_chunk_target(request.chunk_bytes)
+    dropped = request.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
-        if tensor.name not in request.dropped
+        if tensor.name not in dropped
     }
     variables = {
         name: variable_type(*_build_variable_arguments(tensor, source, target))

@@ -168,7 +168,7 @@ def explain(data: Dataset | DataArray) -> Explanation:
 
 def find_sources(variable: Variable) -> Iterator[Source]:
     """Yield the files of this engine that computing a variable would read."""
-    return (read.tensor.source for read in _find_lazy_reads(variable))
+    return (chunk.tensor.source for chunk in _find_lazy_chunks(variable))
 
 
 def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
@@ -180,7 +180,7 @@ def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variab
 
 
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
-    for chunk, shape, tensor, key in _find_lazy_reads(variable):
+    for chunk, shape, tensor, key in _find_lazy_chunks(variable):
         parts = tensor.plan(key).extents_by_source(tensor.layout, tensor.source)
         requests = [
             (source, fetch) for source, ranges in parts for fetch in source.plan_fetches(ranges)
@@ -198,14 +198,14 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
         )
 
 
-class _LazyRead(NamedTuple):
+class _LazyChunk(NamedTuple):
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
     tensor: TensorArray
     key: Any
 
 
-def _find_lazy_reads(variable: Variable) -> Iterator[_LazyRead]:
+def _find_lazy_chunks(variable: Variable) -> Iterator[_LazyChunk]:
     """Yield the chunks of a variable that read files of this engine."""
     reads: list[tuple[tuple[int, ...], Any]] = [((), variable)]
     if variable.chunks is not None:
@@ -215,4 +215,4 @@ def _find_lazy_reads(variable: Variable) -> Iterator[_LazyRead]:
     for chunk, array in reads:
         lazy = find_lazy_tensor(array)
         if lazy is not None:
-            yield _LazyRead(chunk, array.shape, lazy.array, lazy.key)
+            yield _LazyChunk(chunk, array.shape, lazy.array, lazy.key)

@@ -65,7 +65,7 @@ class LazyTensor(LazilyIndexedArray):
     __slots__ = ()
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
-        # xarray misreads some empty slices, such as [-7::-1] of 5 elements, before it composes them.
+        # xarray misreads some empty slices, such as [-7::-1] of 5 elements.
         entries = (
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)

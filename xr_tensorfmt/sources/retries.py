@@ -90,8 +90,8 @@ async def retry(
             seconds += clock() - start
         timeouts += failure.is_timeout
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        has_retried = failure.is_status and store_retries
-        if is_last or has_retried or failure.pause > (timeout or inf):
+        library_has_retried = failure.is_status and store_retries
+        if is_last or library_has_retried or failure.pause > (timeout or inf):
             # Raising outside of the except clause leaves out the original error as context.
             raise build_error(failure, attempts, seconds)
         actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
