@@ -45,14 +45,20 @@ def build_dataset(
         for tensor in (*container.tensors, *container.coordinates)
         if tensor.name not in dropped
     }
-    variables = {
-        name: variable_type(*_build_variable_arguments(tensor, source, target))
-        for name, tensor in tensors.items()
+    arguments = {
+        name: _build_variable_arguments(tensor, source, target) for name, tensor in tensors.items()
     }
+    # A Dataset copies variables, but not tuples of their arguments.
+    variables: dict[str, Any] = dict(arguments)
+    if variable_type is not Variable:
+        variables = {name: variable_type(*arguments[name]) for name in arguments}
+    dims = {name: tensor.dims for name, tensor in tensors.items()}
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
     # Decoding depends only on attributes, and is slow: skip variables without attributes.
     described = {
-        name: variables[name] for name, tensor in tensors.items() if _is_decodable(tensor.attrs)
+        name: variable_type(*arguments[name])
+        for name, tensor in tensors.items()
+        if _is_decodable(tensor.attrs)
     }
     if described:
         decoded, _, decoded_coordinates = conventions.decode_cf_variables(
@@ -67,6 +73,8 @@ def build_dataset(
         )
         coordinates |= variables.keys() & decoded_coordinates
         variables |= decoded
+        dims |= {name: variable.dims for name, variable in decoded.items()}
+    coordinates |= variables.keys() & set().union(*dims.values())
     try:
         return _assemble(variables, coordinates, container)
     except ValueError as error:  # dims= gives one name to dimensions of different lengths
@@ -86,14 +94,10 @@ def _is_decodable(attrs: Mapping[str, Any]) -> bool:
     )
 
 
-def _assemble(
-    variables: dict[str, Variable], coordinates: set[str], container: Container
-) -> Dataset:
+def _assemble(variables: Mapping[str, Any], coordinates: set[str], container: Container) -> Dataset:
     """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
-    dims = {dim for variable in variables.values() for dim in variable.dims}
-    names = coordinates | (variables.keys() & dims)
-    data = {name: variable for name, variable in variables.items() if name not in names}
-    coords = {name: variable for name, variable in variables.items() if name in names}
+    data = {name: variable for name, variable in variables.items() if name not in coordinates}
+    coords = {name: variable for name, variable in variables.items() if name in coordinates}
     ds = Dataset(data, Coordinates(coords, indexes={}), container.attrs)
     ds.encoding = dict(container.encoding)
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
