@@ -80,10 +80,10 @@ class ExistingFile:
         if _get_identity(self.path) != self.identity:
             raise SourceChangedError(
                 self.path,
-                "the file",
-                "replaced",
-                "the file whose header was read",
-                "call the writer again",
+                field="the file",
+                actual="replaced",
+                expected="the file whose header was read",
+                hint="call the writer again",
             )
         detach_file(self.path)
         write_batches(self.path, batches)

@@ -146,11 +146,12 @@ def _find_indices(
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
+        file = f"{dimension_type}.yaml"
         raise fields.error(
             "nonZeroCondition",
-            f"the property {name!r} of dimension {dimension}, which is {state}",
-            f"the property for {length} indices in {dimension_type}.yaml in the same directory",
-            "fetch that file too",
+            actual=f"the property {name!r} of dimension {dimension}, which is {state}",
+            expected=f"the property for {length} indices in {file} in the same directory",
+            hint="fetch that file too",
         )
     return indices
 

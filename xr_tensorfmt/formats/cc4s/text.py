@@ -122,10 +122,10 @@ class Text(Layout):
         if count != expected:
             raise TensorFormatError(
                 source.name,
-                "the elements",
-                f"{count} values",
-                f"{expected} for a tensor of shape {self.lengths[::-1]}",
-                "the file is incomplete, or belongs to another YAML file; fetch both again",
+                field="the elements",
+                actual=f"{count} values",
+                expected=f"{expected} for a tensor of shape {self.lengths[::-1]}",
+                hint="the file is incomplete, or belongs to another YAML file; fetch both again",
                 offset=self.size if count < expected else 0,
             )
         offsets = np.concatenate([*groups, [self.size]])
@@ -155,10 +155,10 @@ class Text(Layout):
         expected = "(re,im)" if self.is_complex else "a number"
         return TensorFormatError(
             source.name,
-            "a line of the elements",
-            shorten(repr(line.strip())),
-            f"one value, {expected}",
-            "the file is corrupt, or its YAML file should say IeeeBinaryFile",
+            field="a line of the elements",
+            actual=shorten(repr(line.strip())),
+            expected=f"one value, {expected}",
+            hint="the file is corrupt, or its YAML file should say IeeeBinaryFile",
             offset=offset,
         )
 

@@ -128,9 +128,9 @@ def _find_blocks(
     if options.sparse == "auto" and part.header.total > MAX_FILLED_ELEMENTS:
         raise part.fields.error(
             "dimensions",
-            f"{part.header.total} elements, of which {blocks.stored} are stored",
-            f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
+            actual=f"{part.header.total} elements, of which {blocks.stored} are stored",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint="open it with sparse='stored', or with sparse='dense' to fill in the zeros",
         )
     return blocks
 
@@ -148,11 +148,11 @@ def _build_layout(
     if source.size < min_size:
         raise TensorFormatError(
             source.name,
-            "the elements",
-            f"{source.size} bytes",
-            f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            field="the elements",
+            actual=f"{source.size} bytes",
+            expected=f"{min_size} for {header.scalar_type} of shape {header.lengths} "
             f"as in {part.fields.path}",
-            "the file is incomplete, or belongs to another YAML file; fetch both again",
+            hint="the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
     if is_text:

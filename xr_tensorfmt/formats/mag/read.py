@@ -46,10 +46,10 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
             reader.source.name,
-            "magic and version",
-            f"{magic!r} and {version}",
-            f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
-            "the file has another format, or is newer than this version of xr_tensorfmt",
+            field="magic and version",
+            actual=f"{magic!r} and {version}",
+            expected=f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
+            hint="the file has another format, or is newer than this version of xr_tensorfmt",
             offset=0,
         )
     if version == document.VERSION:

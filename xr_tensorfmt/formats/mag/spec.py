@@ -127,11 +127,11 @@ def check_checksum(
     if computed == stored:
         return ()
     error = cursor.reader.error(
-        "the checksum",
-        f"{stored:#010x}",
-        f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
-        "the header is corrupt; fetch the file again, or pass verify=False to read it anyway",
-        offset,
+        field="the checksum",
+        actual=f"{stored:#010x}",
+        expected=f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
+        hint="the header is corrupt; fetch the file again, or pass verify=False to read it anyway",
+        offset=offset,
     )
     if options.verify:
         raise error

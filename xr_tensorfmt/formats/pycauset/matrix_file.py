@@ -95,13 +95,13 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
         matrix = _add_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
+        shape = f"{matrix.rows} x {matrix.columns}"
         raise reader.error(
-            f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
-            f"{matrix.data_type}",
-            f"{max(0, matrix.limit - matrix.offset)} bytes",
-            f"{size} bytes",
-            "the file is truncated, or its header is corrupt; download or save it again",
-            matrix.offset,
+            field=f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}",
+            actual=f"{max(0, matrix.limit - matrix.offset)} bytes",
+            expected=f"{size} bytes",
+            hint="the file is truncated, or its header is corrupt; download or save it again",
+            offset=matrix.offset,
         )
     return MatrixFile(source, matrix, stored, size)
 
@@ -121,19 +121,19 @@ def _find_reader(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
         return read_matrix
     if version == 1 and not any(head[TYPES_OFFSET:]):
         raise reader.error(
-            "the header",
-            "the empty header of a backing store of a PyCauset session",
-            "a saved matrix",
-            "save the matrix with pycauset.save, and open that file",
-            TYPES_OFFSET,
+            field="the header",
+            actual="the empty header of a backing store of a PyCauset session",
+            expected="a saved matrix",
+            hint="save the matrix with pycauset.save, and open that file",
+            offset=TYPES_OFFSET,
         )
     preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
     raise reader.error(
-        "the version",
-        f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
-        f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
-        "the header is corrupt, or of a newer version",
-        len(MAGIC),
+        field="the version",
+        actual=f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
+        expected=f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
+        hint="the header is corrupt, or of a newer version",
+        offset=len(MAGIC),
     )
 
 

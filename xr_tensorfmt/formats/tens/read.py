@@ -61,11 +61,11 @@ def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) 
         return Dense(shape, storage.element, storage.offset)
     if options.sparse == "auto" and header.size > MAX_FILLED_ELEMENTS:
         raise reader.error(
-            f"the tensor of {storage.pairs} stored pairs",
-            f"{header.size} elements",
-            f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='dense' to fill in the zeros",
-            FIXED_BYTES,
+            field=f"the tensor of {storage.pairs} stored pairs",
+            actual=f"{header.size} elements",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint="open it with sparse='dense' to fill in the zeros",
+            offset=FIXED_BYTES,
         )
     group = build_packed_group(reader, header, storage.symmetries)
     return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)

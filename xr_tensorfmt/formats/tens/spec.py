@@ -230,12 +230,13 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, in
     is_float = number_type == b"IEEE"
     allowed = (4, 8, 16) if is_float else (1, 2, 4, 8)
     if size not in allowed:
+        sizes = ", ".join(map(str, allowed))
         raise reader.error(
-            "the count of bytes per number",
-            size,
-            f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
-            "the header is corrupt, or numpy does not support such numbers",
-            Offset.BYTES_PER_NUMBER,
+            field="the count of bytes per number",
+            actual=size,
+            expected=f"one of {sizes} for numbers of type {number_type.decode()}",
+            hint="the header is corrupt, or numpy does not support such numbers",
+            offset=Offset.BYTES_PER_NUMBER,
         )
     is_complex = is_float and header.numbers_per_element == 2
     components = 1 if is_complex else header.numbers_per_element

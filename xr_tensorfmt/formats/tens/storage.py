@@ -90,13 +90,13 @@ def _read_0_9(reader: HeaderReader, header: TensHeader) -> Storage:
         raise build_version_error(reader, header.version, hint)
     remaining, sizes = reader.source.size - header.stop, [storage.nbytes for storage in candidates]
     raise reader.error(
-        f"the data of a tensor of shape {header.lengths}",
-        f"{remaining} bytes",
-        " or ".join(f"{size} bytes" for size in sizes),
-        "the file has trailing bytes, or its header is corrupt"
+        field=f"the data of a tensor of shape {header.lengths}",
+        actual=f"{remaining} bytes",
+        expected=" or ".join(f"{size} bytes" for size in sizes),
+        hint="the file has trailing bytes, or its header is corrupt"
         if remaining > max(sizes)
         else "the file is truncated, or its header is corrupt",
-        header.stop,
+        offset=header.stop,
     )
 
 
@@ -145,11 +145,11 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> Storage:
     if header.is_index_value:
         return _read_pairs(reader, storage)
     raise reader.error(
-        "the data",
-        f"missing ({reader.source.size - storage.offset} bytes remain)",
-        "a chunk 'DENSDATA'",
-        "the file is truncated or corrupt",
-        storage.offset,
+        field="the data",
+        actual=f"missing ({reader.source.size - storage.offset} bytes remain)",
+        expected="a chunk 'DENSDATA'",
+        hint="the file is truncated or corrupt",
+        offset=storage.offset,
     )
 
 
@@ -158,27 +158,28 @@ def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
     header, chunk = storage.header, storage.chunks[-1]
     if header.is_index_value:
         raise reader.error(
-            "a chunk 'DENSDATA'",
-            "in a file whose flags say index-value storage",
-            "one of the two",
-            "the header is corrupt",
-            chunk.offset,
+            field="a chunk 'DENSDATA'",
+            actual="in a file whose flags say index-value storage",
+            expected="one of the two",
+            hint="the header is corrupt",
+            offset=chunk.offset,
         )
     if not _fits(reader, chunk, storage.nbytes):
         raise reader.error(
-            "the size of chunk 'DENSDATA'",
-            chunk.size,
-            f"{compute_chunk_size(storage.nbytes)} for a tensor of shape {header.lengths}",
-            "the file is corrupt, or its data are packed in a way that the format does not define",
-            chunk.size_offset,
+            field="the size of chunk 'DENSDATA'",
+            actual=chunk.size,
+            expected=f"{compute_chunk_size(storage.nbytes)} for a tensor of shape {header.lengths}",
+            hint="the file is corrupt, or its data are packed in a way that the format does not "
+            "define",
+            offset=chunk.size_offset,
         )
     if chunk.stop > reader.source.size:
         raise reader.error(
-            "the data",
-            f"truncated by the end of the file at byte {reader.source.size}",
-            f"{chunk.size} bytes of chunk 'DENSDATA'",
-            "the file is truncated; fetch it again",
-            chunk.offset,
+            field="the data",
+            actual=f"truncated by the end of the file at byte {reader.source.size}",
+            expected=f"{chunk.size} bytes of chunk 'DENSDATA'",
+            hint="the file is truncated; fetch it again",
+            offset=chunk.offset,
         )
     return replace(storage, offset=chunk.content_offset, stop=chunk.stop)
 
@@ -195,11 +196,11 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
     for symmetry in symmetries:
         if symmetry.packed:
             raise reader.error(
-                f"the symmetry {str(symmetry)!r}",
-                "packed in a file of sequential values",
-                "index-value storage",
-                "TENS 1.0 does not define the order of such values; write them as pairs",
-                symmetry.offset,
+                field=f"the symmetry {str(symmetry)!r}",
+                actual="packed in a file of sequential values",
+                expected="index-value storage",
+                hint="TENS 1.0 does not define the order of such values; write them as pairs",
+                offset=symmetry.offset,
             )
 
 
@@ -215,10 +216,10 @@ def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
         if room <= total:
             limit = f"{room} pairs that fit in the file"
         raise reader.error(
-            "the number of pairs",
-            count,
-            f"at most the {limit}",
-            "the file is truncated or corrupt",
-            start,
+            field="the number of pairs",
+            actual=count,
+            expected=f"at most the {limit}",
+            hint="the file is truncated or corrupt",
+            offset=start,
         )
     return replace(storage, offset=offset, stop=offset + count * pair_bytes, pairs=count)

@@ -60,10 +60,10 @@ def decode_labels(
         block = len(labels)
         raise TensorFormatError(
             source.name,
-            f"label {dimension} of block {window.blocks[block]}",
-            repr(error.object[:40]),
-            "UTF-8",
-            "open with text_errors='surrogateescape' to keep such bytes",
+            field=f"label {dimension} of block {window.blocks[block]}",
+            actual=repr(error.object[:40]),
+            expected="UTF-8",
+            hint="open with text_errors='surrogateescape' to keep such bytes",
             offset=int(window.offsets[block] + begins[block] - window.starts[block]),
         ) from None
     return np.fromiter(labels, STRING_DTYPE, len(labels))

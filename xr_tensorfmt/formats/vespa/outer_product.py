@@ -185,9 +185,9 @@ def _check_unique(source: Source, blocks: Layout, positions: Integers, order: In
         first, second = order[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
             source.name,
-            f"the labels of block {second}",
-            f"those of block {first} as well",
-            "labels that occur once",
-            "no dense tensor holds both blocks; open the file with sparse='stored'",
+            field=f"the labels of block {second}",
+            actual=f"those of block {first} as well",
+            expected="labels that occur once",
+            hint="no dense tensor holds both blocks; open the file with sparse='stored'",
             offset=int(blocks.offsets[second]) if isinstance(blocks, Blocks) else None,
         )

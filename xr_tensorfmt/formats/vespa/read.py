@@ -66,10 +66,10 @@ def _find_blocks(
     if header.blocks > MAX_BLOCKS:
         raise TensorFormatError(
             source.name,
-            "the number of blocks",
-            header.blocks,
-            f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
-            "split the file",
+            field="the number of blocks",
+            actual=header.blocks,
+            expected=f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
+            hint="split the file",
             offset=header.stop,
         )
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
@@ -185,10 +185,11 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
     if header.blocks > MAX_INDEXED_LABELS:
         raise TensorFormatError(
             source.name,
-            "the number of blocks",
-            header.blocks,
-            f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in memory",
-            "open the file with sparse='stored'",
+            field="the number of blocks",
+            actual=header.blocks,
+            expected=f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in "
+            "memory",
+            hint="open the file with sparse='stored'",
             offset=header.stop,
         )
     everything = Selection.everything((header.blocks,))

@@ -102,9 +102,9 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
 def _build_truncation_error(source: Source, start: int, block: int, part: str) -> TensorFormatError:
     return TensorFormatError(
         source.name,
-        f"block {block}",
-        f"truncated by the end of the file at byte {source.size}",
-        f"{part} within the file",
-        "the file is incomplete, or the length of a label is corrupt; fetch the file again",
+        field=f"block {block}",
+        actual=f"truncated by the end of the file at byte {source.size}",
+        expected=f"{part} within the file",
+        hint="the file is incomplete, or the length of a label is corrupt; fetch the file again",
         offset=start,
     )

@@ -160,11 +160,11 @@ class VespaHeader:
             raise reader.error(field, self.blocks, "0 or 1", _CORRUPT, self.stop)
         if min_bytes > available:
             raise reader.error(
-                f"the cells of {self.type}",
-                f"{available} bytes left in the file",
-                f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
-                "the file is incomplete or its header is corrupt; fetch the file again",
-                self.stop,
+                field=f"the cells of {self.type}",
+                actual=f"{available} bytes left in the file",
+                expected=f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
+                hint="the file is incomplete or its header is corrupt; fetch the file again",
+                offset=self.stop,
             )
 
 
