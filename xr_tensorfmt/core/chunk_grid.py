@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import gcd, isqrt, prod
+from typing import TypeVar
 
 import numpy as np
+
+from xr_tensorfmt.core.extents import Integers
+
+Number = TypeVar("Number", int, Integers)
 
 PAGE = 4096
 """Size of a memory page in bytes. Chunks are whole pages if possible."""
@@ -20,6 +25,11 @@ faults: copying chunks of 31 MiB is a quarter faster than copying chunks of 32 M
 
 MAX_CHUNKS = 1 << 20
 """Limit on the chunks of a variable for ``chunks={}``: dask holds about 1 kB for every chunk."""
+
+
+def ceil_div(dividend: Number, divisor: int) -> Number:
+    """Divide integers and round up."""
+    return -(-dividend // divisor)
 
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from typing import Self
 
-from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.unfinished import get_unfinished_path, remove_orphaned
 from xr_tensorfmt.writing.write_target import Piece
@@ -81,7 +81,7 @@ def _start_flush(descriptor: int, offset: int, length: int) -> None:
     """Start writing pages to the disk, so that the final sync is short."""
     if hasattr(os, "posix_fadvise"):
         # The first and the last page may be incomplete, and would be written twice.
-        start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
+        start, stop = ceil_div(offset, PAGE) * PAGE, (offset + length) // PAGE * PAGE
         # Linux drops pages that are on the disk, and starts to write the other pages.
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 

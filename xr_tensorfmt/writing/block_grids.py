@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, WritableLayout
@@ -43,7 +43,7 @@ def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: 
     merged = [_align(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
-        min_length = -(-MIN_RUN_BYTES // max(1, int(stored * whole)))
+        min_length = ceil_div(MIN_RUN_BYTES, max(1, int(stored * whole)))
         others = prod(max(lengths, default=1) for i, lengths in enumerate(merged) if i != axis)
         max_length = MAX_MERGED_BYTES // max(1, itemsize * others)
         merged[axis] = _merge_short(merged[axis], min(min_length, max_length), max_length)

@@ -13,6 +13,7 @@ from typing import Any
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
+from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
@@ -45,7 +46,7 @@ _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
 
 def get_part_size(size: int) -> int:
     """Return the size of the parts of an upload to S3."""
-    return max(PART_SIZE, -(-size // MAX_PARTS))
+    return max(PART_SIZE, ceil_div(size, MAX_PARTS))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     OpenOptions,
     build_elements,
+    ceil_div,
     finding_from_error,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -140,7 +141,7 @@ def check_checksum(
 
 def round_up(position: int, multiple: int) -> int:
     """Round up to a multiple."""
-    return -(-position // multiple) * multiple
+    return ceil_div(position, multiple) * multiple
 
 
 def check_placement(reader: HeaderReader, contents: Contents) -> None:

@@ -13,6 +13,7 @@ from xr_tensorfmt.contract import (
     Layout,
     Source,
     TensorFormatError,
+    ceil_div,
     open_sibling,
     transpose_layout,
 )
@@ -152,7 +153,7 @@ def _add_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
         has_diagonal = any(reader.read_field(matrix.offset, full, "the payload"))
     elif has_diagonal and length == strict + _LENGTH_EXCESS:
         # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
-        following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
+        following = matrix.offset + ceil_div(strict, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
         magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}

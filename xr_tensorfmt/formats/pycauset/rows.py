@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, Source
+from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, Source, ceil_div
 
 Number = TypeVar("Number", int, Integers)
 
@@ -37,7 +37,7 @@ class Rows:
     @property
     def stride(self) -> int:
         """Bytes from one row to the next, or 0 in a triangle."""
-        return self.unit * -(-self.columns // self._per_unit) if self.diagonal is None else 0
+        return self.unit * ceil_div(self.columns, self._per_unit) if self.diagonal is None else 0
 
     @property
     def nbytes(self) -> int:
@@ -83,7 +83,7 @@ class Rows:
         rows, firsts = rows[:stored], firsts[:stored]
         begins, word_bits = self.compute_starts(rows), 8 * word
         skipped = np.maximum(first - firsts, 0) * self.bits
-        stops = begins + -((firsts - stop) * self.bits // word_bits) * word
+        stops = begins + ceil_div((stop - firsts) * self.bits, word_bits) * word
         if stop == self.columns:
             stops = self.compute_starts(rows + 1)
         return Pieces(

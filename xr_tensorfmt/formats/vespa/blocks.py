@@ -20,6 +20,7 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     WritableLayout,
+    ceil_div,
     contiguous_chunk,
     take_rows,
     view_as_bytes,
@@ -72,7 +73,7 @@ class Blocks(WritableLayout):
     def mean_bytes(self) -> int:
         """Mean size of a block."""
         count = self.header.blocks
-        return -(-(self.stop - self.header.stop) // count) if count else 1
+        return ceil_div(self.stop - self.header.stop, count) if count else 1
 
     def find_cells(self, blocks: Indices) -> Integers:
         """Return the offsets of the cells of some blocks."""
