@@ -175,7 +175,7 @@ def is_tens(head: bytes, size: int) -> bool:
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
-    """Raise an error if a file is not TENS or is newer. `storage` checks versions before 1.0."""
+    """Raise an error if a file is not TENS or is newer. `tens_file` checks older versions."""
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
@@ -196,8 +196,8 @@ def build_version_error(reader: HeaderReader, version: int, hint: str) -> Tensor
 def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
     hint = "the header is corrupt, or the file has another format"
     if number_type not in NUMBER_TYPES:
-        expected = "one of " + ", ".join(map(repr, NUMBER_TYPES))
         field = "the number type"
+        expected = f"one of {', '.join(map(repr, NUMBER_TYPES))}"
         raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
     if numbers not in NUMBERS_PER_ELEMENT:
         field = "the count of numbers per element"

@@ -83,7 +83,7 @@ class Symmetry:
             return "unsigned numbers", "numbers that can be negative"
         return None
 
-    def operation(self, header: TensHeader) -> Operation:
+    def build_operation(self, header: TensHeader) -> Operation:
         """Return the operation on the axes of a tensor that fits."""
         axes = map(header.index_names.index, self.index_map)
         return Operation(tuple(axes), SIGNS[self.code])
@@ -136,7 +136,7 @@ def build_packed_group(
                 "packing",
                 offset=symmetry.offset,
             )
-    operations = (symmetry.operation(header) for symmetry in packed)
+    operations = (symmetry.build_operation(header) for symmetry in packed)
     group = generate_group(operations, len(header.dimensions))
     if group is None:
         raise reader.error(
