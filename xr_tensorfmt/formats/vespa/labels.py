@@ -51,7 +51,8 @@ def decode_labels(
     lengths, begins = unpack_many(window.content, window.starts)
     for _ in range(dimension):
         lengths, begins = unpack_many(window.content, begins + lengths)
-    content, labels = window.content.tobytes(), list[str]()
+    content = window.content.tobytes()
+    labels: list[str] = []
     bounds = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
     try:
         for begin, stop in bounds:
@@ -130,7 +131,8 @@ class Labels(Layout):
         """Read the labels of some blocks, without a warning."""
         if self.loaded is not None:
             return take_rows(self.loaded, blocks)
-        strings, first = np.empty(len(blocks), dtype=STRING_DTYPE), 0
+        strings = np.empty(len(blocks), dtype=STRING_DTYPE)
+        first = 0
         for part in split_indices(blocks, BATCH_LABELS):
             extents = self.blocks.find_labels(part)
             starts = np.cumsum(extents.lengths) - extents.lengths

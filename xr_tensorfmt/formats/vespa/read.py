@@ -39,15 +39,7 @@ MAX_INDEXED_LABELS = 1 << 23
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header, source = VespaHeader.read(reader), reader.source
-    stop = header.stop + header.blocks * header.block_bytes
-    labels: tuple[Layout, ...] = ()
-    cells: Layout = Dense(header.lengths, header.element, header.stop)
-    if header.mapped:
-        cells, labels = _find_blocks(header, source, options)
-        stop = cells.stop
-    elif not header.blocks:
-        # Vespa reads a scalar without a cell as zero.
-        cells = InMemory(np.zeros((), header.element.dtype))
+    cells, labels, stop = _locate_cells(header, source, options)
     header_info = {
         "format": "vespa",
         "tag": header.tag,
@@ -57,6 +49,20 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     }
     container = build_container(header, source, options, cells, labels, header_info)
     return replace(container, ends=(End(source, stop, header.type),))
+
+
+def _locate_cells(
+    header: VespaHeader, source: Source, options: OpenOptions
+) -> tuple[Layout, tuple[Layout, ...], int]:
+    """Return the cells, the labels of all blocks by mapped dimension, and the end of the data."""
+    if header.mapped:
+        blocks, labels = _find_blocks(header, source, options)
+        return blocks, labels, blocks.stop
+    if not header.blocks:
+        # Vespa reads a scalar without a cell as zero.
+        return InMemory(np.zeros((), header.element.dtype)), (), header.stop
+    dense = Dense(header.lengths, header.element, header.stop)
+    return dense, (), dense.stop
 
 
 def _find_blocks(
@@ -79,12 +85,12 @@ def _find_blocks(
         loaded = [np.empty(header.blocks, dtype=STRING_DTYPE) for _ in header.mapped]
     first = 0
     for window, stop in find_blocks(source, header):
-        last = first + window.offsets.size
-        offsets[first:last], offsets[last] = window.offsets, stop
+        part = slice(first, first + window.offsets.size)
+        offsets[part], offsets[part.stop] = window.offsets, stop
         for dimension, labels in enumerate(loaded):
             if labels is not None:
-                labels[first:last] = decode_labels(source, window, dimension, options.text_errors)
-        first = last
+                labels[part] = decode_labels(source, window, dimension, options.text_errors)
+        first = part.stop
     blocks = Blocks(header, offsets)
     return blocks, tuple(
         Labels(blocks, dimension, options.text_errors, labels)
@@ -168,7 +174,8 @@ def _build_blocks(
     findings: tuple[Finding, ...] = ()
     is_indexed = _has_index(header, options)
     if is_indexed and header.blocks > MAX_INDEXED_LABELS:
-        is_indexed, findings = False, (_build_no_index_finding(source, header),)
+        is_indexed = False
+        findings = (_build_no_index_finding(source, header),)
     names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
     mapped = names[: len(header.mapped)]
     block = names[0] if is_indexed else BLOCK

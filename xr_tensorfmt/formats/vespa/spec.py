@@ -43,7 +43,7 @@ Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
 
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
-"""The dtype of Python strings in xarray, which need not look at every element then."""
+"""The dtype of Python strings in xarray. Thanks to the metadata, it does not check every one."""
 
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
