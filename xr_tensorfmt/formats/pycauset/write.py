@@ -74,15 +74,14 @@ def plan(
         variable.attrs["seed"] = seed
         checked = replace(checked, variables={name: variable})
     types, conversion = _choose_types(checked, matrix_type)
-    data_type = DATA_TYPES[conversion.element.name]
-    matrices = (_build_matrix(variable, matrix_type, data_type) for matrix_type in types)
-    file_plans = [_plan_matrix(checked, conversion, matrix) for matrix in matrices]
+    file_plans = [_plan_matrix(checked, conversion, matrix_type) for matrix_type in types]
     return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
 
 
-def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) -> FilePlan:
+def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix_type: str) -> FilePlan:
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
+    matrix = _build_matrix(variable, matrix_type, DATA_TYPES[conversion.element.name])
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
     metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
@@ -118,10 +117,9 @@ def _choose_types(
         raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
     types = [requested] if requested else [t for t in WRITTEN if (t in spec.VECTORS) == is_vector]
     dtypes = {dtype for matrix_type in types for dtype in WRITTEN[matrix_type]}
-    holder = "PyCauset" + (f"'s {requested}" if requested else "")
-    conversion: Conversion = replace(checked, format=holder).choose_conversion(
-        name, variable, {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
-    )
+    elements = {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
+    title = f"PyCauset's {requested}" if requested else "PyCauset"
+    conversion = replace(checked, format=title).choose_conversion(name, variable, elements)
     if requested is not None:
         return (requested,), conversion
     dtype, special = conversion.element.name, _guess_type(variable)
@@ -139,13 +137,13 @@ def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
     fault = ""
     if is_vector != (len(shape) == 1):
         fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    elif not is_vector and (required := spec.find_shape_fault(matrix_type, *shape)):
+    elif not is_vector and (required := spec.find_required_shape(matrix_type, *shape)):
         fault = f"{matrix_type} requires {required}"
     return fault and f"{fault}; leave out matrix_type="
 
 
 def _guess_type(variable: Variable) -> str:
-    """Return the type in the original file, otherwise CAUSAL, which is tried for bool."""
+    """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
     encoding = variable.encoding.get("tensorfmt", {})
     if encoding.get("format") == NAME:
         view = tuple(map(encoding.get, ("scalar", "is_transposed", "is_conjugated")))
