@@ -118,9 +118,7 @@ def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) ->
         )
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
-    actual = f"{head!r}, the file" if head else "no bytes, the file"
+    actual = f"{repr(head) if head else 'no bytes'}, the file is {foreign.title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error(
-        "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0
-    )
+    return reader.error("the magic number", actual, expected, foreign.hint, 0)

@@ -77,10 +77,10 @@ class Text(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Parse the groups that contain the selection, in batches of a few MiB."""
         values = np.empty(selection.size, dtype=self.dtype)
+        if not values.size:
+            return values.reshape(selection.shape)
         position = 0
-        for batch in (
-            selection.split_into_batches(runs=MAX_RUNS, span=_MAX_VALUES) if values.size else ()
-        ):
+        for batch in selection.split_into_batches(runs=MAX_RUNS, span=_MAX_VALUES):
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._read_flat(source, flat)

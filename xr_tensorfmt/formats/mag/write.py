@@ -50,7 +50,8 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     tensors = keyed.assign_offsets(variables, ARCHIVE_ALIGNMENT)
     records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
-    records, gaps = [_pack_record(tensor, start) for tensor in tensors], []
+    records = [_pack_record(tensor, start) for tensor in tensors]
+    gaps = []
     # magnetron reserves more bytes than needed.
     reserved = archive.RESERVED_METADATA_BYTES
     size = header.struct.size + sum(len(record) + reserved for record in metadata)
