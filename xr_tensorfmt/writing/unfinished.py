@@ -63,7 +63,7 @@ class UnfinishedFile:
             return "processes of a cluster write it, and some may be running"
         if self.is_being_written:
             return f"process {self.process} is running"
-        if self.host == _get_host() != _UNKNOWN_HOST:
+        if self.host == _get_host() and self.host != _UNKNOWN_HOST:
             return ""
         return (
             f"process {self.process} of another host or container writes it, or this host was "

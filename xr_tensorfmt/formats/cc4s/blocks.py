@@ -102,19 +102,19 @@ def find_blocks(
     fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
 ) -> StoredBlocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
-    counts = [len(condition.non_zeros) for condition in header.conditions]
-    if prod(counts) > MAX_BLOCKS:
-        raise fields.error(
-            "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MAX_BLOCKS}", "split the file"
-        )
+    key = "nonZeroCondition"
+    count = prod(len(condition.non_zeros) for condition in header.conditions)
+    if count > MAX_BLOCKS:
+        raise fields.error(key, f"{count} blocks", f"at most {MAX_BLOCKS}", "split the file")
     if max(header.lengths, default=0) > MAX_INDICES:
-        hint = "the file is damaged"
         actual = f"blocks of a tensor of shape {header.lengths}"
-        raise fields.error("nonZeroCondition", actual, f"lengths up to {MAX_INDICES}", hint)
-    numbers, chosen = np.arange(prod(counts)), []
-    for condition, count in zip(header.conditions, counts, strict=True):
-        chosen.append(condition.non_zeros[numbers % max(1, count)])
-        numbers //= max(1, count)
+        raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
+    numbers = np.arange(count)
+    chosen = []
+    for condition in header.conditions:
+        rows = condition.non_zeros
+        chosen.append(rows[numbers % max(1, len(rows))])
+        numbers //= max(1, len(rows))
     axes, labels = [], []
     for dimension in reversed(range(len(header.dimensions))):
         constraints = [
@@ -123,13 +123,13 @@ def find_blocks(
             for column, (name, constrained) in enumerate(condition.properties)
             if constrained == dimension
         ]
-        axis, label = _build_axis(header.dimensions[dimension].length, constraints, len(numbers))
+        axis, label = _build_axis(header.dimensions[dimension].length, constraints, count)
         axes.append(axis)
         labels.append(label)
     table = np.stack(labels, axis=1)
     if len(table) > 1 + _number_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
-        raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
+        raise fields.error(key, "a block twice", "different blocks", hint)
     return StoredBlocks(header.lengths[::-1], tuple(axes), table)
 
 

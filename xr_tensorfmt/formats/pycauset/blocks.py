@@ -153,19 +153,17 @@ class BlockMatrix(Layout):
 
     def source_extents(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of the selected blocks, grouped by source."""
-        parts = self._select_blocks(selection)
         return [
             extents
-            for block, _, part in parts
+            for block, _, part in self._select_blocks(selection)
             for extents in block.layout.source_extents(block.source, part)
         ]
 
     def point_extents(self, source: Source, points: tuple[Integers, ...]) -> list[SourceExtents]:
         """Return the byte ranges of the blocks with points, grouped by source."""
-        parts = self._locate_points(points)
         return [
             extents
-            for block, _, inner in parts
+            for block, _, inner in self._locate_points(points)
             for extents in block.layout.point_extents(block.source, inner)
         ]
 
