@@ -83,8 +83,8 @@ def find_unfinished(directory: str, target: str | None = None) -> Iterator[Unfin
         with suppress(OSError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
-                modified, process = status.st_mtime, int(match[3])
-                yield UnfinishedFile(path, status.st_size, modified, match[2], process)
+                size, modified = status.st_size, status.st_mtime
+                yield UnfinishedFile(path, size, modified, match[2], int(match[3]))
 
 
 def remove_orphaned(target: str) -> None:

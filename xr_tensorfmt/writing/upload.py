@@ -126,7 +126,8 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url, path = self._location.url, self._target.strip("/")
+        url = self._location.url
+        path = self._target.strip("/")
         if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory; give the name of an object in it")
         if is_cache(self._fs):

@@ -117,7 +117,8 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
             )
         except TensorFormatError:
             continue  # the reader has reported it
-        computed, stop = 0, start + member.file_size
+        computed = 0
+        stop = start + member.file_size
         for first in range(start, stop, _CHECKED_AT_ONCE):
             part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
             computed = crc32(source.read(part).data, computed)

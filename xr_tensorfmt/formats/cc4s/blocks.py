@@ -277,8 +277,7 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
     if stop - first <= 2 * flat.size:
         return inner.read(source, Selection(inner.shape, (range(first, stop),)))[flat - first]
     ascending, inverse = np.unique(flat, return_inverse=True)
-    values: Array = inner.read(source, _select_vector(inner, ascending))[inverse]
-    return values
+    return np.asarray(inner.read(source, _select_vector(inner, ascending))[inverse])
 
 
 @dataclass(frozen=True)
@@ -320,5 +319,4 @@ class IndexOfStored(Layout):
         stride = shapes[:, self.axis + 1 :].prod(axis=1)
         within = (flat - self.blocks.offsets[block]) // stride % shapes[:, self.axis]
         axis, labels = self.blocks.axes[self.axis], self.blocks.labels[block, self.axis]
-        indices: Array = axis.order[axis.starts[labels] + within]
-        return indices
+        return np.asarray(axis.order[axis.starts[labels] + within])

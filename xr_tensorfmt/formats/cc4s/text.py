@@ -93,8 +93,7 @@ class Text(Layout):
         unique, inverse = np.unique(flat, return_inverse=True)
         cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
         parts = [self._read_flat(source, part) for part in np.split(unique, cuts) if part.size]
-        values: Array = np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse]
-        return values
+        return np.asarray(np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse])
 
     def _read_flat(self, source: Source, flat: Integers) -> Array:
         """Return values at ascending flat indices."""

@@ -75,7 +75,8 @@ class TensorRecord:
         if self.dtype >= len(numbering):
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
             raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
-        path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
+        element = LITTLE_ENDIAN[numbering[self.dtype]]
+        path = reader.source.name
         start = base + self.offset
         tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.record_offset)
         count, nbytes = prod(self.shape), tensor.nbytes
@@ -110,12 +111,12 @@ class MagFile:
 
 def take_key(cursor: Cursor, length: int, record_name: str) -> str:
     """Read a key in UTF-8."""
-    start, raw = cursor.offset, cursor.take(length, f"the key of {record_name}")
+    start = cursor.offset
+    raw = cursor.take(length, f"the key of {record_name}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        actual = f"the bytes {raw[error.start : error.end]!r}"
-        offset = start + error.start
+        actual, offset = f"the bytes {raw[error.start : error.end]!r}", start + error.start
         raise cursor.reader.error("the key", actual, "UTF-8", FOREIGN, offset) from None
 
 
@@ -147,7 +148,8 @@ def round_up(offset: int, multiple: int) -> int:
 def check_placement(reader: HeaderReader, file: MagFile) -> None:
     """Raise an error if data are out of bounds or overlap."""
     start, end = file.data_start, min(file.data_stop, reader.source.size)
-    stop, previous = start, ""
+    stop = start
+    previous = ""
     for tensor in sorted(file.tensors, key=attrgetter("offset")):
         field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
         if not start <= tensor.offset <= tensor.stop <= end:

@@ -66,6 +66,6 @@ def _read_stream_record(cursor: Cursor, index: int) -> StoredTensor:
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
         raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
-    key, shape = take_key(cursor, length, record_name), tuple(lengths[:rank])
-    record = TensorRecord(key, shape, dtype, 0, record_offset=record_offset)
+    key = take_key(cursor, length, record_name)
+    record = TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
     return record.to_stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)

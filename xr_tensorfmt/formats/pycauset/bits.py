@@ -87,8 +87,7 @@ class Bits(Packed, ReorderingLayout):
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift the bytes."""
-        picked: Array = (raw >> bits.astype(np.uint8)) & 1
-        return picked
+        return np.asarray((raw >> bits.astype(np.uint8)) & 1)
 
     def pack_row(self, row: Array) -> Bytes:
         """Encode eight elements as a byte."""
@@ -120,7 +119,8 @@ def _take(packed: Bytes, bits: Integers, stored: Integers) -> Array:
 
     numpy cannot take bits, so 8 rows are transposed and their bits are taken as a byte.
     """
-    words, values = packed.view("<u8"), np.zeros((len(packed), bits.size), dtype=np.bool_)
+    words = packed.view("<u8")
+    values = np.zeros((len(packed), bits.size), dtype=np.bool_)
     is_ascending = bool((bits[1:] > bits[:-1]).all())
     for first in range(0, len(values), _ROWS):
         rows = slice(first, first + _ROWS)
@@ -150,8 +150,8 @@ def _transpose_squares(words: NDArray[np.uint64]) -> Bytes:
     """
     # Exchange two quarters of the squares, then of the quarters, then of their quarters.
     for size, mask in (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555):
-        shift, pairs = np.uint64(size), words.reshape(4 // size, 2, -1)
-        upper, lower = pairs[:, 0], pairs[:, 1]
+        shift = np.uint64(size)
+        upper, lower = words.reshape(4 // size, 2, -1).swapaxes(0, 1)
         changed = (upper >> shift ^ lower) & np.uint64(mask)
         lower ^= changed
         upper ^= changed << shift

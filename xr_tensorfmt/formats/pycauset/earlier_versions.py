@@ -19,12 +19,7 @@ from xr_tensorfmt.formats._shared.zip_members import (
     read_directory,
 )
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
-from xr_tensorfmt.formats.pycauset.spec import (
-    HEADER_BYTES,
-    MIN_PAYLOAD_BYTES,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 
 MATRIX_TYPES = {
     1: "CAUSAL",

@@ -33,11 +33,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     PREAMBLE,
     read_container,
 )
-from xr_tensorfmt.formats.pycauset.earlier_versions import (
-    TYPES_OFFSET,
-    read_archive,
-    read_matrix,
-)
+from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
@@ -88,7 +84,8 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    matrix, source = _find_reader(reader)(reader), reader.source
+    read, source = _find_reader(reader), reader.source
+    matrix = read(reader)
     if matrix.manifest is not None:
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)

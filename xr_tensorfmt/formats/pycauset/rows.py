@@ -72,8 +72,7 @@ class Rows:
         if self.diagonal is None:
             return self.offset + rows * self.stride
         remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
-        starts: Integers = self.offset + self.nbytes - self.unit * remaining
-        return starts
+        return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
     def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
         """Return the bytes of the columns ``[first, stop)``, omitting rows that store none of them.

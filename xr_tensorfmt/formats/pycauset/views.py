@@ -80,8 +80,7 @@ class OnlyRow(View, WritableLayout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the row."""
-        row: Array = self.inner.read(source, self._inner_selection(selection))[0]
-        return row
+        return np.asarray(self.inner.read(source, self._inner_selection(selection))[0])
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Chunks of the inner layout."""

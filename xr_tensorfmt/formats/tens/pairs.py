@@ -90,8 +90,7 @@ def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
 def _negate(values: Array) -> Array:
     """Return negative values. A zero stays positive."""
     with np.errstate(invalid="ignore"):  # signalling NaNs warn
-        negative: Array = 0 - values
-    return negative
+        return np.asarray(0 - values)
 
 
 def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
@@ -158,8 +157,8 @@ class Pairs(Layout):
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        values: Array = filled[..., 0 if self.components == 1 else selection.index_arrays[rank]]
-        return values
+        component = 0 if self.components == 1 else selection.index_arrays[rank]
+        return np.asarray(filled[..., component])
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read points as runs of one element."""
@@ -167,8 +166,7 @@ class Pairs(Layout):
         flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
         unique, inverse = np.unique(flat, return_inverse=True)
         values = self._read_runs(source, Runs(unique, 1))
-        selected: Array = values[inverse, points[rank] if self.components > 1 else 0]
-        return selected
+        return np.asarray(values[inverse, points[rank] if self.components > 1 else 0])
 
     layout_to_validate = None  # the check of TENS reads all pairs
 

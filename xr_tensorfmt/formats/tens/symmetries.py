@@ -46,7 +46,8 @@ class Symmetry:
         """Read and check the content of a chunk."""
         fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
         flags, length = _FIELDS.unpack(fields)
-        start, order = chunk.content_offset + _FIELDS.size, len(header.dimensions)
+        start = chunk.content_offset + _FIELDS.size
+        order = len(header.dimensions)
         needed = start + length + order
         if needed > chunk.stop:
             raise reader.error(

@@ -127,7 +127,8 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
         field = "the chunk 'DENSDATA' that version 1.0 requires"
         finding = Finding(reader.source.name, file.offset, field, message, "warning")
         return replace(file, findings=(finding,))
-    chunks, symmetries, embedded = [], [], None
+    chunks, symmetries = [], []
+    embedded = None
     for chunk in read_chunks(reader, header.stop):
         chunks.append(chunk)
         if chunk.magic == SYMMETRY:

@@ -134,8 +134,7 @@ class Blocks(WritableLayout):
         block, within = np.divmod(unique, header.cells)
         starts = self.find_cells(block) + within * stored.itemsize
         raw = source.read(Extents.uniform(starts, stored.itemsize))
-        picked: Array = header.element.decode(raw.view(stored))[inverse]
-        return picked
+        return np.asarray(header.element.decode(raw.view(stored))[inverse])
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""
@@ -159,8 +158,7 @@ def _select_inner(selection: Selection) -> Selection:
 def _find_elements(runs: Runs) -> Integers:
     """Return the elements of runs, relative to the first."""
     starts = runs.starts - runs.starts[0]
-    elements: Integers = (starts[:, np.newaxis] + np.arange(runs.length)).ravel()
-    return elements
+    return np.asarray(np.add.outer(starts, np.arange(runs.length)).ravel())
 
 
 def split_indices(indices: Indices, count: int) -> Iterator[Indices]:

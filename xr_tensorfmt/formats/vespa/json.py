@@ -16,12 +16,7 @@ from xr_tensorfmt.contract import (
     reject_repeated,
     shorten,
 )
-from xr_tensorfmt.formats.vespa.json_forms import (
-    HEX,
-    ParsedTensor,
-    parse_tensor,
-    select_field,
-)
+from xr_tensorfmt.formats.vespa.json_forms import HEX, ParsedTensor, parse_tensor, select_field
 from xr_tensorfmt.formats.vespa.read import build_container
 
 if TYPE_CHECKING:

@@ -130,7 +130,8 @@ def _parse_blocks(header: VespaHeader, data: Any) -> dict[Labels, Array]:
 
 def _split_blocks(header: VespaHeader, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
     """Return the labels and the values of all blocks, in all forms but a list of cells."""
-    mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
+    mapped = header.mapped
+    map_key = "blocks" if header.indexed else "cells"
     if key == "values" and not mapped and isinstance(content, list | str):
         return [((), content)]
     if key == "blocks" and mapped and isinstance(content, list):

@@ -124,8 +124,7 @@ class Labels(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the labels of single blocks."""
         unique, inverse = np.unique(points[0], return_inverse=True)
-        picked: Array = self.decode_strings(source, unique)[inverse]
-        return picked
+        return np.asarray(self.decode_strings(source, unique)[inverse])
 
     def decode_strings(self, source: Source, blocks: Indices) -> Strings:
         """Read the labels of some blocks, without a warning."""

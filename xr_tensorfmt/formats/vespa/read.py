@@ -222,7 +222,8 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
     """Name the mapped, then the indexed dimensions. Append underscores to reserved names."""
     own = header.mapped + header.indexed
     taken = {options.name, *reserved}
-    used, unique_names = taken.union(own), []
+    used = taken.union(own)
+    unique_names = []
     for name in own:
         unique = name
         if name in taken:

@@ -178,7 +178,8 @@ class _Fields(Cursor):
 
     def read_integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
         """Read an integer. Raise an error if it is not valid."""
-        start, first = self.offset, self.take(1, field)
+        start = self.offset
+        first = self.take(1, field)
         rest = compute_packed_size(first[0]) - 1
         value = unpack(first + self.take(rest, field) if rest else first)
         if value not in valid:
