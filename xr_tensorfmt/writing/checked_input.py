@@ -131,7 +131,7 @@ class CheckedInput:
         Parameters
         ----------
         dims : tuple of str
-            The dimension names with which the file will open.
+            The dimension names after opening the file.
 
         Returns
         -------

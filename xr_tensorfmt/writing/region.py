@@ -90,7 +90,7 @@ class ExistingFile:
             os.fsync(descriptor)
 
     def publish(self) -> None:
-        """Do nothing, because the file exists."""
+        """Do nothing. The file already has its name."""
 
     def discard(self) -> bool:
         """Return False, because a part of the file may be changed."""

@@ -131,7 +131,7 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
 
 
 def _read_existing(location: Location) -> bytes:
-    """Return the start of a file or object, or nothing if it does not exist."""
+    """Return the first bytes of a file or object, or no bytes if it does not exist."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)
     read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
@@ -177,7 +177,7 @@ def _finish(
 
 
 def _remove(orphans: Sequence[Location]) -> None:
-    """Remove files or objects, and warn about those that remain."""
+    """Remove files or objects. Warn if some of them cannot be removed."""
     remaining = []
     for orphan in orphans:
         location = orphan.renew_after_fork()

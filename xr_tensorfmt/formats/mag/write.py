@@ -77,9 +77,9 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
         is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (is_int64 or type(plain) is float):
-            subject = f"the attribute {name!r} of the Dataset"
-            problem = f"{subject}, which is neither an int64 nor a float"
-            checked.require_drop("attrs", problem, "write version=300")
+            attribute = f"the attribute {name!r} of the Dataset"
+            subject = f"{attribute}, which is neither an int64 nor a float"
+            checked.require_drop("attrs", subject, "write version=300")
             continue
         _check_key(checked, name)
         records.append(archive.pack_metadata(name, plain))

@@ -111,7 +111,7 @@ class BlockMatrix(Layout):
 
     @property
     def rounds_integers(self) -> bool:
-        """Whether 64-bit integers become floating-point positions because of other blocks."""
+        """Whether 64-bit integers become floats because of the dtypes of other blocks."""
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
 
@@ -119,7 +119,7 @@ class BlockMatrix(Layout):
     layout_to_validate = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
+        """Return a chunk of whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:

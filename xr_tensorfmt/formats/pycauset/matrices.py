@@ -68,7 +68,7 @@ class Diagonal(Layout):
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """Bytes of the selected part of the diagonal."""
+        """Return the byte ranges of the selected part of the diagonal."""
         part, _ = self._select_part(selection)
         return self.values.extents(part) if self.values and part.size else Extents.empty()
 

@@ -52,7 +52,7 @@ class Packed(WritableLayout):
         return self.element.dtype
 
     def stored_element(self) -> Element:
-        """The element."""
+        """Return the element."""
         return self.element
 
     def extents(self, selection: Selection) -> Extents:

@@ -56,7 +56,7 @@ def _locate_cells(
 ) -> tuple[Layout, tuple[Layout, ...], int]:
     """Return the cells, the labels of all blocks by mapped dimension, and the end of the data."""
     if header.mapped:
-        blocks, labels = _find_blocks(header, source, options)
+        blocks, labels = _scan_blocks(header, source, options)
         return blocks, labels, blocks.stop
     if not header.blocks:
         # Vespa reads a scalar without a cell as zero.
@@ -65,7 +65,7 @@ def _locate_cells(
     return dense, (), dense.stop
 
 
-def _find_blocks(
+def _scan_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
     """Scan the blocks. A scan of a remote file keeps the labels if they are required anyway."""
