@@ -287,6 +287,8 @@ class IndexOfStored(Layout):
     blocks: StoredBlocks
     axis: int
 
+    layout_to_validate = None  # no byte is stored
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of stored elements."""
@@ -296,8 +298,6 @@ class IndexOfStored(Layout):
     def dtype(self) -> np.dtype[Any]:
         """int64."""
         return np.dtype(np.int64)
-
-    layout_to_validate = None  # no byte is stored
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""

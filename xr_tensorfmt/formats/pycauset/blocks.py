@@ -94,6 +94,8 @@ class BlockMatrix(Layout):
     lengths: tuple[int, int]
     blocks: tuple[Block, ...]
 
+    layout_to_validate = None  # the check of PyCauset reads the stored elements of the blocks
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of all blocks together."""
@@ -114,9 +116,6 @@ class BlockMatrix(Layout):
         """Whether 64-bit integers become floats because of the dtypes of other blocks."""
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
-
-    # The check of the format reads the stored elements of the blocks.
-    layout_to_validate = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return a chunk of whole rows."""

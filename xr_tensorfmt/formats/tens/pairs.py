@@ -112,6 +112,8 @@ class Pairs(Layout):
     group: tuple[Operation, ...]
     _cached: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
 
+    layout_to_validate = None  # the check of TENS reads all pairs
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the dimensions, and the number of components if there are several."""
@@ -167,8 +169,6 @@ class Pairs(Layout):
         unique, inverse = np.unique(flat, return_inverse=True)
         values = self._read_runs(source, Runs(unique, 1))
         return np.asarray(values[inverse, points[rank] if self.components > 1 else 0])
-
-    layout_to_validate = None  # the check of TENS reads all pairs
 
     @property
     def prefers_points(self) -> bool:

@@ -91,6 +91,8 @@ class Labels(Layout):
     text_errors: TextErrors = "strict"
     loaded: Strings | None = field(default=None, compare=False, repr=False)
 
+    layout_to_validate = None  # the check of Vespa reads all labels
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of blocks."""
@@ -100,8 +102,6 @@ class Labels(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of Python strings."""
         return STRING_DTYPE
-
-    layout_to_validate = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the number of blocks in a chunk of cells."""
