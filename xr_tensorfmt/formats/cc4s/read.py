@@ -89,15 +89,20 @@ def _build_container(
 ) -> Container:
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
-    embedded, names = _get_embedded_dims(fields, entries)
+    embedded, embedded_dims = _get_embedded_dims(fields, entries)
     defaults = make_dims_unique([entry.header.dimensions for entry in entries])
     variables = [
         build_variable(
-            entry, opened[entry.elements][0], properties, default, names[entry.name], options
+            entry,
+            opened[entry.elements][0],
+            properties,
+            default_dims,
+            embedded_dims[entry.name],
+            options,
         )
-        for entry, default in zip(entries, defaults, strict=True)
+        for entry, default_dims in zip(entries, defaults, strict=True)
     ]
-    labels, unfitting = build_labels(variables, properties)
+    labels, label_findings = build_labels(variables, properties)
     return Container(
         tuple(variable.tensor for variable in variables),
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
@@ -105,7 +110,7 @@ def _build_container(
         findings=(
             *findings,
             *chain.from_iterable(variable.findings for variable in variables),
-            *unfitting,
+            *label_findings,
         ),
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
