@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import gcd, isqrt, prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xr_tensorfmt.core.extents import Integers
-
-Number = TypeVar("Number", int, Integers)
+Number = TypeVar("Number", int, NDArray[Any])
 
 PAGE = 4096
 """Size of a memory page in bytes. Chunks are whole pages if possible."""
