@@ -16,7 +16,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, ceil_div, contiguous_chunk
 from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Boolean, Element, ElementError, Plain, StoredDtype

@@ -41,7 +41,7 @@ class WriteOptions(TypedDict, total=False):
 
 
 def _normalize_option(format: Format, name: str, value: Any) -> Any:
-    """Return the value of a keyword of a format. Numbers and their strings are equal."""
+    """Return the value of a keyword of a format. ``1`` and ``"1"`` are equivalent."""
     if name not in format.write_options:
         keywords = " and ".join(["the keywords of to_file", *sorted(format.write_options)])
         hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
@@ -67,7 +67,7 @@ def _to_comparable(value: Any) -> float | str:
 
 
 def _check_keywords(
-    given: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
+    format_options: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
 ) -> None:
     if not isinstance(region, Mapping | None):
         raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
@@ -77,10 +77,10 @@ def _check_keywords(
         raise ValueError(
             "mode='x' creates a new file, but region= writes to an existing file; omit one of them"
         )
-    if given and region is not None:
+    if format_options and region is not None:
+        names = ", ".join(f"{name}=" for name in format_options)
         raise ValueError(
-            f"{', '.join(f'{name}=' for name in given)} is for new files, but region= writes to "
-            "an existing file; omit one of them"
+            f"{names} is for new files, but region= writes to an existing file; omit one of them"
         )
 
 
@@ -172,30 +172,24 @@ def to_file(
     )
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
-    given = {
+    format_options = {
         name: _normalize_option(file_format, name, value)
         for name, value in format_options.items()
         if value is not None
     }
-    _check_keywords(given, mode, region)
+    _check_keywords(format_options, mode, region)
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
         data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
-    reader_attrs = formats.list_reader_attrs()
-    checked = check_input(
-        data,
-        location.url,
-        file_format.title,
-        encoding,
-        drop,
-        reader_attrs=reader_attrs,
-    )
+    title, reader_attrs = file_format.title, formats.list_reader_attrs()
+    checked = check_input(data, location.url, title, encoding, drop, reader_attrs=reader_attrs)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)
-    return save(file_format.plan(checked, **given), location, replace=mode == "w", compute=compute)
+    plan = file_format.plan(checked, **format_options)
+    return save(plan, location, overwrite=mode == "w", compute=compute)
 
 
 _Function = TypeVar("_Function")
@@ -228,11 +222,10 @@ def to_cc4s(
     Parameters
     ----------
     data : Dataset or DataArray
-        The data. They are stored as float64 or complex128. Dimension names become types, without
-        the numbers that make them unique: a Coulomb vertex has (``AuxiliaryField``, ``State``,
-        ``State_2``). The attribute ``unit`` is the factor to atomic units, 1 by default. Other
-        attributes become ``metaData``. Integer coordinates such as ``State_Spin`` along ``State``
-        are written to ``State.yaml``.
+        The data. They are stored as float64 or complex128. The type of a dimension is its name
+        without a final number: ``State`` and ``State_2`` have the type ``State``. The attribute
+        ``unit`` is the factor to atomic units, 1 by default. Other attributes become ``metaData``.
+        Integer coordinates such as ``State_Spin`` along ``State`` are written to ``State.yaml``.
     path : str or PathLike
         The YAML file, or its URL. By convention it is named after the object, such as
         ``CoulombVertex.yaml``.
@@ -376,9 +369,9 @@ def to_pycauset(
         The file, or its URL.
     matrix_type : str, optional
         How to store the matrix: ``"CAUSAL"``, ``"TRIANGULAR_FLOAT"``, ``"TRIANGULAR_INTEGER"``,
-        ``"DENSE_FLOAT"``, ``"INTEGER"`` or ``"VECTOR"``. The values must fit the type. By default,
-        the type of the opened file, or ``"CAUSAL"`` for bools, if the values fit. Otherwise all
-        elements are stored.
+        ``"DENSE_FLOAT"``, ``"INTEGER"`` or ``"VECTOR"``. The values must fit the type. The default
+        is the type of the opened file, or ``"CAUSAL"`` for bools of another origin. If the values
+        do not fit the default, all elements are stored.
     seed : int, optional
         Seed of the random numbers in the values. The default is the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
@@ -414,8 +407,7 @@ def to_pycauset(
     >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
     >>> to_pycauset(causal, "order.pycauset")
     """
-    given: dict[str, Any] = {"matrix_type": matrix_type, "seed": seed}
-    return to_file(data, path, "pycauset", **given, **options)
+    return to_file(data, path, "pycauset", matrix_type=matrix_type, seed=seed, **options)
 
 
 @with_write_options
@@ -482,9 +474,8 @@ def to_tens(
     version : {"1.0", "0.9"}, optional
         "1.0" is the version of the specification. "0.9" is the version of sisi4s, and of cc4s
         until 2020: float64 or complex128 without names, coordinates and attributes. The default is
-        0.9 for the suffix ``.bin`` and for variables that were opened from version 0.9. In the
-        second case, data that version 0.9 does not support are written as 1.0, with a warning.
-        Otherwise the default is 1.0.
+        "0.9" for the suffix ``.bin``, and for data that were opened from version 0.9 if this
+        version supports them. Otherwise the default is "1.0", with a warning if it was 0.9.
     mode, compute, region, encoding, drop, storage_options, fs
         As in `to_file`.
 
@@ -532,9 +523,9 @@ def to_vespa(
     Parameters
     ----------
     data : Dataset or DataArray
-        The data: one variable named ``"tensor"`` of float64, float32, bfloat16 or int8. Dimensions
-        with a coordinate of strings are mapped, and so are coordinates of strings along the
-        dimension ``block``. Dimensions without a coordinate are indexed.
+        The data: one variable named ``"tensor"`` of float64, float32, bfloat16 or int8. A
+        dimension with string labels is mapped, and one without labels is indexed. Coordinates of
+        strings along the dimension ``block`` stand for several mapped dimensions.
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs

@@ -429,7 +429,7 @@ def test_concurrent_writers_do_not_mix(tmp_path: Path) -> None:
 
 def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "a")
-    atomic_file = build_atomic_file(path, 100, replace=True).begin()
+    atomic_file = build_atomic_file(path, 100, overwrite=True).begin()
     log = []
     write, sync = os.pwrite, os.fsync
     monkeypatch.setattr(
@@ -443,7 +443,7 @@ def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
-    atomic_file = build_atomic_file(str(tmp_path / "a"), 4, replace=True)
+    atomic_file = build_atomic_file(str(tmp_path / "a"), 4, overwrite=True)
     assert not atomic_file.discard()
     atomic_file = atomic_file.begin()
     atomic_file.complete([Piece(0, b"head")])
@@ -454,7 +454,7 @@ def test_file_that_is_complete_is_not_discarded(tmp_path: Path) -> None:
 
 def test_errors_of_system_name_file_that_is_written(tmp_path: Path) -> None:
     target, path = str(tmp_path / "a"), str(tmp_path / "gone.part")
-    atomic_file = AtomicFile(target=target, path=path, size=4, replace=True)
+    atomic_file = AtomicFile(target=target, path=path, size=4, overwrite=True)
     with pytest.raises(FileNotFoundError) as caught:
         atomic_file.complete([Piece(0, b"head")])
     assert str(caught.value) == (
@@ -472,7 +472,7 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
     # As on a cluster that lost the result of the first file, but not of its block.
-    graph["lost"] = (build_atomic_file(str(path), 8192, replace=True).begin,)
+    graph["lost"] = (build_atomic_file(str(path), 8192, overwrite=True).begin,)
     graph[blocks[0]] = (*graph[blocks[0]][:-1], "lost")
     with pytest.raises(OSError, match=r"a worker was lost .* again; the target is") as caught:
         dask.get(graph, task.key)
@@ -514,7 +514,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: P
 def test_complete_file_appears_when_it_is_published(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
-    atomic_file = build_atomic_file(str(target), 6, replace=True).begin()
+    atomic_file = build_atomic_file(str(target), 6, overwrite=True).begin()
     atomic_file.complete([Piece(0, b"new"), Piece(3, b"er!")])
     assert target.read_bytes() == b"old"
     atomic_file.publish()
@@ -537,7 +537,7 @@ def test_interrupt_in_system_call_leaves_no_file(
 
 
 def test_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
-    atomic_file = build_atomic_file(str(tmp_path / "a"), 3, replace=False).begin()
+    atomic_file = build_atomic_file(str(tmp_path / "a"), 3, overwrite=False).begin()
     atomic_file.complete([Piece(0, b"new")])
     assert atomic_file.discard()
     assert os.listdir(tmp_path) == []

@@ -164,7 +164,7 @@ def _write_netcdf(
     is_complex = any(
         variable.dtype.kind == "c" for ds in groups for variable in ds.variables.values()
     )
-    file = build_atomic_file(path, 0, replace=replace).begin()
+    file = build_atomic_file(path, 0, overwrite=replace).begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
         file.complete(())

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import gcd, isqrt, prod
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
+Number = TypeVar("Number", int, NDArray[Any])
 
 PAGE = 4096
 """Size of a memory page in bytes. Chunks are whole pages if possible."""
@@ -20,6 +24,11 @@ faults: copying chunks of 31 MiB is a quarter faster than copying chunks of 32 M
 
 MAX_CHUNKS = 1 << 20
 """Limit on the chunks of a variable for ``chunks={}``: dask holds about 1 kB for every chunk."""
+
+
+def ceil_div(dividend: Number, divisor: int) -> Number:
+    """Divide integers and round up."""
+    return -(-dividend // divisor)
 
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
@@ -61,11 +70,6 @@ def _divide(
             rows = count_rows(lengths[axis], row, target)
             return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
     return lengths  # a scalar that is larger than the target
-
-
-def ceil_div(dividend: int, divisor: int) -> int:
-    """Return the quotient, rounded up."""
-    return -(-dividend // divisor)
 
 
 @lru_cache(maxsize=1024)

@@ -39,9 +39,9 @@ BUILT_IN: tuple[Format, ...] = (
 
 
 def list_names(*, writable: bool = False) -> list[str]:
-    """Return the names of all formats, or omit those that are only read.
+    """Return the names of all formats, or only of writable formats.
 
-    Other packages are not imported, so their formats count as writable.
+    Formats of other packages are not imported, and count as writable.
     """
     built_in = [choice.name for choice in BUILT_IN if choice.can_write or not writable]
     return built_in + sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))

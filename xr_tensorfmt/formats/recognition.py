@@ -11,12 +11,7 @@ from typing import Any
 from xr_tensorfmt.contract import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import (
-    TensorFormatError,
-    TensorFormatWarning,
-    find_stack_level,
-    shorten,
-)
+from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
 from xr_tensorfmt.formats import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import DEFAULT_TIMEOUT, InputOutput, find_source
@@ -118,9 +113,7 @@ def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) ->
         )
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]
-    actual = f"{head!r}, the file" if head else "no bytes, the file"
+    actual = f"{repr(head) if head else 'no bytes'}, the file is {foreign.title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error(
-        "the magic number", f"{actual} is {foreign.title}", expected, foreign.hint, 0
-    )
+    return reader.error("the magic number", actual, expected, foreign.hint, 0)

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from typing import Self
 
-from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.unfinished import get_unfinished_path, remove_orphaned
 from xr_tensorfmt.writing.write_target import Piece
 
 
 def build_exists_error(path: str) -> FileExistsError:
-    """Return the error for a file that must not be replaced."""
+    """Return the error for a file that must not be overwritten."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
 
-def resolve_target(path: str, *, replace: bool) -> str:
+def resolve_target(path: str, *, overwrite: bool) -> str:
     """Resolve symbolic links; raise OSError if the file cannot be written or replaced."""
     target = os.path.realpath(path)
     directory = os.path.dirname(target)
@@ -32,7 +32,7 @@ def resolve_target(path: str, *, replace: bool) -> str:
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
     if os.path.exists(target) and not os.path.isfile(target):
         raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
-    if not replace and os.path.exists(target):
+    if not overwrite and os.path.exists(target):
         raise build_exists_error(target)
     check_writable(target)
     return target
@@ -81,7 +81,7 @@ def _start_flush(descriptor: int, offset: int, length: int) -> None:
     """Start writing pages to the disk, so that the final sync is short."""
     if hasattr(os, "posix_fadvise"):
         # The first and the last page may be incomplete, and would be written twice.
-        start, stop = -(-offset // PAGE) * PAGE, (offset + length) // PAGE * PAGE
+        start, stop = ceil_div(offset, PAGE) * PAGE, (offset + length) // PAGE * PAGE
         # Linux drops pages that are on the disk, and starts to write the other pages.
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
@@ -125,7 +125,7 @@ class AtomicFile:
 
     target: str
     size: int
-    replace: bool
+    overwrite: bool
     path: str = ""
 
     @property
@@ -187,7 +187,7 @@ class AtomicFile:
         return True
 
     def _rename(self) -> None:
-        if self.replace:
+        if self.overwrite:
             os.replace(self.path, self.target)
             return
         try:
@@ -220,11 +220,12 @@ class AtomicFile:
         size = f"its {self.size} bytes" if self.size else "it"
         reason = f"{error.strerror}, while writing {size}"
         if isinstance(error, FileNotFoundError):
-            reason = f"this process cannot find the unfinished file {self.path}"
-            reason = f"{reason}; write to a directory that all workers share"
+            hint = "write to a directory that all workers share"
+            reason = f"this process cannot find the unfinished file {self.path}; {hint}"
         return OSError(error.errno, f"{reason}; the target is unchanged", self.target)
 
 
-def build_atomic_file(path: str, size: int, *, replace: bool) -> AtomicFile:
+def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the atomic file of a path, without creating the unfinished file."""
-    return AtomicFile(target=resolve_target(path, replace=replace), size=size, replace=replace)
+    target = resolve_target(path, overwrite=overwrite)
+    return AtomicFile(target=target, size=size, overwrite=overwrite)

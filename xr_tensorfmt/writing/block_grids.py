@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, WritableLayout
@@ -43,7 +43,7 @@ def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: 
     merged = [_align(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
-        min_length = -(-MIN_RUN_BYTES // max(1, int(stored * whole)))
+        min_length = ceil_div(MIN_RUN_BYTES, max(1, int(stored * whole)))
         others = prod(max(lengths, default=1) for i, lengths in enumerate(merged) if i != axis)
         max_length = MAX_MERGED_BYTES // max(1, itemsize * others)
         merged[axis] = _merge_short(merged[axis], min(min_length, max_length), max_length)
@@ -56,20 +56,21 @@ def _align(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
     """Merge chunks whose bounds are not multiples of the unit."""
     if unit == WHOLE:
         return (sum(lengths),)
-    merged: list[int] = []
-    for length in lengths:
-        if merged and merged[-1] % unit:
-            merged[-1] += length
-        else:
-            merged.append(length)
-    return tuple(merged)
+    return _merge(lengths, lambda merged, _: merged % unit != 0)
 
 
 def _merge_short(lengths: tuple[int, ...], min_length: int, max_length: int) -> tuple[int, ...]:
     """Merge neighbouring chunks that are shorter than `min_length`."""
+    return _merge(
+        lengths, lambda merged, length: merged < min_length and merged + length <= max_length
+    )
+
+
+def _merge(lengths: tuple[int, ...], must_merge: Callable[[int, int], bool]) -> tuple[int, ...]:
+    """Merge neighbouring chunks. `must_merge` compares a merged chunk with the next one."""
     merged: list[int] = []
     for length in lengths:
-        if merged and merged[-1] < min_length and merged[-1] + length <= max_length:
+        if merged and must_merge(merged[-1], length):
             merged[-1] += length
         else:
             merged.append(length)
@@ -171,9 +172,10 @@ def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariabl
 
 def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
     """Divide a variable into its dask chunks, or into chunks of the layout."""
-    tiled = _find_tile(planned)
-    variable, layout, origin = tiled[0] if tiled else _to_file_order(planned)
-    block = tiled[1] if tiled else layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+    lazy = _to_file_order(replace(planned, variable=drop_chunks(planned.variable)))
+    tile = _find_tile(lazy[0])
+    variable, layout, origin = lazy if tile else _to_file_order(planned)
+    block = tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     chunks: Chunks = variable.chunks or build_regular_chunks(variable.shape, block)
     item = variable.dtype.itemsize
     stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
@@ -183,14 +185,8 @@ def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
     return variable, BlockGrid(layout, planned.conversion, chunks, origin)
 
 
-Ordered = tuple[Variable, WritableLayout, tuple[int, ...]]
-"""A variable, its layout and its origin, with the axes in file order."""
-
-
-def _find_tile(planned: PlannedVariable) -> tuple[Ordered, tuple[int, ...]] | None:
+def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     """Return a block shape for a lazy variable whose source has another fastest axis."""
-    lazy = _to_file_order(replace(planned, variable=drop_chunks(planned.variable)))
-    variable = lazy[0]
     read = get_lazy_read(variable) if variable.chunks is None else None
     if read is None or not read.source.mapped:
         return None
@@ -200,11 +196,11 @@ def _find_tile(planned: PlannedVariable) -> tuple[Ordered, tuple[int, ...]] | No
     axis = stored.axes.index(len(shape) - 1)
     if stored.shape != shape or axis == len(shape) - 1:
         return None
-    return lazy, choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
+    return choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
 
 
-def _to_file_order(planned: PlannedVariable) -> Ordered:
-    """Transpose a variable to file order, slowest axis first."""
+def _to_file_order(planned: PlannedVariable) -> tuple[Variable, WritableLayout, tuple[int, ...]]:
+    """Return a variable, its layout and its origin in file order, slowest axis first."""
     layout, axes = file_order(planned.layout)
     origin = planned.origin or (0,) * len(axes)
     variable = planned.variable.transpose(*(planned.variable.dims[axis] for axis in axes))

@@ -131,7 +131,7 @@ class CheckedInput:
         Parameters
         ----------
         dims : tuple of str
-            The dimension names with which the file will open.
+            The dimension names after opening the file.
 
         Returns
         -------
@@ -212,15 +212,28 @@ class CheckedInput:
         dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
             dtype = format_dtype(requested)
-        elif isinstance(inherited, StoredDtype) and inherited.name in elements:
-            same_values = elements[inherited.name].dtype == variable.dtype
-            dtype = inherited.name if same_values else dtype
+        elif isinstance(inherited, StoredDtype):
+            element = elements.get(inherited.name)
+            if element is not None and element.dtype == variable.dtype:
+                dtype = inherited.name
+        return self.build_conversion(name, variable, dtype, elements, exact=requested is None)
+
+    def build_conversion(
+        self,
+        name: str,
+        variable: Variable,
+        dtype: str,
+        elements: Mapping[str, Element],
+        *,
+        exact: bool,
+    ) -> Conversion:
+        """Return the conversion to a dtype. Raise ValueError if the format does not support it."""
         element = elements.get(dtype)
         if element is None:
             raise self._build_dtype_error(name, variable, dtype, elements)
-        if requested is not None and variable.dtype.kind == "c" and element.dtype.kind != "c":
+        if variable.dtype.kind == "c" and element.dtype.kind != "c":
             raise self._build_imaginary_error(name, variable, dtype, elements)
-        return Conversion(name, element, exact=requested is None)
+        return Conversion(name, element, exact)
 
     def _build_imaginary_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
@@ -246,6 +259,7 @@ class CheckedInput:
             choice = repr(widest) if variable.dtype.kind == "f" and widest else "..."
             hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {choice}}}}}"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
+        # Users also write fp8 and fp16.
         full_name = dtype.replace("fp8", "float8_e4m3fn").replace("fp", "float")
         similar = did_you_mean(full_name, elements) if is_requested else ""
         return ValueError(

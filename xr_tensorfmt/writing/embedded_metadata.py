@@ -34,8 +34,8 @@ def encode_attrs(checked: CheckedInput, attrs: Mapping[Any, Any], owner: str) ->
 
 def embed_variable(checked: CheckedInput, name: str, variable: Variable) -> EmbeddedVariable:
     """Return the dims and attributes of a variable. Raises like `encode_attrs`."""
-    dims, attrs = tuple(map(str, variable.dims)), encode_attrs(checked, variable.attrs, repr(name))
-    return EmbeddedVariable(dims=dims, attrs=attrs)
+    attrs = encode_attrs(checked, variable.attrs, repr(name))
+    return EmbeddedVariable(dims=tuple(map(str, variable.dims)), attrs=attrs)
 
 
 def embed_coordinates(

@@ -32,7 +32,7 @@ def plan_tasks(
 ) -> Delayed:
     """Plan tasks that begin files, write all blocks, and finish the files together.
 
-    A file is already begun, or a callable that begins it.
+    Instead of a file, pass a callable to begin the file in a task.
     """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
@@ -40,7 +40,7 @@ def plan_tasks(
     writes: list[Any] = []
     begun = [f"begin-{token}-{index}" for index in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
-        graph[key] = (file,) if callable(file) else file
+        graph[key] = (file,) if callable(file) else file  # dask converts the tuple to a task
         for task in _build_tasks(grids, key, chunked, graph):
             writes.append((f"write-{token}", len(writes)))
             graph[writes[-1]] = task
@@ -70,8 +70,8 @@ def _build_tasks(
             graph[grid_key] = grid
             chunked.append(variable.data)
             for block in range(grid.count):
-                # A plain key would fail for a persisted array on a cluster: distributed removes
-                # its tasks from the graph.
+                # distributed removes the tasks of a persisted array from the graph, and would then
+                # pass a plain key on as a value. A TaskRef stays a dependency.
                 values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
                 yield write_block, grid_key, block, values, begun
 

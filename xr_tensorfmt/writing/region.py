@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dask.delayed import Delayed
@@ -22,14 +22,10 @@ from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.writing.atomic_file import (
-    check_writable,
-    open_descriptor,
-    write_batches,
-)
+from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import format_dtype
+from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.write_target import Piece
@@ -41,7 +37,7 @@ class MutableFile(LocalFile):
     """A file whose values may change while its header is used."""
 
     def _check(self, status: os.stat_result) -> None:
-        if status.st_size != self.size:
+        if status.st_size != self.size:  # only another size is an error
             super()._check(status)
 
 
@@ -80,10 +76,10 @@ class ExistingFile:
         if _get_identity(self.path) != self.identity:
             raise SourceChangedError(
                 self.path,
-                "the file",
-                "replaced",
-                "the file whose header was read",
-                "call the writer again",
+                field="the file",
+                actual="replaced",
+                expected="the file whose header was read",
+                hint="call the writer again",
             )
         detach_file(self.path)
         write_batches(self.path, batches)
@@ -94,7 +90,7 @@ class ExistingFile:
             os.fsync(descriptor)
 
     def publish(self) -> None:
-        """Do nothing, because the file exists."""
+        """Do nothing. The file already has its name."""
 
     def discard(self) -> bool:
         """Return False, because a part of the file may be changed."""
@@ -171,8 +167,7 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
         if name not in tensors:
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
-                f"{', '.join(map(repr, tensors))}; "
-                "rewrite the whole file to add one"
+                f"{', '.join(map(repr, tensors))}; rewrite the whole file to add one"
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
@@ -255,12 +250,11 @@ def _plan_variable(
             f"encoding= requests {name!r} as {format_dtype(requested)}, but {checked.path} stores "
             f"it as {element.name}, which region= cannot change; rewrite the whole file"
         )
-    # Use the dtype of the file. Round values only if encoding= names this dtype.
-    stored = {name: {"dtype": element.name}}
-    conversion = replace(checked, encoding=stored).choose_conversion(
-        name, variable, {element.name: element}
+    dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
+    # Values are rounded only if encoding= names the dtype.
+    conversion = checked.build_conversion(
+        name, variable, dtype, {element.name: element}, exact=name not in checked.encoding
     )
-    conversion = replace(conversion, exact=name not in checked.encoding)
     return PlannedVariable(variable, tensor.layout, conversion, origin)
 
 

@@ -60,38 +60,36 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
 
 
 def save(
-    plan: FilePlan | DeferredPlans, location: Location, *, replace: bool, compute: bool
+    plan: FilePlan | DeferredPlans, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
     """Write a planned file or object, and its sibling files."""
     if isinstance(plan, FilePlan):
-        return _save_planned(plan, location, replace=replace, compute=compute)
+        return _save_planned(plan, location, overwrite=overwrite, compute=compute)
     # Errors of the location come before any value is computed.
-    _get_target(location, 0, replace=replace)
+    _get_target(location, 0, overwrite=overwrite)
     if not compute:
         # Hide the plan from dask, which would compute its arrays in memory.
-        later = partial(save, plan, location, replace=replace, compute=True)
+        later = partial(save, plan, location, overwrite=overwrite, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
     error: UnrepresentableValueError | None = None
     for file_plan in plan.plans():
         try:
-            return _save_planned(file_plan, location, replace=replace, compute=True)
+            return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
         except UnrepresentableValueError as unrepresentable:
             error = unrepresentable
     raise error or RuntimeError(f"{location.url}: the format returned no plan; report this bug")
 
 
 def _save_planned(
-    plan: FilePlan, location: Location, *, replace: bool, compute: bool
+    plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
-    """Write files, which appear one after the other when all are complete.
-
-    Remove orphaned sibling files after that.
-    """
+    """Write all files, then publish them one after the other and remove orphaned siblings."""
     files = [*_find_changed_siblings(plan, location), (plan, location)]
-    targets = [_get_target(location, plan.size, replace=replace) for plan, location in files]
+    targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
     grids = [plan.block_grids for plan, _ in files]
     orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
-    plans = [_drop_variables(plan) for plan, _ in files]
+    # Finishing needs no values, which dask would compute.
+    plans = [replace(plan, variables=(), siblings=()) for plan, _ in files]
     finish = partial(_finish, plans, orphans, is_local=location.is_local)
     if not compute:
         begins = [target.begin for target in targets]
@@ -107,8 +105,7 @@ def _save_planned(
     except BaseException as error:
         discarded = [file.discard() for file in begun]
         if begun and all(discarded):
-            note = f"{targets[-1].target} was not written; the target is unchanged."
-            error.add_note(note)
+            error.add_note(f"{targets[-1].target} was not written; the target is unchanged.")
         raise
     return None
 
@@ -134,7 +131,7 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
 
 
 def _read_existing(location: Location) -> bytes:
-    """Return the start of a file or object, or nothing if it does not exist."""
+    """Return the first bytes of a file or object, or no bytes if it does not exist."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)
     read = partial(location.fs.cat_file, location.path, start=0, end=MAX_REPLACED_BYTES)
@@ -144,25 +141,20 @@ def _read_existing(location: Location) -> bytes:
         return b""
 
 
-def _get_target(location: Location, size: int, *, replace: bool) -> WriteTarget:
+def _get_target(location: Location, size: int, *, overwrite: bool) -> WriteTarget:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
-        return build_atomic_file(location.path, size, replace=replace)
+        return build_atomic_file(location.path, size, overwrite=overwrite)
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     file = UploadedFile(
         target=location.url,
         size=size,
-        replace=replace,
+        overwrite=overwrite,
         location=location,
         directory=os.path.abspath(directory),
     )
     file.check()
     return file
-
-
-def _drop_variables(plan: FilePlan) -> FilePlan:
-    """Return what is needed to finish a file, without the values that dask computes."""
-    return replace(plan, variables=(), siblings=())
 
 
 def _finish(
@@ -175,7 +167,7 @@ def _finish(
     """Complete and publish files, and remove orphaned sibling files."""
     for plan, file in zip(plans, files, strict=True):
         file.complete(plan.pieces)
-    # The last file describes the others. Without it, readers cannot mix files of two writes.
+    # Remove the old index first, so that no reader combines it with new files.
     if len(files) > 1 and is_local and not IS_WINDOWS:
         with suppress(FileNotFoundError):
             os.unlink(files[-1].target)
@@ -185,7 +177,7 @@ def _finish(
 
 
 def _remove(orphans: Sequence[Location]) -> None:
-    """Remove files or objects, and warn about those that remain."""
+    """Remove files or objects. Warn if some of them cannot be removed."""
     remaining = []
     for orphan in orphans:
         location = orphan.renew_after_fork()

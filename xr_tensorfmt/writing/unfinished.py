@@ -63,7 +63,7 @@ class UnfinishedFile:
             return "processes of a cluster write it, and some may be running"
         if self.is_being_written:
             return f"process {self.process} is running"
-        if self.host == _get_host() != _UNKNOWN_HOST:
+        if self.host == _get_host() and self.host != _UNKNOWN_HOST:
             return ""
         return (
             f"process {self.process} of another host or container writes it, or this host was "
@@ -83,8 +83,8 @@ def find_unfinished(directory: str, target: str | None = None) -> Iterator[Unfin
         with suppress(OSError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
-                modified, process = status.st_mtime, int(match[3])
-                yield UnfinishedFile(path, status.st_size, modified, match[2], process)
+                size, modified = status.st_size, status.st_mtime
+                yield UnfinishedFile(path, size, modified, match[2], int(match[3]))
 
 
 def remove_orphaned(target: str) -> None:

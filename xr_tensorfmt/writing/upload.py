@@ -13,6 +13,7 @@ from typing import Any
 from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
+from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
@@ -45,7 +46,7 @@ _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
 
 def get_part_size(size: int) -> int:
     """Return the size of the parts of an upload to S3."""
-    return max(PART_SIZE, -(-size // MAX_PARTS))
+    return max(PART_SIZE, ceil_div(size, MAX_PARTS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class UploadedFile(AtomicFile):
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        Upload(self.location, replace=self.replace).check()
+        Upload(self.location, overwrite=self.overwrite).check()
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
@@ -76,7 +77,7 @@ class UploadedFile(AtomicFile):
     def publish(self) -> None:
         """Upload the file, and remove it."""
         try:
-            Upload(self.location, replace=self.replace).upload(self.path)
+            Upload(self.location, overwrite=self.overwrite).upload(self.path)
         finally:
             self.discard()
 
@@ -113,10 +114,10 @@ class _Progress(Callback):  # type: ignore[misc]
 class Upload:
     """The upload of a file to a store."""
 
-    def __init__(self, location: Location, *, replace: bool) -> None:
+    def __init__(self, location: Location, *, overwrite: bool) -> None:
         self._location = location.renew_after_fork()
         self._fs, self._target = self._location.fs, location.path
-        self._replace = replace
+        self._overwrite = overwrite
         self._packages = _get_packages(self._fs)
         self._is_atomic = not self._packages.isdisjoint(_ATOMIC_PACKAGES)
         directory, slash, name = location.path.rpartition("/")
@@ -125,7 +126,8 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url, path = self._location.url, self._target.strip("/")
+        url = self._location.url
+        path = self._target.strip("/")
         if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory; give the name of an object in it")
         if is_cache(self._fs):
@@ -154,7 +156,7 @@ class Upload:
 
     def _put(self, path: str, progress: _Progress) -> None:
         options: dict[str, Any] = {"callback": progress}
-        if self._is_atomic and not self._replace:
+        if self._is_atomic and not self._overwrite:
             options["mode"] = "create"
         if "s3fs" in self._packages:
             options["chunksize"] = get_part_size(os.path.getsize(path))
@@ -171,7 +173,7 @@ class Upload:
         self._fs.invalidate_cache(self._target)
 
     def _check_absent(self) -> None:
-        if self._replace:
+        if self._overwrite:
             return
         self._fs.invalidate_cache(self._target)
         if exists(self._fs, self._target):

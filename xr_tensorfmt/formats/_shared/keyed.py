@@ -33,10 +33,7 @@ from xr_tensorfmt.contract import (
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file.
-
-    `source` is the file that contains the values, if it is not the opened file.
-    """
+    """A tensor of a file. `source` is the file with the values, if it is not the opened file."""
 
     key: str
     shape: tuple[int, ...]
@@ -48,23 +45,29 @@ class StoredTensor:
 
     @classmethod
     def create(
-        cls, path: str, key: str, shape: Sequence[int], element: Element, offset: int, position: int
+        cls,
+        path: str,
+        key: str,
+        shape: Sequence[int],
+        element: Element,
+        offset: int,
+        header_offset: int,
     ) -> Self:
-        """Check the size of a tensor. `position` is the offset of its header."""
+        """Create a tensor. Raise an error if it is too large."""
         item = element.stored.itemsize
-        check_size(path, shape, item, position)
+        check_size(path, shape, item, header_offset)
         return cls(key, tuple(shape), element, offset, prod(shape) * item)
 
     @classmethod
     def from_document(
         cls, document: Document, key: str, shape: object, element: Element, offset: int
     ) -> Self:
-        """Check the shape and the size of a tensor that a JSON document describes."""
-        path, position = document.path, document.offset
+        """Create a tensor that a JSON document describes. Raise an error for an invalid shape."""
+        path, header_offset = document.path, document.offset
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
-        check_rank(path, repr(key), len(shape), position)
-        return cls.create(path, key, shape, element, offset, position)
+        check_rank(path, repr(key), len(shape), header_offset)
+        return cls.create(path, key, shape, element, offset, header_offset)
 
     @property
     def stop(self) -> int:
@@ -112,9 +115,11 @@ def _check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
         if key in keys:
             expected = "a different key for each tensor"
             raise TensorFormatError(path, "the key", f"{key!r} twice", expected, hint)
-        if not key.isascii() and key.encode(errors="replace").decode() != key:
+        try:
+            key.encode()
+        except UnicodeEncodeError:
             expected = "a string that UTF-8 can encode"
-            raise TensorFormatError(path, "the key", ascii(key), expected, hint)
+            raise TensorFormatError(path, "the key", ascii(key), expected, hint) from None
         keys.add(key)
 
 

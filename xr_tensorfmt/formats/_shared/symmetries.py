@@ -19,7 +19,7 @@ from xr_tensorfmt.contract import (
 )
 
 MAX_CHECKED_ELEMENTS = 1 << 28
-"""Limit on the elements of a checked tensor of which few are stored."""
+"""Limit on the elements of a checked tensor that stores few of them."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from struct import Struct, error
+from struct import Struct
+from struct import error as struct_error
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
@@ -28,6 +29,7 @@ _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
 
 _CHECKED_AT_ONCE = 16 << 20
 
+_DIRECTORY = "the directory of the zip"
 _CORRUPT = "the file is corrupt; fetch it again"
 
 _TAIL = 64 << 10
@@ -69,8 +71,7 @@ class _File:
         count = remaining if size < 0 else min(size, remaining)
         if count > self._limit:
             actual, expected = f"{count} bytes", f"at most {self._limit} bytes"
-            field = "the directory of the zip"
-            raise self._reader.error(field, actual, expected, _CORRUPT, self._position)
+            raise self._reader.error(_DIRECTORY, actual, expected, _CORRUPT, self._position)
         content = self._reader.read_field(self._position, count, "the zip")
         self._position += count
         return content
@@ -92,17 +93,16 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
             members = archive.infolist()
     except TensorFormatError:
         raise
-    except (BadZipFile, NotImplementedError, ValueError, error) as fault:
-        actual, hint = f"not readable ({fault})", "the file is truncated or corrupt; fetch it again"
-        field, expected = "the directory of the zip", "a complete zip"
+    except (BadZipFile, NotImplementedError, ValueError, struct_error) as fault:
+        hint = "the file is truncated or corrupt; fetch it again"
         start = max(0, reader.source.size - _TAIL)
-        raise reader.error(field, actual, expected, hint, start) from fault
+        actual = f"not readable ({fault})"
+        raise reader.error(_DIRECTORY, actual, "a complete zip", hint, start) from fault
     names: set[str] = set()
     for member in members:
         if member.filename in names:
             actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
-            field = "the directory of the zip"
-            raise reader.error(field, actual, "each name once", hint, member.header_offset)
+            raise reader.error(_DIRECTORY, actual, "each name once", hint, member.header_offset)
         names.add(member.filename)
     return Directory(members, End(reader.source, file.stop, "the zip"))
 
@@ -117,14 +117,14 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
             )
         except TensorFormatError:
             continue  # the reader has reported it
-        computed, stop = 0, start + member.file_size
+        computed = 0
+        stop = start + member.file_size
         for first in range(start, stop, _CHECKED_AT_ONCE):
             part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
             computed = crc32(source.read(part).data, computed)
         if computed != member.CRC:
-            message = (
-                f"its CRC-32 is {computed:#010x}, expected {member.CRC:#010x}; fetch the file again"
-            )
+            crc = f"{computed:#010x}, expected {member.CRC:#010x}"
+            message = f"its CRC-32 is {crc}; fetch the file again"
             yield Finding(source.name, member.header_offset, field, message)
 
 
@@ -146,9 +146,8 @@ def locate_stored_content(
     stop = min(size, offset + _HEADER.size + _USUAL_NAME + length)
     head = reader.read_bytes(offset, stop) if 0 <= offset < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
-        raise error(
-            "no header at this offset", f"a header that begins with {ZIP_MAGIC!r}", _CORRUPT
-        )
+        expected = f"a header that begins with {ZIP_MAGIC!r}"
+        raise error("no header at this offset", expected, _CORRUPT)
     *_, name_length, extra_length = _HEADER.unpack_from(head)
     start = offset + _HEADER.size + name_length + extra_length
     if start + member.file_size > size:

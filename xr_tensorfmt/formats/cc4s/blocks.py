@@ -102,19 +102,19 @@ def find_blocks(
     fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
 ) -> StoredBlocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
-    counts = [len(condition.non_zeros) for condition in header.conditions]
-    if prod(counts) > MAX_BLOCKS:
-        raise fields.error(
-            "nonZeroCondition", f"{prod(counts)} blocks", f"at most {MAX_BLOCKS}", "split the file"
-        )
+    key = "nonZeroCondition"
+    count = prod(len(condition.non_zeros) for condition in header.conditions)
+    if count > MAX_BLOCKS:
+        raise fields.error(key, f"{count} blocks", f"at most {MAX_BLOCKS}", "split the file")
     if max(header.lengths, default=0) > MAX_INDICES:
-        hint = "the file is damaged"
         actual = f"blocks of a tensor of shape {header.lengths}"
-        raise fields.error("nonZeroCondition", actual, f"lengths up to {MAX_INDICES}", hint)
-    numbers, chosen = np.arange(prod(counts)), []
-    for condition, count in zip(header.conditions, counts, strict=True):
-        chosen.append(condition.non_zeros[numbers % max(1, count)])
-        numbers //= max(1, count)
+        raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
+    numbers = np.arange(count)
+    chosen = []
+    for condition in header.conditions:
+        rows = condition.non_zeros
+        chosen.append(rows[numbers % max(1, len(rows))])
+        numbers //= max(1, len(rows))
     axes, labels = [], []
     for dimension in reversed(range(len(header.dimensions))):
         constraints = [
@@ -123,13 +123,13 @@ def find_blocks(
             for column, (name, constrained) in enumerate(condition.properties)
             if constrained == dimension
         ]
-        axis, label = _build_axis(header.dimensions[dimension].length, constraints, len(numbers))
+        axis, label = _build_axis(header.dimensions[dimension].length, constraints, count)
         axes.append(axis)
         labels.append(label)
     table = np.stack(labels, axis=1)
     if len(table) > 1 + _number_rows(table).max(initial=-1):
         hint = "each block is stored once; correct the file"
-        raise fields.error("nonZeroCondition", "a block twice", "different blocks", hint)
+        raise fields.error(key, "a block twice", "different blocks", hint)
     return StoredBlocks(header.lengths[::-1], tuple(axes), table)
 
 
@@ -146,11 +146,12 @@ def _find_indices(
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
+        file = f"{dimension_type}.yaml"
         raise fields.error(
             "nonZeroCondition",
-            f"the property {name!r} of dimension {dimension}, which is {state}",
-            f"the property for {length} indices in {dimension_type}.yaml in the same directory",
-            "fetch that file too",
+            actual=f"the property {name!r} of dimension {dimension}, which is {state}",
+            expected=f"the property for {length} indices in {file} in the same directory",
+            hint="fetch that file too",
         )
     return indices
 
@@ -276,8 +277,7 @@ def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
     if stop - first <= 2 * flat.size:
         return inner.read(source, Selection(inner.shape, (range(first, stop),)))[flat - first]
     ascending, inverse = np.unique(flat, return_inverse=True)
-    values: Array = inner.read(source, _select_vector(inner, ascending))[inverse]
-    return values
+    return np.asarray(inner.read(source, _select_vector(inner, ascending))[inverse])
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,8 @@ class IndexOfStored(Layout):
 
     blocks: StoredBlocks
     axis: int
+
+    layout_to_validate = None  # no byte is stored
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -296,8 +298,6 @@ class IndexOfStored(Layout):
     def dtype(self) -> np.dtype[Any]:
         """int64."""
         return np.dtype(np.int64)
-
-    layout_to_validate = None  # no byte is stored
 
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
@@ -319,5 +319,4 @@ class IndexOfStored(Layout):
         stride = shapes[:, self.axis + 1 :].prod(axis=1)
         within = (flat - self.blocks.offsets[block]) // stride % shapes[:, self.axis]
         axis, labels = self.blocks.axes[self.axis], self.blocks.labels[block, self.axis]
-        indices: Array = axis.order[axis.starts[labels] + within]
-        return indices
+        return np.asarray(axis.order[axis.starts[labels] + within])

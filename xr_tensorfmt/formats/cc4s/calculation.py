@@ -33,9 +33,9 @@ def open_cc4s_calculation(
 ) -> Dataset:
     """Open all cc4s tensors of a directory as one Dataset.
 
-    All dimensions of states that have the length of EigenEnergies are called ``State``,
-    ``State_2``, .... Dimensions of another length, as in Amplitudes, get the numbers
-    that follow.
+    Dimensions of states are numbered. If there are 10 EigenEnergies, CoulombVertex with the shape
+    (NF, 10, 10) has ``State`` and ``State_2``, and Amplitudes with the shape (6, 6, 4, 4) have
+    ``State_3`` to ``State_6``.
 
     Parameters
     ----------
@@ -100,7 +100,8 @@ def open_cc4s_calculation(
             dimensions[full_name] = _find_dimensions(cc4s_object, tensor)
     dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
-    for tensor in merged.data_vars.values():  # the writer finds the types by these names
+    for tensor in merged.data_vars.values():
+        # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
     return merged.assign_attrs(_count(merged))
 
@@ -165,11 +166,8 @@ def select_cc4s_states(
     result = ds.isel(indexers)
     for name, tensor in ds.data_vars.items():
         energies = tensor.attrs.get("energies")
-        if (
-            energies is not None
-            and np.shape(energies) == (size,)
-            and set(tensor.dims) <= {*indexers}
-        ):
+        is_list = energies is not None and np.shape(energies) == (size,)
+        if is_list and set(tensor.dims) <= {*indexers}:
             result[name].attrs["energies"] = np.asarray(energies)[states].tolist()
     return result.assign_attrs(_count(result))
 
@@ -211,9 +209,8 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     True
     """
     if _ENERGIES in ds:
-        _check_lengths(
-            ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]], ds[_ENERGIES].size
-        )
+        whole = ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]]
+        _check_lengths(whole, ds[_ENERGIES].size)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
@@ -302,16 +299,16 @@ def _is_state(dim: Hashable) -> bool:
 
 
 def _check_lengths(ds: Dataset, size: int) -> None:
-    """Raise ValueError if slices of a calculation have State dimensions of another length."""
-    slices = [
+    """Raise ValueError if tensors have State dimensions of another length."""
+    wrong = [
         name
         for name, tensor in ds.data_vars.items()
         if any(_is_state(dim) and length != size for dim, length in tensor.sizes.items())
     ]
-    if slices:
-        sizes = {str(dim): length for dim, length in ds[slices].sizes.items() if _is_state(dim)}
+    if wrong:
+        sizes = {str(dim): length for dim, length in ds[wrong].sizes.items() if _is_state(dim)}
         raise ValueError(
-            f"{slices} have the dimensions {sizes}, expected {size} states in all of them; call "
+            f"{wrong} have the dimensions {sizes}, expected {size} states in all of them; call "
             "ds.drop_vars with these names, or make their lengths agree"
         )
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
-from xr_tensorfmt.formats.cc4s.parts import TensorEntry
+from xr_tensorfmt.formats.cc4s.entries import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
 
 
-def check(parts: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator[Finding]:
-    """Check the tensors of a YAML file. TensorEntry and tensor of an index belong together."""
-    for part, tensor in zip(parts, tensors, strict=True):
-        yield from _check_conditions(part)
-        yield from _check_energies(part, tensor)
+def check(entries: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+    """Check the tensors of a YAML file. `entries` and `tensors` have the same order."""
+    for entry, tensor in zip(entries, tensors, strict=True):
+        yield from _check_conditions(entry)
+        yield from _check_energies(entry, tensor)
 
 
-def _check_conditions(part: TensorEntry) -> Iterator[Finding]:
-    for number, condition in enumerate(part.header.conditions):
+def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
+    for number, condition in enumerate(entry.header.conditions):
         if not condition.is_named:
-            field = part.fields.get_path(f"nonZeroCondition.all.{number}.name")
+            field = entry.fields.get_path(f"nonZeroCondition.all.{number}.name")
             message = "no such key, expected a str; cc4s requires it, so add any name"
-            yield Finding(part.fields.path, None, field, message)
+            yield Finding(entry.fields.path, None, field, message)
 
 
-def _check_energies(part: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
+def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     """Compare ``metaData.energies`` with the elements that the list repeats."""
-    header, source = part.header, tensor.source
+    header, source = entry.header, tensor.source
     energies = header.metadata.get("energies")
     if not isinstance(energies, list) or len(header.dimensions) != 1 or source is None:
         return
@@ -44,5 +44,5 @@ def _check_energies(part: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
             f"number {first}: {energies[first]}, expected {values[first]}; cc4s counts occupied "
             "states by them, so correct them"
         )
-        field = part.fields.get_path("metaData.energies")
-        yield Finding(part.fields.path, None, field, message, "warning")
+        field = entry.fields.get_path("metaData.energies")
+        yield Finding(entry.fields.path, None, field, message, "warning")

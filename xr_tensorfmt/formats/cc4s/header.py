@@ -14,13 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from xr_tensorfmt.contract import MAX_DIMENSIONS, Element, Integers, shorten
-from xr_tensorfmt.formats.cc4s.spec import (
-    BINARY,
-    SCALAR_TYPES,
-    TENSOR,
-    TEXT,
-    VERSION,
-)
+from xr_tensorfmt.formats.cc4s.spec import BINARY, SCALAR_TYPES, TENSOR, TEXT, VERSION
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 

@@ -25,8 +25,8 @@ from xr_tensorfmt.contract import (
     open_sibling,
     parse_json,
 )
+from xr_tensorfmt.formats.cc4s.entries import TensorEntry, parse_entries
 from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, make_dims_unique
-from xr_tensorfmt.formats.cc4s.parts import TensorEntry, parse_parts
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     EMBEDDED,
@@ -76,28 +76,33 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     if yaml is None:
         raise build_directory_error(reader.source)
     fields = Fields.read(yaml)
-    parts = parse_parts(fields, options)
-    opened = _open_all(reader.source, parts, fields.path)
+    entries = parse_entries(fields, options)
+    opened = _open_all(reader.source, entries, fields.path)
     if not yaml.source.high_latency:
         # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
         yaml.source.read_bytes(0, 1)
-    return _build_container(fields, parts, opened, options)
+    return _build_container(fields, entries, opened, options)
 
 
 def _build_container(
-    fields: Fields, parts: Sequence[TensorEntry], opened: OpenedFiles, options: OpenOptions
+    fields: Fields, entries: Sequence[TensorEntry], opened: OpenedFiles, options: OpenOptions
 ) -> Container:
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
-    embedded, names = _get_embedded_dims(fields, parts)
-    defaults = make_dims_unique([part.header.dimensions for part in parts])
+    embedded, embedded_dims = _get_embedded_dims(fields, entries)
+    defaults = make_dims_unique([entry.header.dimensions for entry in entries])
     variables = [
         build_variable(
-            part, opened[part.elements][0], properties, (default, names[part.name]), options
+            entry,
+            opened[entry.elements][0],
+            properties,
+            default_dims,
+            embedded_dims[entry.name],
+            options,
         )
-        for part, default in zip(parts, defaults, strict=True)
+        for entry, default_dims in zip(entries, defaults, strict=True)
     ]
-    labels, unfitting = build_labels(variables, properties)
+    labels, label_findings = build_labels(variables, properties)
     return Container(
         tuple(variable.tensor for variable in variables),
         (*chain.from_iterable(variable.indices for variable in variables), *labels),
@@ -105,16 +110,16 @@ def _build_container(
         findings=(
             *findings,
             *chain.from_iterable(variable.findings for variable in variables),
-            *unfitting,
+            *label_findings,
         ),
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
-        parsed=parts,
+        parsed=entries,
     )
 
 
 def _get_embedded_dims(
-    fields: Fields, parts: Sequence[TensorEntry]
+    fields: Fields, entries: Sequence[TensorEntry]
 ) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
     """Return the embedded metadata, parsed if possible, and its dims by tensor."""
     embedded: Any = get_metadata(fields).get(EMBEDDED)
@@ -123,11 +128,11 @@ def _get_embedded_dims(
         embedded = parse_json(embedded)
         tensors = EmbeddedMetadata.from_dict(embedded).tensors
     dims = {}
-    for part in parts:
-        variable = tensors.get(part.name) or tensors.get(OpenOptions.name) or EmbeddedVariable()
-        names, rank = variable.dims, len(part.header.dimensions)
+    for entry in entries:
+        variable = tensors.get(entry.name) or tensors.get(OpenOptions.name) or EmbeddedVariable()
+        names, rank = variable.dims, len(entry.header.dimensions)
         is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
-        dims[part.name] = names if is_usable else None
+        dims[entry.name] = names if is_usable else None
     return embedded, dims
 
 
@@ -146,11 +151,11 @@ OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
 
 
-def _open_all(source: Source, parts: Sequence[TensorEntry], path: str) -> OpenedFiles:
+def _open_all(source: Source, entries: Sequence[TensorEntry], path: str) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
-    types = {dimension.type for part in parts for dimension in part.header.dimensions}
+    types = {dimension.type for entry in entries for dimension in entry.header.dimensions}
     property_files = sorted(f"{name}{YAML}" for name in types if is_file_name(name))
-    files = [*(part.elements for part in parts), *property_files]
+    files = [*(entry.elements for entry in entries), *property_files]
     opened: dict[str, tuple[Source, bytes]] = {}
 
     def open_one(index: int) -> None:
@@ -160,7 +165,7 @@ def _open_all(source: Source, parts: Sequence[TensorEntry], path: str) -> Opened
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency
-            if index < len(parts) or not is_missing:
+            if index < len(entries) or not is_missing:
                 raise
 
     source.run(open_one, range(len(files)))
@@ -169,15 +174,14 @@ def _open_all(source: Source, parts: Sequence[TensorEntry], path: str) -> Opened
 
 def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], list[Finding]]:
     """Return the properties by type, and findings about damaged files."""
-    findings = []
-    properties = {}
+    findings: list[Finding] = []
+    properties: dict[str, Properties] = {}
     for file, source_and_head in opened.items():
         if not file.endswith(YAML):
             continue
         try:
-            properties[get_stem(file)] = Properties.unpack(
-                Fields.read(HeaderReader(*source_and_head))
-            )
+            fields = Fields.read(HeaderReader(*source_and_head))
+            properties[get_stem(file)] = Properties.unpack(fields)
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings

@@ -77,12 +77,10 @@ class Text(Layout):
     def read(self, source: Source, selection: Selection) -> Array:
         """Parse the groups that contain the selection, in batches of a few MiB."""
         values = np.empty(selection.size, dtype=self.dtype)
+        if not values.size:
+            return values.reshape(selection.shape)
         position = 0
-        for batch in (
-            selection.split_into_batches(max_runs=MAX_RUNS, max_span=_MAX_VALUES)
-            if values.size
-            else ()
-        ):
+        for batch in selection.split_into_batches(max_runs=MAX_RUNS, max_span=_MAX_VALUES):
             runs = batch.runs()
             flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
             values[position : position + batch.size] = self._read_flat(source, flat)
@@ -95,8 +93,7 @@ class Text(Layout):
         unique, inverse = np.unique(flat, return_inverse=True)
         cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
         parts = [self._read_flat(source, part) for part in np.split(unique, cuts) if part.size]
-        values: Array = np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse]
-        return values
+        return np.asarray(np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse])
 
     def _read_flat(self, source: Source, flat: Integers) -> Array:
         """Return values at ascending flat indices."""
@@ -124,10 +121,10 @@ class Text(Layout):
         if count != expected:
             raise TensorFormatError(
                 source.name,
-                "the elements",
-                f"{count} values",
-                f"{expected} for a tensor of shape {self.lengths[::-1]}",
-                "the file is incomplete, or belongs to another YAML file; fetch both again",
+                field="the elements",
+                actual=f"{count} values",
+                expected=f"{expected} for a tensor of shape {self.lengths[::-1]}",
+                hint="the file is incomplete, or belongs to another YAML file; fetch both again",
                 offset=self.size if count < expected else 0,
             )
         offsets = np.concatenate([*groups, [self.size]])
@@ -157,10 +154,10 @@ class Text(Layout):
         expected = "(re,im)" if self.is_complex else "a number"
         return TensorFormatError(
             source.name,
-            "a line of the elements",
-            shorten(repr(line.strip())),
-            f"one value, {expected}",
-            "the file is corrupt, or its YAML file should say IeeeBinaryFile",
+            field="a line of the elements",
+            actual=shorten(repr(line.strip())),
+            expected=f"one value, {expected}",
+            hint="the file is corrupt, or its YAML file should say IeeeBinaryFile",
             offset=offset,
         )
 

@@ -32,18 +32,13 @@ from xr_tensorfmt.formats.cc4s.blocks import (
     ZeroFilledBlocks,
     find_blocks,
 )
+from xr_tensorfmt.formats.cc4s.entries import TensorEntry
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties
-from xr_tensorfmt.formats.cc4s.parts import TensorEntry
-from xr_tensorfmt.formats.cc4s.spec import (
-    EMBEDDED,
-    TEXT,
-    VERSION,
-)
+from xr_tensorfmt.formats.cc4s.spec import EMBEDDED, TEXT, VERSION
 from xr_tensorfmt.formats.cc4s.text import Text
 
 ENTRY = "entry"
 """Dimension of the stored elements of a tensor of blocks."""
-
 
 _MIN_TEXT = 2  # a digit and the end of the line
 
@@ -78,25 +73,26 @@ class ReadVariable:
 
 
 def build_variable(
-    part: TensorEntry,
+    entry: TensorEntry,
     source: Source,
     properties: Mapping[str, Properties],
-    dims: tuple[tuple[str, ...], tuple[str, ...] | None],
+    default_dims: tuple[str, ...],
+    embedded_dims: tuple[str, ...] | None,
     options: OpenOptions,
 ) -> ReadVariable:
-    """Build the variable of a tensor. `dims` are the default and the embedded names."""
-    default, embedded = dims
-    header, path = part.header, part.fields.path
+    """Build the variable of a tensor."""
+    header, path = entry.header, entry.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    names = embedded or name_dims(options.dims, part.name, default)
-    blocks = _find_blocks(part, properties, options)
-    layout, end = _build_layout(part, source, blocks)
+    names = embedded_dims or name_dims(options.dims, entry.name, default_dims)
+    blocks = _find_blocks(entry, properties, options)
+    layout, end = _build_layout(entry, source, blocks)
     findings: list[Finding] = []
-    axes, indices = names, list[Tensor]()
+    dims = names
+    indices: list[Tensor] = []
     if blocks is not None and options.sparse == "stored":
-        axes, last = (ENTRY,), len(names) - 1  # the blocks have the slowest axis first
-        along = (IndexOfStored(blocks, last - number) for number in range(len(names)))
-        indices = [Tensor(name, axes, layout) for name, layout in zip(names, along, strict=True)]
+        dims = (ENTRY,)
+        for axis, name in enumerate(reversed(names)):  # the blocks have the slowest axis first
+            indices.insert(0, Tensor(name, dims, IndexOfStored(blocks, axis)))
     else:
         layout = column_major(layout if blocks is None else ZeroFilledBlocks(layout, blocks))
     if options.apply_unit and header.unit != 1:
@@ -112,47 +108,48 @@ def build_variable(
         message = "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
-    tensor = Tensor(part.name, axes, layout, attrs, _build_encoding(part, names, blocks), source)
-    dimensions = list(zip(names, default, header.dimensions, strict=True))
+    tensor = Tensor(entry.name, dims, layout, attrs, _build_encoding(entry, names, blocks), source)
+    dimensions = list(zip(names, default_dims, header.dimensions, strict=True))
     return ReadVariable(tensor, dimensions, indices, findings, end)
 
 
 def _find_blocks(
-    part: TensorEntry, properties: Mapping[str, Properties], options: OpenOptions
+    entry: TensorEntry, properties: Mapping[str, Properties], options: OpenOptions
 ) -> StoredBlocks | None:
     """Return the blocks of a tensor, or None if all elements are stored."""
-    if not part.header.conditions:
-        options.refuse_stored(part.fields.path)
+    if not entry.header.conditions:
+        options.refuse_stored(entry.fields.path)
         return None
-    blocks = find_blocks(part.fields, part.header, properties)
-    if options.sparse == "auto" and part.header.total > MAX_FILLED_ELEMENTS:
-        raise part.fields.error(
+    blocks = find_blocks(entry.fields, entry.header, properties)
+    if options.sparse == "auto" and entry.header.total > MAX_FILLED_ELEMENTS:
+        raise entry.fields.error(
             "dimensions",
-            f"{part.header.total} elements, of which {blocks.stored} are stored",
-            f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='stored', or with sparse='dense' to fill in the zeros",
+            actual=f"{entry.header.total} elements, of which {blocks.stored} are stored",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint="open it with sparse='stored', or with sparse='dense' to fill in the zeros",
         )
     return blocks
 
 
 def _build_layout(
-    part: TensorEntry, source: Source, blocks: StoredBlocks | None
+    entry: TensorEntry, source: Source, blocks: StoredBlocks | None
 ) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
-    header = part.header
+    header = entry.header
     lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
-    count, is_text = prod(lengths), header.elements == TEXT
+    count = prod(lengths)
+    is_text = header.elements == TEXT
     min_size = count * header.element.stored.itemsize
     if is_text:
         min_size = count * _MIN_TEXT - 1 if count else 0
     if source.size < min_size:
         raise TensorFormatError(
             source.name,
-            "the elements",
-            f"{source.size} bytes",
-            f"{min_size} for {header.scalar_type} of shape {header.lengths} "
-            f"as in {part.fields.path}",
-            "the file is incomplete, or belongs to another YAML file; fetch both again",
+            field="the elements",
+            actual=f"{source.size} bytes",
+            expected=f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            f"as in {entry.fields.path}",
+            hint="the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
     if is_text:
@@ -163,9 +160,9 @@ def _build_layout(
 
 
 def _build_encoding(
-    part: TensorEntry, names: tuple[str, ...], blocks: StoredBlocks | None
+    entry: TensorEntry, names: tuple[str, ...], blocks: StoredBlocks | None
 ) -> dict[str, Any]:
-    header = part.header
+    header = entry.header
     file_info = {
         "format": "cc4s",
         "version": VERSION,
@@ -181,8 +178,8 @@ def _build_encoding(
     }
     if header.elements != TEXT:
         file_info["offset"] = 0
-    if part.fields.prefix:
-        file_info["component"] = part.name
+    if entry.fields.prefix:
+        file_info["component"] = entry.name
     return {"tensorfmt": file_info, "dtype": header.element.encoding}
 
 

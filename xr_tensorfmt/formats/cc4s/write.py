@@ -33,8 +33,8 @@ from xr_tensorfmt.contract import (
     encode_metadata,
     is_file_name,
 )
+from xr_tensorfmt.formats.cc4s.entries import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.header import Dimension, TensorHeader
-from xr_tensorfmt.formats.cc4s.parts import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -53,7 +53,7 @@ from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
-_SCALAR_TYPE_OF = {element.name: name for name, element in SCALAR_TYPES.items()}
+_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in SCALAR_TYPES.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,14 +160,14 @@ def _build_tensor(
         )
     checked.check_rank(name, variable)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
-    sizes = zip(map(str, variable.dims), variable.shape, strict=True)
+    dims = tuple(map(str, variable.dims))
     attrs = encode_attrs(checked, _update_energies(variable), repr(name))
     unit = _get_unit(checked, name, variable)
     plain = {key: _simplify(value) for key, value in attrs.items() if key != "unit"}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
-        _SCALAR_TYPE_OF[conversion.element.name],
-        tuple(Dimension(length, names.types[dim]) for dim, length in sizes),
+        _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
+        tuple(map(Dimension, variable.shape, map(names.types.__getitem__, dims))),
         BINARY,
         unit,
         metadata,
@@ -179,7 +179,6 @@ def _build_tensor(
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
-    dims = tuple(map(str, variable.dims))
     embedded = EmbeddedVariable(
         dims=None if dims == names.defaults[name] else dims, attrs=None if is_restored else attrs
     )
@@ -215,7 +214,7 @@ def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
 
 
 def _simplify(value: Any) -> Any:
-    """Convert arrays of real numbers to lists, and BoolArray to the 1 and 0 of cc4s."""
+    """Convert arrays of real numbers to lists, and bools to the 1 and 0 of cc4s."""
     if isinstance(value, list):
         return [_simplify(item) for item in value]
     if not isinstance(value, Mapping):

@@ -10,10 +10,7 @@ from typing import Any
 from xarray import Variable
 
 from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import (
-    TYPES,
-    get_object_types,
-)
+from xr_tensorfmt.formats.cc4s.spec import TYPES, get_object_types
 
 
 def get_file_info(variable: Variable) -> Mapping[str, Any]:
@@ -64,7 +61,8 @@ def _choose_types(variable: Variable) -> dict[str, str | None]:
     Dimensions of an opened variable keep the type of the file, even if they are renamed. The types
     of others follow from their names: ``State_2`` has the type ``State``, and ``dim_0`` has none.
     """
-    file_info, dims = get_file_info(variable), tuple(map(str, variable.dims))
+    file_info = get_file_info(variable)
+    dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
     # Renamed dimensions are identified by position if no other dimension has moved.
     has_moved = len(stored) != len(dims) or any(
@@ -82,7 +80,7 @@ def _choose_types(variable: Variable) -> dict[str, str | None]:
 def check_types(
     path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
 ) -> None:
-    """Raise ValueError for a wrong type of an object of cc4s, since cc4s would not."""
+    """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
     expected = get_object_types(cc4s_object, variable.ndim)
     actual = [types[str(dim)] for dim in variable.dims]
     if expected is None or all(

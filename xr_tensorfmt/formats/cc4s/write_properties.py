@@ -18,9 +18,7 @@ from xr_tensorfmt.contract import (
     to_json,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties
-from xr_tensorfmt.formats.cc4s.spec import (
-    YAML,
-)
+from xr_tensorfmt.formats.cc4s.spec import YAML
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields
@@ -30,7 +28,8 @@ def plan_properties(
     checked: CheckedInput, names: DimensionNames
 ) -> tuple[list[Properties], dict[str, Variable]]:
     """Return the coordinates that become properties of dimensions, and the other coordinates."""
-    others, properties, types = dict(checked.coordinates), [], names.types
+    others, types = dict(checked.coordinates), names.types
+    properties: list[Properties] = []
     sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
     # The reader omits properties that have the name of a dimension.
     candidates = {name: item for name, item in others.items() if name not in sizes}
@@ -55,14 +54,9 @@ def plan_properties(
             for dim, item in by_dim.items()
         ):
             properties.append(by_dim[first])
-            coordinates_of_file = {
-                f"{prefixes[dim]}_{name}" for dim in by_dim for name in by_dim[dim].indices
-            }
-            others = {
-                name: variable
-                for name, variable in others.items()
-                if name not in coordinates_of_file
-            }
+            for dim, item in by_dim.items():
+                for name in item.indices:
+                    del others[f"{prefixes[dim]}_{name}"]
     return properties, others
 
 

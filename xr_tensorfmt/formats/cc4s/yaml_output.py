@@ -1,7 +1,7 @@
 """YAML that cc4s can parse.
 
 cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
-It cannot parse nulls and BoolArray.
+It cannot parse nulls and bools.
 """
 
 from __future__ import annotations

@@ -95,35 +95,32 @@ class Fields:
         value = self._read_typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
-        in_order = range(len(value))
-        if set(map(type, value)) - {int} or sorted(value) != list(in_order):
+        if set(map(type, value)) - {int} or sorted(value) != [*range(len(value))]:
             keys = shorten(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
-        return [value[position] for position in in_order]
+        return [value[index] for index in range(len(value))]
 
     def mappings(self, key: Any) -> list[Fields]:
         """Return a list of mappings."""
         items = Fields(self.path, dict(enumerate(self.sequence(key))), self.get_path(key))
-        return [items.mapping(position) for position in items.values]
+        return [items.mapping(index) for index in items.values]
 
     def plain(self, key: Any) -> dict[str, Any]:
         """Return a mapping of strings to plain values."""
         values = self._read_typed(key, dict, "a mapping")
-        return {
-            str(self._to_plain(name, key)): self._to_plain(item, key)
-            for name, item in values.items()
-        }
+        return {str(name): _to_plain(value) for name, value in values.items()}
 
-    def _to_plain(self, value: Any, key: Any) -> Any:
-        if isinstance(value, dict):
-            if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
-                # cc4s writes lists as mappings, sorted by the digits of the keys.
-                return [self._to_plain(value[position], key) for position in range(len(value))]
-            return {
-                str(self._to_plain(name, key)): self._to_plain(item, key)
-                for name, item in value.items()
-            }
-        return [self._to_plain(item, key) for item in value] if isinstance(value, list) else value
+
+def _to_plain(value: Any) -> Any:
+    """Convert keys to strings, and mappings with the keys 0, 1, ... to lists."""
+    if isinstance(value, list):
+        return [_to_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
+        # cc4s writes lists as mappings, sorted by the digits of the keys.
+        return [_to_plain(value[index]) for index in range(len(value))]
+    return {str(name): _to_plain(item) for name, item in value.items()}
 
 
 def _check_length(path: str, size: int) -> None:

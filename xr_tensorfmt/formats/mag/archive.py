@@ -1,8 +1,8 @@
 """Archives of version 1 and 100, written until December 2025.
 
-An archive has a header of 24 bytes, metadata records, tensor records, padding, and data. The
-published specification describes a different tensor record. It is read too, although no magnetron
-writes it.
+An archive has a header of 24 bytes, metadata records, tensor records, padding, and data. Tensor
+records as in the published specification are different. They are supported for other programs,
+because no release of magnetron writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xr_tensorfmt.formats.mag.spec import (
     EARLY_ARCHIVE_DTYPES,
     FOREIGN,
     LATE_ARCHIVE_DTYPES,
-    Contents,
+    MagFile,
     Numbering,
     TensorRecord,
     check_checksum,
@@ -118,7 +118,7 @@ _RECORD = Struct("<IQQ")
 
 def read_record(cursor: Cursor, index: int) -> TensorRecord:
     """Read a tensor record."""
-    position, record_name = cursor.offset, f"tensor record {index}"
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
     if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
@@ -129,7 +129,7 @@ def read_record(cursor: Cursor, index: int) -> TensorRecord:
     if min(shape) < 1:
         expected = "lengths of 1 and more"
         raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT, back=8 * rank)
-    return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, position)
+    return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
 
 
 def pack_record(record: TensorRecord) -> bytes:
@@ -162,23 +162,23 @@ def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     Take the rank from aux, as in streams. If aux has none, the shape ends before the first length
     of zero, or before trailing ones if there is no zero.
     """
-    position, record_name = cursor.offset, f"tensor record {index}"
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
     key = _read_key(cursor, record_name)
     *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, record_name)
     positive = list(takewhile(lambda length: length > 0, lengths))
     has_ones = len(positive) == len(lengths)
     while has_ones and positive and positive[-1] == 1:
         positive.pop()
-    rank = aux >> 8 & 0xFF or len(positive)
+    rank = (aux >> 8 & 0xFF) or len(positive)
     shape = tuple(lengths[:rank])
     if rank > len(lengths) or min(shape, default=1) < 1:
         field, back = f"the shape of {record_name}", _PUBLISHED_RECORD.size
         expected = f"up to {len(lengths)} lengths of 1 and more"
         raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
-    return TensorRecord(key, shape, dtype, offset, length, position)
+    return TensorRecord(key, shape, dtype, offset, length, record_offset)
 
 
-def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
+def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     """Read an archive."""
     header = ArchiveHeader.read(reader)
     cursor = Cursor(reader, ArchiveHeader.struct.size)
@@ -189,7 +189,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     records = _read_records(cursor, header.tensor_count)
     numbering = _find_numbering(header.version, records)
     findings = check_checksum(cursor, options, header.checksum, _CHECKSUM_OFFSET)
-    stop, file_info = cursor.offset, {"checksum": header.checksum}
+    stop = cursor.offset
     # An offset of 0 cannot be relative to the start of the file.
     is_relative = bool(records) and records[0].offset == 0
     base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
@@ -197,21 +197,24 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> Contents:
     # magnetron reserves up to this size.
     reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
     reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
-    return Contents(
+    return MagFile(
         "archive",
         header.version,
         tensors,
         stop,
         reader.source.size,
         metadata,
-        file_info,
+        {"checksum": header.checksum},
         findings,
         reserved_stop=stop + reserved,
     )
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
-    """Read tensor records as magnetron writes them, or as the specification describes them."""
+    """Read tensor records as magnetron writes them, or as the specification describes them.
+
+    A published record begins with the length of the key. Below 256, it is no valid rank and dtype.
+    """
     start = cursor.offset
     try:
         return [read_record(cursor, index) for index in range(count)]

@@ -22,7 +22,7 @@ from xr_tensorfmt.formats.mag.spec import (
     LITTLE_ENDIAN,
     MAGIC,
     SNAPSHOT_200_DTYPES,
-    Contents,
+    MagFile,
     check_alignment,
 )
 
@@ -77,10 +77,11 @@ class SnapshotHeader:
         if self.aux > 1:
             hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
             raise reader.error("aux", f"{self.aux:#x}", "0 or 1", hint, 8)
-        offsets = self.document_start, self.document_stop, self.data_start, self.data_stop
+        offsets = (self.document_start, self.document_stop, self.data_start, self.data_stop)
         if list(offsets) != sorted(offsets) or self.document_start < self.struct.size:
-            field, actual = "the offsets of document and data", "bytes {} to {} and {} to {}"
-            raise reader.error(field, actual.format(*offsets), "ascending offsets", CORRUPT, 12)
+            document, data = f"{offsets[0]} to {offsets[1]}", f"{offsets[2]} to {offsets[3]}"
+            field, actual = "the offsets of document and data", f"bytes {document} and {data}"
+            raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
         if self.data_stop > reader.source.size:
             actual = f"truncated by the end of the file at byte {reader.source.size}"
             expected = f"data up to byte {self.data_stop}"
@@ -91,11 +92,12 @@ _METADATA, _TENSORS = "usr_metadata", "tensor_map"
 _FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 
 
-def read_document_snapshot(reader: HeaderReader) -> Contents:
+def read_document_snapshot(reader: HeaderReader) -> MagFile:
     """Read a snapshot of version 300."""
     header = SnapshotHeader.read(reader)
-    start, size = header.document_start, header.document_bytes
-    document = Document.read(reader, start, size, MAX_DOCUMENT_BYTES)
+    document = Document.read(
+        reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES
+    )
     entries, metadata = document.get_object(_TENSORS), document.get_object(_METADATA)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
     findings = document.check_repeated(document.content, entries, *entries.values())
@@ -107,11 +109,9 @@ def read_document_snapshot(reader: HeaderReader) -> Contents:
         Gap(SnapshotHeader.struct.size, header.document_start, "the padding before the document"),
         Gap(header.document_stop, start, "the padding after the document"),
     )
-    contents = Contents(
-        "snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps
-    )
-    check_alignment(reader, contents, ALIGNMENT, ALIGNMENT - 1)
-    return contents
+    file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps)
+    check_alignment(reader, file, ALIGNMENT, ALIGNMENT - 1)
+    return file
 
 
 def pack_document(

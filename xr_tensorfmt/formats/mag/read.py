@@ -18,7 +18,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats._shared.keyed import build_container
 from xr_tensorfmt.formats.mag import archive, document, snapshot, stream
-from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, Contents, check_placement
+from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile, check_placement
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
 """Versions of containers with the magic number `MAGIC`."""
@@ -27,17 +27,17 @@ VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
     path = reader.source.name
-    contents = read_contents(reader, options)
-    check_placement(reader, contents)
-    tensor_info = {"format": "mag", "version": contents.version}
-    metadata, findings = contents.metadata, contents.findings
-    container = build_container(path, options, contents.tensors, tensor_info, metadata, findings)
-    file_info = {**tensor_info, "container": contents.container, **contents.file_info}
-    end = End(reader.source, contents.end, "the data")
-    return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=contents)
+    file = read_file(reader, options)
+    check_placement(reader, file)
+    tensor_info = {"format": "mag", "version": file.version}
+    metadata, findings = file.metadata, file.findings
+    container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
+    file_info = {**tensor_info, "container": file.container, **file.file_info}
+    end = End(reader.source, file.end, "the data")
+    return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)
 
 
-def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
+def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     """Read the header of any container."""
     magic = reader.read_head(len(MAGIC))
     if magic == STREAM_MAGIC:
@@ -46,10 +46,10 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
             reader.source.name,
-            "magic and version",
-            f"{magic!r} and {version}",
-            f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
-            "the file has another format, or is newer than this version of xr_tensorfmt",
+            field="magic and version",
+            actual=f"{magic!r} and {version}",
+            expected=f"{MAGIC!r} and one of {', '.join(map(str, VERSIONS))}",
+            hint="the file has another format, or is newer than this version of xr_tensorfmt",
             offset=0,
         )
     if version == document.VERSION:
@@ -61,19 +61,19 @@ def read_contents(reader: HeaderReader, options: OpenOptions) -> Contents:
     return archive.read_archive(reader, options)
 
 
-def check(reader: HeaderReader, contents: Contents, limit: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, file: MagFile, limit: int) -> Iterator[Finding]:
     """Check the padding of a file."""
-    yield from check_gaps(reader.source, _find_gaps(contents), limit)
+    yield from check_gaps(reader.source, _find_gaps(file), limit)
 
 
-def _find_gaps(contents: Contents) -> Iterator[Gap]:
-    yield from contents.gaps
+def _find_gaps(file: MagFile) -> Iterator[Gap]:
+    yield from file.gaps
     # The padding of an archive has filler bytes. Reserved bytes at its end are zero.
-    fillers = (*archive.FILLER, 0) if contents.container == "archive" else (0,)
-    stop = contents.data_start
-    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
+    fillers = (*archive.FILLER, 0) if file.container == "archive" else (0,)
+    stop = file.data_start
+    for tensor in sorted(file.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             field = f"the padding before the data of {tensor.key!r}"
             yield Gap(stop, tensor.offset, field, fillers)
             stop = tensor.stop
-    yield Gap(stop, contents.data_stop, "the padding after the last tensor", fillers)
+    yield Gap(stop, file.data_stop, "the padding after the last tensor", fillers)

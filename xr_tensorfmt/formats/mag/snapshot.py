@@ -17,7 +17,7 @@ from xr_tensorfmt.formats.mag.spec import (
     CORRUPT,
     SNAPSHOT_100_DTYPES,
     SNAPSHOT_200_DTYPES,
-    Contents,
+    MagFile,
     TensorRecord,
     check_alignment,
     check_checksum,
@@ -53,10 +53,10 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
         expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
         raise cursor.error(record_name, actual, expected, CORRUPT, back=cursor.offset - start)
-    return key, TensorRecord(keys[key], shape, dtype, offset, position=start)
+    return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)
 
 
-def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
+def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     """Read a snapshot of version 100 or 200."""
     cursor = Cursor(reader, 0)
     header = cursor.unpack(HEADER, "the MAG header")
@@ -80,9 +80,9 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> Contents:
     tensors = tuple(record.to_stored(reader, numbering, start) for record in records)
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
-    contents = Contents("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
-    check_alignment(reader, contents, alignment)
-    return contents
+    file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
+    check_alignment(reader, file, alignment)
+    return file
 
 
 def _read_pool(cursor: Cursor) -> list[str]:

@@ -22,6 +22,7 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     OpenOptions,
     build_elements,
+    ceil_div,
     finding_from_error,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -32,7 +33,7 @@ STREAM_MAGIC = b"MAG&"
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
 INCOMPLETE = "the file is truncated or its header corrupt; fetch it again"
-"""Hints of errors."""
+"""Hints for errors."""
 
 Numbering = tuple[str, ...]
 """Names of dtypes, in the order of their numbers."""
@@ -60,35 +61,36 @@ ARCHIVE_ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class TensorRecord:
-    """Description of a tensor. `position` is the offset of the record."""
+    """Description of a tensor."""
 
     key: str
     shape: tuple[int, ...]
     dtype: int
     offset: int
     length: int | None = None
-    position: int = 0
+    record_offset: int = 0
 
     def to_stored(self, reader: HeaderReader, numbering: Numbering, base: int) -> StoredTensor:
         """Return the tensor, given the numbering of dtypes and the origin of offsets."""
         if self.dtype >= len(numbering):
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(numbering)}"
-            raise reader.error(field, self.dtype, expected, CORRUPT, self.position)
-        path, element = reader.source.name, LITTLE_ENDIAN[numbering[self.dtype]]
+            raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
+        element = LITTLE_ENDIAN[numbering[self.dtype]]
+        path = reader.source.name
         start = base + self.offset
-        tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.position)
+        tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.record_offset)
         count, nbytes = prod(self.shape), tensor.nbytes
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
             field = f"the length of {self.key!r}"
             expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
-            raise reader.error(field, self.length, expected, CORRUPT, self.position)
+            raise reader.error(field, self.length, expected, CORRUPT, self.record_offset)
         return tensor
 
 
 @dataclass(frozen=True)
-class Contents:
-    """Content of a header, for any container."""
+class MagFile:
+    """Parsed header of a file, for any container."""
 
     container: str
     version: int
@@ -109,12 +111,12 @@ class Contents:
 
 def take_key(cursor: Cursor, length: int, record_name: str) -> str:
     """Read a key in UTF-8."""
-    start, raw = cursor.offset, cursor.take(length, f"the key of {record_name}")
+    start = cursor.offset
+    raw = cursor.take(length, f"the key of {record_name}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        actual = f"the bytes {raw[error.start : error.end]!r}"
-        offset = start + error.start
+        actual, offset = f"the bytes {raw[error.start : error.end]!r}", start + error.start
         raise cursor.reader.error("the key", actual, "UTF-8", FOREIGN, offset) from None
 
 
@@ -127,61 +129,61 @@ def check_checksum(
     if computed == stored:
         return ()
     error = cursor.reader.error(
-        "the checksum",
-        f"{stored:#010x}",
-        f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
-        "the header is corrupt; fetch the file again, or pass verify=False to read it anyway",
-        offset,
+        field="the checksum",
+        actual=f"{stored:#010x}",
+        expected=f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
+        hint="the header is corrupt; fetch the file again, or pass verify=False to read it anyway",
+        offset=offset,
     )
     if options.verify:
         raise error
     return (finding_from_error(error),)
 
 
-def round_up(position: int, multiple: int) -> int:
+def round_up(offset: int, multiple: int) -> int:
     """Round up to a multiple."""
-    return -(-position // multiple) * multiple
+    return ceil_div(offset, multiple) * multiple
 
 
-def check_placement(reader: HeaderReader, contents: Contents) -> None:
+def check_placement(reader: HeaderReader, file: MagFile) -> None:
     """Raise an error if data are out of bounds or overlap."""
-    start, end = contents.data_start, min(contents.data_stop, reader.source.size)
-    stop, previous = start, ""
-    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
-        expected, hint = "", INCOMPLETE
+    start, end = file.data_start, min(file.data_stop, reader.source.size)
+    stop = start
+    previous = ""
+    for tensor in sorted(file.tensors, key=attrgetter("offset")):
+        field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
         if not start <= tensor.offset <= tensor.stop <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
-        elif tensor.nbytes and tensor.offset < stop:
+            raise reader.error(field, actual, expected, INCOMPLETE, tensor.offset)
+        if tensor.nbytes and tensor.offset < stop:
             expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
-        if expected:
-            field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
             raise reader.error(field, actual, expected, hint, tensor.offset)
         if tensor.nbytes:
             stop, previous = tensor.stop, tensor.key
 
 
 def check_alignment(
-    reader: HeaderReader, contents: Contents, alignment: int, max_spare: int = 0
+    reader: HeaderReader, file: MagFile, alignment: int, max_spare: int = 0
 ) -> None:
     """Raise an error if there are gaps between tensors other than for alignment.
 
     Up to `max_spare` bytes may follow the last tensor.
     """
-    start = position = contents.data_start
+    start = stop = file.data_start
     hint = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
-    for tensor in sorted(contents.tensors, key=attrgetter("offset")):
+    for tensor in sorted(file.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
-            position = start + round_up(position - start, alignment)
-            if tensor.offset != position:
-                check_placement(reader, contents)
+            aligned = start + round_up(stop - start, alignment)
+            if tensor.offset != aligned:
+                check_placement(reader, file)
                 field = f"the data of {tensor.key!r}"
                 actual = f"at byte {tensor.offset - start} of the data section"
-                expected = f"the first multiple of {alignment} after other data, {position - start}"
+                expected = f"the first multiple of {alignment} after other data, {aligned - start}"
                 raise reader.error(field, actual, expected, hint, tensor.offset)
-            position = tensor.stop
-    spare = contents.data_stop - position
+            stop = tensor.stop
+    spare = file.data_stop - stop
     if not 0 <= spare <= max_spare:
-        check_placement(reader, contents)
+        check_placement(reader, file)
         actual, expected = f"{spare} bytes more than its tensors need", f"up to {max_spare}"
-        raise reader.error("the data section", actual, expected, hint, position)
+        raise reader.error("the data section", actual, expected, hint, stop)

@@ -19,7 +19,7 @@ from xr_tensorfmt.formats.mag.spec import (
     CORRUPT,
     EARLY_ARCHIVE_DTYPES,
     INCOMPLETE,
-    Contents,
+    MagFile,
     TensorRecord,
     take_key,
 )
@@ -31,7 +31,7 @@ _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
 """Length of the key, shape, rank and dtype, and an unused name. The key follows."""
 
 
-def read_stream(reader: HeaderReader) -> Contents:
+def read_stream(reader: HeaderReader) -> MagFile:
     """Read a stream. It has no checksum."""
     header = ArchiveHeader.read(reader)
     cursor = Cursor(reader, ArchiveHeader.struct.size)
@@ -50,22 +50,22 @@ def read_stream(reader: HeaderReader) -> Contents:
         raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
     pairs = zip(records, stops, strict=False)
     tensors = tuple(replace(tensor, offset=offset) for tensor, offset in pairs)
-    return Contents("stream", header.version, tensors, start, size)
+    return MagFile("stream", header.version, tensors, start, size)
 
 
 def _read_stream_record(cursor: Cursor, index: int) -> StoredTensor:
     """Read a record. It has no offset, because data are consecutive."""
-    position, record_name = cursor.offset, f"tensor record {index}"
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
-    limits = MAX_STREAM_KEY_BYTES, MAX_RANK_OF_VERSION_1, len(EARLY_ARCHIVE_DTYPES)
-    if not 1 <= length <= limits[0] or rank > limits[1] or dtype >= limits[2]:
+    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(EARLY_ARCHIVE_DTYPES)
+    if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
-        expected = "1 to {} bytes, a rank up to {} and a dtype below {}".format(*limits)
+        expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
         raise cursor.error(record_name, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
     if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
         field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
         raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
-    key, shape = take_key(cursor, length, record_name), tuple(lengths[:rank])
-    record = TensorRecord(key, shape, dtype, 0, position=position)
+    key = take_key(cursor, length, record_name)
+    record = TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
     return record.to_stored(cursor.reader, EARLY_ARCHIVE_DTYPES, 0)

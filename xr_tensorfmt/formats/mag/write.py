@@ -50,7 +50,8 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     tensors = keyed.assign_offsets(variables, ARCHIVE_ALIGNMENT)
     records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
-    records, gaps = [_pack_record(tensor, start) for tensor in tensors], []
+    records = [_pack_record(tensor, start) for tensor in tensors]
+    gaps = []
     # magnetron reserves more bytes than needed.
     reserved = archive.RESERVED_METADATA_BYTES
     size = header.struct.size + sum(len(record) + reserved for record in metadata)
@@ -76,9 +77,8 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
         plain = value.item() if isinstance(value, np.integer | np.floating) else value
         is_int64 = type(plain) is int and -(1 << 63) <= plain < 1 << 63
         if not (is_int64 or type(plain) is float):
-            subject = (
-                f"the attribute {name!r} of the Dataset, which is neither an int64 nor a float"
-            )
+            attribute = f"the attribute {name!r} of the Dataset"
+            subject = f"{attribute}, which is neither an int64 nor a float"
             checked.require_drop("attrs", subject, "write version=300")
             continue
         _check_key(checked, name)
@@ -100,8 +100,7 @@ def _build_variable(
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.require_drop("dims", names, "write version=300")
     if checked.get_user_attrs(variable):
-        attrs = f"the attributes of {key!r}"
-        checked.require_drop("attrs", attrs, "write version=300")
+        checked.require_drop("attrs", f"the attributes of {key!r}", "write version=300")
     conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)
     return keyed.KeyedVariable(key, variable, conversion)
 

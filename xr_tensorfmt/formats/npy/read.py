@@ -27,10 +27,7 @@ from xr_tensorfmt.contract import (
     name_dims,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
-from xr_tensorfmt.formats._shared.zip_members import (
-    locate_stored_content,
-    read_directory,
-)
+from xr_tensorfmt.formats._shared.zip_members import locate_stored_content, read_directory
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims
 
 MAX_HEADER_BYTES = 10_000
@@ -132,11 +129,12 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
         return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)
 
-    read, file = _PARSERS.get(head[:8]), BytesIO(head[8:])
+    read = _PARSERS.get(head[:8])
     if read is None:
         expected = f"{MAGIC!r} and 1.0, 2.0 or 3.0"
         hint = "the file is corrupt, has another format, or is newer; save it with an older numpy"
         raise error("magic and version", repr(head[:8]), expected, hint)
+    file = BytesIO(head[8:])
     try:
         lengths, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (*_UNREADABLE, *_TOO_DEEP) as fault:

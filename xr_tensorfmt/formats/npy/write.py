@@ -30,10 +30,11 @@ def plan(checked: CheckedInput) -> FilePlan:
     checked.check_rank(*checked.single_variable)
     name, variable = checked.require_values_only(get_default_dims(checked.single_variable[1].ndim))
     conversion = _choose_conversion(checked, name, variable)
-    element, header = conversion.element, BytesIO()
+    element = conversion.element
     dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
     shape = tuple(map(int, variable.shape))
     fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    header = BytesIO()
     npy.write_array_header_1_0(header, fields)
     layout = Dense(shape, element, header.tell())
     planned = PlannedVariable(variable, layout, conversion)

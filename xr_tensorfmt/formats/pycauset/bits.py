@@ -26,7 +26,7 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Pieces
 
-# Rows that are taken at a time.
+# Rows to take bits from at a time.
 _ROWS = 64
 
 _BIT_MASKS = np.array([[[1 << bit]] for bit in range(8)], dtype=np.uint8)
@@ -73,22 +73,21 @@ class Bits(Packed, ReorderingLayout):
         Columns that are not stored are 0. Bits after the last column are undefined.
         """
         pieces = self.rows.find_pieces(rows, first, stop)
-        shift = first % 8 if self.rows.stride else 0
+        shift = 0 if self.rows.is_triangle else first % 8
         width = (shift + stop - first + 63) // 64 * 8
         packed = np.zeros((rows.size, width), dtype=np.uint8)
         for block, window, positions in pieces.fetch(source):
-            if self.rows.stride:
+            if self.rows.is_triangle:
+                _align(packed[block].view("<u8"), window, positions, pieces[block])
+            else:
                 length = min(width, int(pieces.stops[0] - pieces.starts[0]))
                 raw = gather_uniform(window, positions, length)
                 packed[block, :length] = raw.reshape(-1, length)
-            else:
-                _align(packed[block].view("<u8"), window, positions, pieces[block])
         return packed, shift
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Shift the bytes."""
-        picked: Array = (raw >> bits.astype(np.uint8)) & 1
-        return picked
+        return np.asarray((raw >> bits.astype(np.uint8)) & 1)
 
     def pack_row(self, row: Array) -> Bytes:
         """Encode eight elements as a byte."""
@@ -96,17 +95,17 @@ class Bits(Packed, ReorderingLayout):
 
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
         """Encode rows of a matrix together, and rows of a triangle one by one."""
-        if not self.rows.stride:
+        if self.rows.is_triangle:
             return super().pack(values, pieces)
         packed = np.packbits(values, axis=1, bitorder="little")
-        # The last columns are followed by padding.
+        # Padding follows the last columns.
         padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
         return np.pad(packed, ((0, 0), (0, padding))).reshape(-1) if padding else packed.reshape(-1)
 
     @property
     def write_units(self) -> tuple[int, ...]:
         """Eight columns in a matrix, all columns in a triangle."""
-        return (1, 8) if self.rows.stride else (1, WHOLE)
+        return (1, WHOLE) if self.rows.is_triangle else (1, 8)
 
 
 def unpack(packed: Bytes, shift: int, count: int) -> Array:
@@ -118,9 +117,10 @@ def unpack(packed: Bytes, shift: int, count: int) -> Array:
 def _take(packed: Bytes, bits: Integers, stored: Integers) -> Array:
     """Return single bits of packed rows, in any order. The bits before bit `stored` are 0.
 
-    numpy takes bytes, so bits of 8 rows are taken as a byte.
+    numpy cannot take bits, so 8 rows are transposed and their bits are taken as a byte.
     """
-    words, values = packed.view("<u8"), np.zeros((len(packed), bits.size), dtype=np.bool_)
+    words = packed.view("<u8")
+    values = np.zeros((len(packed), bits.size), dtype=np.bool_)
     is_ascending = bool((bits[1:] > bits[:-1]).all())
     for first in range(0, len(values), _ROWS):
         rows = slice(first, first + _ROWS)
@@ -150,8 +150,8 @@ def _transpose_squares(words: NDArray[np.uint64]) -> Bytes:
     """
     # Exchange two quarters of the squares, then of the quarters, then of their quarters.
     for size, mask in (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555):
-        shift, pairs = np.uint64(size), words.reshape(4 // size, 2, -1)
-        upper, lower = pairs[:, 0], pairs[:, 1]
+        shift = np.uint64(size)
+        upper, lower = words.reshape(4 // size, 2, -1).swapaxes(0, 1)
         changed = (upper >> shift ^ lower) & np.uint64(mask)
         lower ^= changed
         upper ^= changed << shift

@@ -94,6 +94,8 @@ class BlockMatrix(Layout):
     lengths: tuple[int, int]
     blocks: tuple[Block, ...]
 
+    layout_to_validate = None  # the check of PyCauset reads the stored elements of the blocks
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns of all blocks together."""
@@ -111,15 +113,12 @@ class BlockMatrix(Layout):
 
     @property
     def rounds_integers(self) -> bool:
-        """Whether 64-bit integers become floating-point positions because of other blocks."""
+        """Whether 64-bit integers become floats because of the dtypes of other blocks."""
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
 
-    # The check of the format reads the stored elements of the blocks.
-    layout_to_validate = None
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
+        """Return a chunk of whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
@@ -153,10 +152,9 @@ class BlockMatrix(Layout):
 
     def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges of the selected blocks, grouped by source."""
-        parts = self._select_blocks(selection)
         return [
             extents
-            for block, _, part in parts
+            for block, _, part in self._select_blocks(selection)
             for extents in block.layout.extents_by_source(block.source, part)
         ]
 
@@ -164,10 +162,9 @@ class BlockMatrix(Layout):
         self, source: Source, points: tuple[Integers, ...]
     ) -> list[SourceExtents]:
         """Return the byte ranges of the blocks with points, grouped by source."""
-        parts = self._locate_points(points)
         return [
             extents
-            for block, _, inner in parts
+            for block, _, inner in self._locate_points(points)
             for extents in block.layout.point_extents_by_source(block.source, inner)
         ]
 

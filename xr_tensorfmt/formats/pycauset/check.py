@@ -43,7 +43,7 @@ from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.read import get_default_dims
 from xr_tensorfmt.formats.pycauset.rows import Rows
-from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -76,14 +76,14 @@ def check(source: Source, file: MatrixFile, limit: int) -> Iterator[Finding]:
 
 
 def _check_file(file: MatrixFile) -> Iterator[Finding]:
-    payload_stop = file.matrix.offset + file.payload_bytes
-    reader = HeaderReader(file.source)
     if file.matrix.version == "r1":
-        yield from _check_container(reader, payload_stop)
+        payload_stop = file.matrix.offset + file.payload_bytes
+        yield from _check_container(HeaderReader(file.source), payload_stop)
     elif file.matrix.version == "zip":
         yield from check_checksums(file.source, file.matrix.members)
     else:
-        yield from _check_header(reader, file.matrix)
+        gap = Gap(find_fields_stop(file.matrix), HEADER_BYTES, "the rest of the header")
+        yield from check_gaps(file.source, [gap])
     stored = get_stored_layout(file.stored)
     if isinstance(stored, Packed):
         yield from _check_padding(file.source, stored.rows)
@@ -99,13 +99,10 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
         return
     symmetries = [claim for claim in _SYMMETRIES if properties.get(claim.name) is True]
     others = [name for name in _VIOLATIONS if properties.get(name) is True]
-    if (
-        (symmetries or others)
-        and file.is_mostly_implied
-        and prod(layout.shape) > MAX_CHECKED_ELEMENTS
-    ):
+    count = prod(layout.shape)
+    if (symmetries or others) and file.is_mostly_implied and count > MAX_CHECKED_ELEMENTS:
         message = (
-            f"not checked because the matrix has {prod(layout.shape)} elements, expected at most "
+            f"not checked because the matrix has {count} elements, expected at most "
             f"{MAX_CHECKED_ELEMENTS} if few elements are stored; check the parts that matter"
         )
         yield Finding(source.name, file.matrix.types_offset, "the properties", message, "warning")
@@ -126,12 +123,6 @@ def _check_elements(
         return is_wrong(layout.read(source, selection), columns - rows[:, np.newaxis])
 
     yield from check_claim(source, layout, name, find_wrong)
-
-
-def _check_header(reader: HeaderReader, matrix: Matrix) -> Iterator[Finding]:
-    """Check a file of version 1 or 2."""
-    gap = Gap(find_fields_stop(matrix), HEADER_BYTES, "the rest of the header")
-    yield from check_gaps(reader.source, [gap])
 
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
@@ -166,8 +157,9 @@ def _check_padding(source: Source, rows: Rows) -> Iterator[Finding]:
         if not padded.size:
             continue
         begins, lengths = begins[padded], (stops - begins)[padded]
-        raw, heads = source.read(Extents(begins, lengths)), np.cumsum(lengths) - lengths
+        raw = source.read(Extents(begins, lengths))
         # The first byte of the padding may begin with the last elements.
+        heads = np.cumsum(lengths) - lengths
         raw[heads] >>= (used[padded] % 8).astype(np.uint8)
         if raw.any():
             index = int(np.argmax(raw != 0))

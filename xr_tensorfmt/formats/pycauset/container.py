@@ -144,11 +144,13 @@ def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     valid = [slot for slot in slots if not faults[slot.name]]
     if not valid:
         raise reader.error(
-            "the header slots",
-            " and ".join(f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults),
-            "at least one valid slot",
-            "the header is corrupt or the file is truncated; download it again",
-            SLOT_OFFSETS["A"],
+            field="the header slots",
+            actual=" and ".join(
+                f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults
+            ),
+            expected="at least one valid slot",
+            hint="the header is corrupt or the file is truncated; download it again",
+            offset=SLOT_OFFSETS["A"],
         )
     hint = "the file is corrupt or was not written completely; save it again"
     findings = [

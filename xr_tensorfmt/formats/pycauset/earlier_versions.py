@@ -19,12 +19,7 @@ from xr_tensorfmt.formats._shared.zip_members import (
     read_directory,
 )
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
-from xr_tensorfmt.formats.pycauset.spec import (
-    HEADER_BYTES,
-    MIN_PAYLOAD_BYTES,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 
 MATRIX_TYPES = {
     1: "CAUSAL",
@@ -112,12 +107,13 @@ def _find_integer_storage(
     """Return the type and row alignment of matrix type 2, found from the size of the file."""
     if version == 1:
         return "TRIANGULAR_INTEGER", 4
-    payload, elements = reader.source.size - HEADER_BYTES, order * (order - 1) // 2
+    payload = reader.source.size - HEADER_BYTES
     # Rows of 1 to N - 1 numbers, padded to an even count or not padded.
-    padded, packed = (max(MIN_PAYLOAD_BYTES, 4 * n) for n in (elements + order // 2, elements))
+    packed = order * (order - 1) // 2
+    padded = packed + order // 2
     storages = {
-        packed: ("TRIANGULAR_INTEGER", 4),
-        padded: ("TRIANGULAR_INTEGER", WORD_BYTES),
+        max(MIN_PAYLOAD_BYTES, 4 * packed): ("TRIANGULAR_INTEGER", 4),
+        max(MIN_PAYLOAD_BYTES, 4 * padded): ("TRIANGULAR_INTEGER", WORD_BYTES),
         4 * order * columns: ("INTEGER", WORD_BYTES),
     }
     if payload not in storages:

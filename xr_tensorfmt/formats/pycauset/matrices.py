@@ -68,7 +68,7 @@ class Diagonal(Layout):
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
-        """Bytes of the selected part of the diagonal."""
+        """Return the byte ranges of the selected part of the diagonal."""
         part, _ = self._select_part(selection)
         return self.values.extents(part) if self.values and part.size else Extents.empty()
 
@@ -155,22 +155,24 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
 
 def _check_types(matrix: Matrix, path: str) -> None:
     """Raise TensorFormatError if matrix type, data type and shape do not match."""
-    matrix_type, data_type, types = matrix.matrix_type, matrix.data_type, spec.MATRIX_TYPES
-    if matrix_type not in types:
-        field, actual = "the matrix type", repr(matrix_type)
-        expected = f"one of {', '.join(sorted(types))}"
-    elif data_type not in types[matrix_type].data_types:
-        field, actual = f"the data type of a {matrix_type} matrix", repr(data_type)
-        expected = f"one of {', '.join(sorted(types[matrix_type].data_types))}"
-    else:
-        field = f"the shape of a {matrix_type}"
-        actual = f"{matrix.rows} rows and {matrix.columns} columns"
-        expected = spec.find_shape_fault(matrix_type, matrix.rows, matrix.columns)
-        if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < matrix.rows:
-            expected = f"more rows than the active index {matrix.seed}"
-    if expected:
+    matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
+
+    def error(field: str, actual: str, expected: str) -> TensorFormatError:
         hint = "the header is corrupt, or of an unsupported version"
-        raise TensorFormatError(path, field, actual, expected, hint, offset=matrix.types_offset)
+        return TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
+
+    if matrix_type not in spec.MATRIX_TYPES:
+        expected = f"one of {', '.join(sorted(spec.MATRIX_TYPES))}"
+        raise error("the matrix type", repr(matrix_type), expected)
+    data_types = spec.MATRIX_TYPES[matrix_type].data_types
+    if matrix.data_type not in data_types:
+        field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
+        raise error(field, repr(matrix.data_type), f"one of {expected}")
+    required = spec.find_required_shape(matrix_type, rows, columns)
+    if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
+        required = f"more rows than the active index {matrix.seed}"
+    if required:
+        raise error(f"the shape of a {matrix_type}", f"{rows} rows and {columns} columns", required)
 
 
 def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
@@ -201,7 +203,8 @@ def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
 
 def _build_rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
     bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
-    properties, diagonal = spec.MATRIX_TYPES[matrix.matrix_type], None
+    properties = spec.MATRIX_TYPES[matrix.matrix_type]
+    diagonal = None
     if properties.stored == "triangle":
         diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
     return Rows(*shape, bits, matrix.row_bytes, matrix.offset, diagonal)

@@ -13,6 +13,7 @@ from xr_tensorfmt.contract import (
     Layout,
     Source,
     TensorFormatError,
+    ceil_div,
     open_sibling,
     transpose_layout,
 )
@@ -32,11 +33,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     PREAMBLE,
     read_container,
 )
-from xr_tensorfmt.formats.pycauset.earlier_versions import (
-    TYPES_OFFSET,
-    read_archive,
-    read_matrix,
-)
+from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
@@ -87,7 +84,8 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    matrix, source = _find_reader(reader)(reader), reader.source
+    read, source = _find_reader(reader), reader.source
+    matrix = read(reader)
     if matrix.manifest is not None:
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
@@ -95,13 +93,13 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
         matrix = _add_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
+        shape = f"{matrix.rows} x {matrix.columns}"
         raise reader.error(
-            f"the payload of {matrix.rows} x {matrix.columns} {matrix.matrix_type} values of type "
-            f"{matrix.data_type}",
-            f"{max(0, matrix.limit - matrix.offset)} bytes",
-            f"{size} bytes",
-            "the file is truncated, or its header is corrupt; download or save it again",
-            matrix.offset,
+            field=f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}",
+            actual=f"{max(0, matrix.limit - matrix.offset)} bytes",
+            expected=f"{size} bytes",
+            hint="the file is truncated, or its header is corrupt; download or save it again",
+            offset=matrix.offset,
         )
     return MatrixFile(source, matrix, stored, size)
 
@@ -121,19 +119,19 @@ def _find_reader(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
         return read_matrix
     if version == 1 and not any(head[TYPES_OFFSET:]):
         raise reader.error(
-            "the header",
-            "the empty header of a backing store of a PyCauset session",
-            "a saved matrix",
-            "save the matrix with pycauset.save, and open that file",
-            TYPES_OFFSET,
+            field="the header",
+            actual="the empty header of a backing store of a PyCauset session",
+            expected="a saved matrix",
+            hint="save the matrix with pycauset.save, and open that file",
+            offset=TYPES_OFFSET,
         )
     preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
     raise reader.error(
-        "the version",
-        f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
-        f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
-        "the header is corrupt, or of a newer version",
-        len(MAGIC),
+        field="the version",
+        actual=f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
+        expected=f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
+        hint="the header is corrupt, or of a newer version",
+        offset=len(MAGIC),
     )
 
 
@@ -152,7 +150,7 @@ def _add_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
         has_diagonal = any(reader.read_field(matrix.offset, full, "the payload"))
     elif has_diagonal and length == strict + _LENGTH_EXCESS:
         # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
-        following = matrix.offset + -(-strict // METADATA_ALIGNMENT) * METADATA_ALIGNMENT
+        following = matrix.offset + ceil_div(strict, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
         magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}

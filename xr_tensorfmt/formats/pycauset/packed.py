@@ -52,7 +52,7 @@ class Packed(WritableLayout):
         return self.element.dtype
 
     def stored_element(self) -> Element:
-        """The element."""
+        """Return the element."""
         return self.element
 
     def extents(self, selection: Selection) -> Extents:
@@ -66,7 +66,7 @@ class Packed(WritableLayout):
         max_rows = target // (columns * self.dtype.itemsize) if count and columns else 0
         if not max_rows:
             return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-        stored = self.rows.stride or PAGE
+        stored = PAGE if self.rows.is_triangle else self.rows.stride
         return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
     def read(self, source: Source, selection: Selection) -> Array:
@@ -84,7 +84,7 @@ class Packed(WritableLayout):
     def _fill(self, values: Array, window: Bytes, positions: Integers, leads: Integers) -> None:
         """Set the stored elements of rows."""
         stored, width = self.element.stored, values.shape[1]
-        if not leads[-1]:
+        if not leads[-1]:  # the leads ascend, so all of them are 0
             raw = gather_uniform(window, positions, width * stored.itemsize).view(stored)
             self.element.decode_into(values, raw.reshape(values.shape))
             return
@@ -93,7 +93,7 @@ class Packed(WritableLayout):
             self.element.decode_into(row[lead:], window[position:stop].view(stored))
 
     def is_sparse(self, columns: Integers) -> bool:
-        """Return whether columns are far apart, or none."""
+        """Return whether columns are far apart, or there are no columns."""
         if not columns.size:
             return True
         span = int(columns[-1] - columns[0]) + 1
@@ -105,7 +105,7 @@ class Packed(WritableLayout):
         step = max(1, MAX_RUNS // max(1, columns.size))
         for begin in range(0, rows.size, step):
             mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
-            picked = Packed.read_points(self, source, (mesh[0].ravel(), mesh[1].ravel()))
+            picked = self.read_points(source, (mesh[0].ravel(), mesh[1].ravel()))
             values[begin : begin + step] = picked.reshape(mesh[0].shape)
         return values
 
@@ -146,7 +146,7 @@ class Packed(WritableLayout):
         """Encode batches of rows."""
         indices, columns = selection.index_arrays
         elements = BATCH_BYTES // values.itemsize  # checking a triangle takes a byte per element
-        if self.rows.stride:
+        if not self.rows.is_triangle:
             elements = 8 * _BATCH_BYTES // self.rows.bits
         step = max(1, elements // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
@@ -159,7 +159,7 @@ class Packed(WritableLayout):
 
     def _check_below(self, selection: Selection, values: Array) -> None:
         """Raise UnrepresentableValueError if an element below a triangle is not zero."""
-        if self.rows.stride:
+        if not self.rows.is_triangle:
             return
         rows, columns = selection.index_arrays
         wrong = np.logical_and(values, columns < self.rows.find_first_columns(rows)[:, np.newaxis])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import dask.array
 import numpy as np
@@ -18,6 +18,7 @@ from xr_tensorfmt.contract import (
     PostIndexer,
     Source,
     Transposed,
+    ceil_div,
     get_lazy_read,
     indices_to_array,
 )
@@ -49,8 +50,9 @@ class BitCounts:
         if self.first == self.stop:
             return counts
         pieces = self.bits.rows.find_pieces(rows, self.first, self.stop, _WORD_BYTES)
-        counted = pieces.bit + self.stop - self.first - pieces.lead
-        lengths = (counted + 63) // 64
+        # The selected bits of a row end at this bit, from the start of its piece.
+        end_bits = pieces.bit + self.stop - self.first - pieces.lead
+        lengths = ceil_div(end_bits, 64)
         for block, window, positions in pieces.fetch(self.source):
             begins = (positions - positions[0]) // _WORD_BYTES
             ends = begins + lengths[block]
@@ -62,7 +64,7 @@ class BitCounts:
             counts[block] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
             # The first and last word may hold bits of other columns.
             before = words[begins] & LOW_BITS[pieces.bit[block]]
-            after = words[ends - 1] & ~LOW_BITS[(counted[block] - 1) % 64 + 1]
+            after = words[ends - 1] & ~LOW_BITS[(end_bits[block] - 1) % 64 + 1]
             counts[block] -= np.bitwise_count(before)
             counts[block] -= np.bitwise_count(after)
         return counts
@@ -76,6 +78,41 @@ class BitCounts:
             packed, shift = self.bits.read_packed(self.source, part, self.first, self.stop)
             counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
         return counts
+
+
+@dataclass(frozen=True)
+class CountPlan:
+    """How to count bits: the rows, the axis to keep, and the indexer to apply to its counts."""
+
+    counts: BitCounts
+    rows: Integers
+    kept_axis: Literal["row", "column"] | None
+    post_indexer: PostIndexer
+
+    def compute(self) -> Any:
+        """Count in memory."""
+        if self.kept_axis == "column":
+            return self.counts.count_columns(self.rows)[0]
+        return self.counts.count_rows(self.rows)
+
+    def build_dask_array(self) -> Any:
+        """Return the counts as a dask array, with a block of rows per task."""
+        bits, width = self.counts.bits, self.counts.stop - self.counts.first
+        nbytes = bits.rows.nbytes * self.rows.size * width // max(1, prod(bits.shape))
+        by_column = self.kept_axis == "column"
+        tasks = max(1, ceil_div(nbytes, _COLUMNS_TASK if by_column else _TASK))
+        block_rows = max(1, ceil_div(self.rows.size, tasks))
+        blocks: Any = dask.array.from_array(self.rows, chunks=block_rows)  # type: ignore[no-untyped-call]
+        if not by_column:
+            return blocks.map_blocks(self.counts.count_rows, dtype=np.int64, meta=self.rows[:0])
+        partial_counts = blocks.map_blocks(
+            self.counts.count_columns,
+            chunks=((1,) * blocks.npartitions, (width,)),
+            new_axis=1,
+            dtype=np.int64,
+            meta=self.rows[:0, np.newaxis],
+        )
+        return partial_counts.sum(axis=0)
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
@@ -130,27 +167,23 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
             f"popcount takes an array of bool, not of {da.dtype}; use da.sum(dim), or compare first"
         )
     if dim is None or dim is ...:
-        counted: tuple[Hashable, ...] = da.dims
+        summed: tuple[Hashable, ...] = da.dims
     else:
-        counted = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
-    lazy_read, axes = get_lazy_read(da.variable), [da.get_axis_num(name) for name in counted]
-    planned = None if lazy_read is None else _plan(lazy_read, axes)
-    if planned is None:
-        return da.sum(counted, keep_attrs=False).astype(np.int64, copy=False)
-    counts, rows, kept, post_indexer = planned
-    if da.chunks is not None:
-        values = _count_lazily(counts, rows, kept == 1)
-    else:
-        values = counts.count_columns(rows)[0] if kept == 1 else counts.count_rows(rows)
-    dims = [name for name in da.dims if name not in counted]
+        summed = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
+    axes = [da.get_axis_num(name) for name in summed]
+    lazy_read = get_lazy_read(da.variable)
+    plan = None if lazy_read is None else _plan(lazy_read, axes)
+    if plan is None:
+        return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
+    values = plan.compute() if da.chunks is None else plan.build_dask_array()
+    values = values.sum() if plan.kept_axis is None else values[plan.post_indexer]
+    dims = [name for name in da.dims if name not in summed]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
-    return DataArray(values.sum() if kept is None else values[post_indexer], coords, dims, da.name)
+    return DataArray(values, coords, dims, da.name)
 
 
-def _plan(
-    lazy_read: LazyRead, counted: list[int]
-) -> tuple[BitCounts, Integers, int | None, PostIndexer] | None:
-    """Return the counts to compute, the rows, the kept axis, and the key to apply to the counts."""
+def _plan(lazy_read: LazyRead, summed_axes: list[int]) -> CountPlan | None:
+    """Plan the counts. Return None if the array is not a bit matrix that can be counted."""
     view = lazy_read.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
@@ -161,33 +194,15 @@ def _plan(
     picks = dict(zip(axes, lazy_read.plan.indexers, strict=True))
     # The array has the axes of the layout in this order, without axes that a key dropped.
     remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
-    summed = [remaining[number] for number in counted]
+    summed = [remaining[number] for number in summed_axes]
     kept = [axis for axis in remaining if axis not in summed]
-    rows = picks[0].indices if 0 in picks else range(1)
+    rows = indices_to_array(picks[0].indices if 0 in picks else range(1))
     columns = picks[1].indices
     repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
     counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
     if not kept:
-        return counts, indices_to_array(rows), None, KEEP
-    return counts, indices_to_array(rows), kept[0], picks[kept[0]].post_indexer
-
-
-def _count_lazily(counts: BitCounts, rows: Integers, by_column: bool) -> Any:
-    """Return the counts as a dask array, with a block of rows per task."""
-    bits, width = counts.bits, counts.stop - counts.first
-    nbytes = bits.rows.nbytes * rows.size * width // max(1, prod(bits.shape))
-    tasks = max(1, -(-nbytes // (_COLUMNS_TASK if by_column else _TASK)))
-    blocks: Any = dask.array.from_array(rows, chunks=max(1, -(-rows.size // tasks)))  # type: ignore[no-untyped-call]
-    if not by_column:
-        return blocks.map_blocks(counts.count_rows, dtype=np.int64, meta=rows[:0])
-    chunks = (1,) * blocks.npartitions, (width,)
-    counted = blocks.map_blocks(
-        counts.count_columns,
-        chunks=chunks,
-        new_axis=1,
-        dtype=np.int64,
-        meta=rows[:0, np.newaxis],
-    )
-    return counted.sum(axis=0)
+        return CountPlan(counts, rows, None, KEEP)
+    kept_axis: Literal["row", "column"] = "column" if kept[0] else "row"
+    return CountPlan(counts, rows, kept_axis, picks[kept[0]].post_indexer)

@@ -46,11 +46,12 @@ def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
     matrix = file.matrix
     if file.is_mostly_implied and prod(file.layout.shape) > MAX_FILLED_ELEMENTS:
         raise reader.error(
-            f"the shape of a {matrix.matrix_type}",
-            f"{matrix.rows} rows and {matrix.columns} columns",
-            f"at most {MAX_FILLED_ELEMENTS} elements, because most elements are not stored",
-            "open it with sparse='dense' to read all of them",
-            matrix.types_offset,
+            field=f"the shape of a {matrix.matrix_type}",
+            actual=f"{matrix.rows} rows and {matrix.columns} columns",
+            expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most elements are "
+            "not stored",
+            hint="open it with sparse='dense' to read all of them",
+            offset=matrix.types_offset,
         )
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, Source
+from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, Source, ceil_div
 
 Number = TypeVar("Number", int, Integers)
 
@@ -35,9 +35,14 @@ class Rows:
     diagonal: int | None = None
 
     @property
+    def is_triangle(self) -> bool:
+        """Whether rows have different lengths."""
+        return self.diagonal is not None
+
+    @property
     def stride(self) -> int:
-        """Bytes from one row to the next, or 0 in a triangle."""
-        return self.unit * -(-self.columns // self._per_unit) if self.diagonal is None else 0
+        """Bytes from one row of a matrix to the next. A triangle has no stride."""
+        return self.unit * ceil_div(self.columns, self._per_unit)
 
     @property
     def nbytes(self) -> int:
@@ -59,39 +64,32 @@ class Rows:
         return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
 
     def compute_starts(self, rows: Integers) -> Integers:
-        """Return the offsets of rows. The end of the last row counts as the offset of a row.
+        """Return the offsets of rows. The offset of row `count` is the end of the last row.
 
         A triangle ends with rows of all lengths down to 0. The offset is its size minus the size
         of the rows from the given row on.
         """
         if self.diagonal is None:
             return self.offset + rows * self.stride
-        following = np.maximum(self._longest - rows, 0)
-        whole = _count_units(self._longest, self._per_unit)
-        starts: Integers = self.offset + self.unit * (
-            whole - _count_units(following, self._per_unit)
-        )
-        return starts
+        remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
+        return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
     def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
-        """Return the bytes of the columns ``[first, stop)``, without rows that store none.
+        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none of them.
 
         The pieces are whole words of `word` bytes. Whole rows include their padding.
         """
         firsts = self.find_first_columns(rows)
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
-        begins, word_bits = self.compute_starts(rows), 8 * word
-        skipped = np.maximum(first - firsts, 0) * self.bits
-        stops = begins + -((firsts - stop) * self.bits // word_bits) * word
+        word_bits = 8 * word
+        starts = self.compute_starts(rows)
+        stops = starts + ceil_div((stop - firsts) * self.bits, word_bits) * word
         if stop == self.columns:
             stops = self.compute_starts(rows + 1)
-        return Pieces(
-            begins + skipped // word_bits * word,
-            stops,
-            skipped % word_bits,
-            np.maximum(firsts - first, 0),
-        )
+        skipped = np.maximum(first - firsts, 0) * self.bits
+        starts = starts + skipped // word_bits * word
+        return Pieces(starts, stops, bit=skipped % word_bits, lead=np.maximum(firsts - first, 0))
 
 
 def _count_units(longest: Number, per_unit: int) -> Number:

@@ -14,7 +14,6 @@ from xr_tensorfmt.contract import Boolean, Element, Finding, Plain
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
 
-
 HEADER_BYTES = 4096
 """Header size of versions 1, 2 and R1 in bytes. The values follow."""
 
@@ -96,8 +95,8 @@ NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
 """Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal."""
 
 
-def find_shape_fault(matrix_type: str, rows: int, columns: int) -> str:
-    """Return what a matrix type requires of the shape, or an empty string if the shape fits."""
+def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
+    """Return the shape that a matrix type requires, or an empty string if the shape fits."""
     if matrix_type in VECTORS and columns != 1:
         return "one column"
     if MATRIX_TYPES[matrix_type].is_square and rows != columns:
@@ -119,9 +118,8 @@ class Matrix:
     The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
     the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
     padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix.
-    `properties` are claims about the values.
-    The file ends with the values, but not before `min_stop`. `encoding` has entries for
-    ``encoding["tensorfmt"]`` of one version only.
+    `properties` are claims about the values. The file ends with the values, but not before
+    `min_stop`. `encoding` has entries for ``encoding["tensorfmt"]`` of one version only.
     """
 
     version: str

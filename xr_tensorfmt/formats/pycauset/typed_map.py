@@ -73,11 +73,9 @@ class _Decoder:
     values: int = 0
 
     def error(self, actual: str, expected: str) -> TensorFormatError:
-        offset, hint = (
-            self.start + self.position,
-            "the metadata block is corrupt; save the file again",
-        )
-        return TensorFormatError(self.path, "the metadata", actual, expected, hint, offset=offset)
+        offset = self.start + self.position
+        hint = "the metadata block is corrupt; save the file again"
+        return TensorFormatError(self.path, "the metadata", actual, expected, hint, offset)
 
     def decode(self, depth: int = 0) -> Any:
         if depth > MAX_METADATA_LEVELS:
@@ -85,9 +83,8 @@ class _Decoder:
             raise self.error(actual, f"at most {MAX_METADATA_LEVELS}")
         self.values += 1
         if self.values > MAX_METADATA_VALUES:
-            raise self.error(
-                f"more than {MAX_METADATA_VALUES} values", f"at most {MAX_METADATA_VALUES}"
-            )
+            actual = f"more than {MAX_METADATA_VALUES} values"
+            raise self.error(actual, f"at most {MAX_METADATA_VALUES}")
         (tag,) = self._take(1)
         if tag in _NUMBERS:
             return self._decode_number(_NUMBERS[tag])

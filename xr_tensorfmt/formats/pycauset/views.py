@@ -80,11 +80,10 @@ class OnlyRow(View, WritableLayout):
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the row."""
-        row: Array = self.inner.read(source, self._inner_selection(selection))[0]
-        return row
+        return np.asarray(self.inner.read(source, self._inner_selection(selection))[0])
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Chunks of the inner layout."""
+        """Return the columns of a chunk of the inner layout."""
         return self.inner.chunk_shape(target)[1:]
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
@@ -130,7 +129,7 @@ class ComplexPlanes(View):
         return _build_complex(*super().read_points(source, points).reshape(2, -1))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Whole rows."""
+        """Return a chunk of whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
 

@@ -74,15 +74,14 @@ def plan(
         variable.attrs["seed"] = seed
         checked = replace(checked, variables={name: variable})
     types, conversion = _choose_types(checked, matrix_type)
-    data_type = DATA_TYPES[conversion.element.name]
-    matrices = (_build_matrix(variable, matrix_type, data_type) for matrix_type in types)
-    file_plans = [_plan_matrix(checked, conversion, matrix) for matrix in matrices]
+    file_plans = [_plan_matrix(checked, conversion, matrix_type) for matrix_type in types]
     return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
 
 
-def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) -> FilePlan:
+def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix_type: str) -> FilePlan:
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
+    matrix = _build_matrix(variable, matrix_type, DATA_TYPES[conversion.element.name])
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
     metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
@@ -93,10 +92,8 @@ def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix: Matrix) 
     return FilePlan(size, pieces, planned)
 
 
-def _choose_types(
-    checked: CheckedInput, requested: str | None
-) -> tuple[tuple[str, ...], Conversion]:
-    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
+def _check_shape(checked: CheckedInput, requested: str | None) -> None:
+    """Raise ValueError if PyCauset, or the requested matrix type, does not support the shape."""
     name, variable = checked.single_variable
     if variable.ndim not in (1, 2):
         actual, call = "no dimension", "expand_dims('index')"
@@ -112,21 +109,32 @@ def _choose_types(
             f"matrix_type={requested!r}{did_you_mean(requested, WRITTEN)} is not supported by "
             f"PyCauset; choose from {', '.join(WRITTEN)}"
         )
+    if requested and (mismatch := _find_mismatch(requested, variable.shape)):
+        raise ValueError(
+            f"{checked.path}: {name!r} has shape {variable.shape}, and {mismatch}; leave out "
+            "matrix_type="
+        )
+
+
+def _choose_types(
+    checked: CheckedInput, requested: str | None
+) -> tuple[tuple[str, ...], Conversion]:
+    """Return the matrix types to try, in order, and the conversion to the stored dtype."""
+    _check_shape(checked, requested)
+    name, variable = checked.single_variable
     is_vector = variable.ndim == 1
-    plain = "VECTOR" if is_vector else "DENSE_FLOAT"
-    if fault := _find_mismatch(requested or plain, variable.shape):
-        raise ValueError(f"{checked.path}: {name!r} has shape {variable.shape}, and {fault}")
     types = [requested] if requested else [t for t in WRITTEN if (t in spec.VECTORS) == is_vector]
     dtypes = {dtype for matrix_type in types for dtype in WRITTEN[matrix_type]}
-    holder = "PyCauset" + (f"'s {requested}" if requested else "")
-    conversion: Conversion = replace(checked, format=holder).choose_conversion(
-        name, variable, {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
-    )
+    elements = {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
+    title = f"PyCauset's {requested}" if requested else "PyCauset"
+    conversion = replace(checked, format=title).choose_conversion(name, variable, elements)
     if requested is not None:
         return (requested,), conversion
-    dtype, special = conversion.element.name, _guess_type(variable)
-    if dtype in _INTEGER_DTYPES and not is_vector:
-        plain = "INTEGER"
+    dtype = conversion.element.name
+    plain = "INTEGER" if dtype in _INTEGER_DTYPES else "DENSE_FLOAT"
+    if is_vector:
+        plain = "VECTOR"
+    special = _guess_type(variable)
     is_special = special in WRITTEN and not _find_mismatch(special, variable.shape)
     if is_special and dtype in WRITTEN[special] and dtype == variable.dtype.name:
         return tuple(dict.fromkeys((special, plain))), conversion
@@ -136,16 +144,14 @@ def _choose_types(
 def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
     """Return the reason why a shape does not fit a matrix type, or an empty string."""
     is_vector = matrix_type in spec.VECTORS
-    fault = ""
     if is_vector != (len(shape) == 1):
-        fault = f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
-    elif not is_vector and (required := spec.find_shape_fault(matrix_type, *shape)):
-        fault = f"{matrix_type} requires {required}"
-    return fault and f"{fault}; leave out matrix_type="
+        return f"{matrix_type} is a type of {'vectors' if is_vector else 'matrices'}"
+    required = "" if is_vector else spec.find_required_shape(matrix_type, *shape)
+    return required and f"{matrix_type} requires {required}"
 
 
 def _guess_type(variable: Variable) -> str:
-    """Return the type in the original file, otherwise CAUSAL, which is tried for bool."""
+    """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
     encoding = variable.encoding.get("tensorfmt", {})
     if encoding.get("format") == NAME:
         view = tuple(map(encoding.get, ("scalar", "is_transposed", "is_conjugated")))

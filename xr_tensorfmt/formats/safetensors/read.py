@@ -78,7 +78,7 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
 
     try:
         dtype, shape, (first, stop) = _entry_fields(entry)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
         raise error("the entry", entry, expected) from None
     if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -95,19 +95,19 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
 
 def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
-    position, size = start, reader.source.size
+    stop, size = start, reader.source.size
     for tensor in sorted(tensors, key=attrgetter("offset", "stop")):
-        if tensor.offset != position:
-            actual, expected = f"data from byte {tensor.offset} on", f"byte {position}"
+        if tensor.offset != stop:
+            actual, expected = f"data from byte {tensor.offset} on", f"byte {stop}"
             hint = "data cannot overlap or have gaps; the header is corrupt"
             field = f"the data_offsets of {tensor.key!r}"
             raise reader.error(field, actual, expected, hint, tensor.offset)
-        position = tensor.stop
-    if position > size:
-        actual, expected = f"a file of {size} bytes", f"{position} bytes for all tensors"
+        stop = tensor.stop
+    if stop > size:
+        actual, expected = f"a file of {size} bytes", f"{stop} bytes for all tensors"
         hint = "the file is truncated; fetch it again"
         raise reader.error("the data", actual, expected, hint, size)
-    return End(reader.source, position, "the data")
+    return End(reader.source, stop, "the data")
 
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:

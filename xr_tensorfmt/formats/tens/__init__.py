@@ -3,7 +3,7 @@
 Modules, in the order to read them:
 
 - `spec`, `chunks`, `symmetries`: the header and the chunks
-- `storage`: find the values
+- `tens_file`: find the values
 - `wide`, `pairs`: numbers of 16 bytes, and pairs of index and value
 - `read`, `write`, `check`: the format
 

@@ -19,6 +19,7 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     TensorFormatError,
+    ceil_div,
     check_gaps,
     finding_from_error,
     iterate_chunks,
@@ -38,8 +39,8 @@ from xr_tensorfmt.formats.tens.spec import (
     Offset,
     TensHeader,
 )
-from xr_tensorfmt.formats.tens.storage import Storage
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
+from xr_tensorfmt.formats.tens.tens_file import TensFile
 
 _PAIRS_AT_ONCE = 16 * BLOCK
 
@@ -50,16 +51,16 @@ MAX_COMPARED_PAIRS = 1 << 22
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
     """Check a file after its header is read."""
     source = reader.source
-    storage: Storage = container.parsed
-    header, layout = storage.header, container.tensors[0].layout
+    file: TensFile = container.parsed
+    header, layout = file.header, container.tensors[0].layout
     yield from _check_dimensions(source, header)
-    yield from _check_magics(source, storage)
-    yield from check_gaps(source, _find_gaps(storage), limit)
-    if storage.pairs is not None:
+    yield from _check_magics(source, file)
+    yield from check_gaps(source, _find_gaps(file), limit)
+    if file.pair_count is not None:
         pairs = cast("Pairs", getattr(layout, "inner", layout))
         findings = list(islice(_check_pairs(source, pairs), limit))
         yield from findings
-        if findings or not storage.symmetries:
+        if findings or not file.symmetries:
             return
         if header.size > MAX_CHECKED_ELEMENTS:
             message = (
@@ -70,17 +71,17 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
             return
         if len(pairs.group) > 1:
             yield from islice(_check_packed(source, pairs), limit)
-    yield from _check_claims(source, storage, layout)
+    yield from _check_claims(source, file, layout)
 
 
 def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Find indices that are out of bounds or repeated."""
     with suppress(TensorFormatError):
-        if pairs.index(source).ascending:
+        if pairs.get_block_index(source).ascending:
             return
     is_valid = True
-    for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
-        wrong = is_repeated(index) | (index >= np.uint64(pairs.total))
+    for first, column in pairs.iterate_columns(source, _PAIRS_AT_ONCE):
+        wrong = is_repeated(column) | (column >= np.uint64(pairs.total))
         for position in np.flatnonzero(wrong).tolist():
             is_valid = False
             yield finding_from_error(pairs.build_index_error(source, first + position))
@@ -90,12 +91,12 @@ def _check_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
 
 def _check_distant_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
     """Find repeated indices in the whole file. A pass compares the indices of one remainder."""
-    passes = -(-pairs.count // MAX_COMPARED_PAIRS)
+    passes = ceil_div(pairs.count, MAX_COMPARED_PAIRS)
     for remainder in range(passes):
         indices, positions = [], []
-        for first, index in pairs.iterate_indices(source, _PAIRS_AT_ONCE):
-            compared = np.flatnonzero(index % np.uint64(passes) == remainder)
-            indices.append(index[compared])
+        for first, column in pairs.iterate_columns(source, _PAIRS_AT_ONCE):
+            compared = np.flatnonzero(column % np.uint64(passes) == remainder)
+            indices.append(column[compared])
             positions.append(first + compared)
         repeated = is_repeated(np.concatenate(indices))
         for pair in np.concatenate(positions)[repeated].tolist():
@@ -129,9 +130,9 @@ def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
             )
 
 
-def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
+def _check_magics(source: Source, file: TensFile) -> Iterator[Finding]:
     """Report chunks that the format does not define. A defined magic number may be corrupt."""
-    for chunk in storage.unknown_chunks:
+    for chunk in file.unknown_chunks:
         yield Finding(
             source.name,
             chunk.offset,
@@ -142,26 +143,26 @@ def _check_magics(source: Source, storage: Storage) -> Iterator[Finding]:
         )
 
 
-def _find_gaps(storage: Storage) -> list[Gap]:
+def _find_gaps(file: TensFile) -> list[Gap]:
     gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
-    stops = {chunk.offset: chunk.stop for chunk in storage.chunks}
-    for symmetry in storage.symmetries:
+    stops = {chunk.offset: chunk.stop for chunk in file.chunks}
+    for symmetry in file.symmetries:
         stop = stops[symmetry.offset]
         gaps.append(Gap(symmetry.stop, stop, "the padding of a chunk 'SYMMETRY'"))
-    if storage.pairs is None:
-        values_stop = storage.offset + storage.nbytes
-        gaps.append(Gap(values_stop, storage.stop, "the padding of the chunk 'DENSDATA'"))
+    if file.pair_count is None:
+        values_stop = file.offset + file.nbytes
+        gaps.append(Gap(values_stop, file.stop, "the padding of the chunk 'DENSDATA'"))
     return gaps
 
 
-def _check_claims(source: Source, storage: Storage, layout: Layout) -> Iterator[Finding]:
+def _check_claims(source: Source, file: TensFile, layout: Layout) -> Iterator[Finding]:
     """Check the symmetries that are not packed. The reader applies packed ones."""
-    header, names = storage.header, storage.header.index_names
+    header, names = file.header, file.header.index_names
     if len(set(names)) != len(names):
         return  # the index maps are ambiguous
-    for symmetry in storage.symmetries:
+    for symmetry in file.symmetries:
         if not symmetry.packed and symmetry.code in SIGNS:
-            operation = symmetry.operation(header)
+            operation = symmetry.build_operation(header)
             # The axis of components stays last.
             axes = (*operation.axes, *range(len(names), len(layout.shape)))
             change = np.negative if operation.sign < 0 else np.asarray

@@ -93,11 +93,11 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         yield chunk
         offset = chunk.stop
     raise reader.error(
-        "the number of chunks before the data",
-        f"more than {MAX_HEADER_CHUNKS}",
-        f"at most {MAX_HEADER_CHUNKS}",
-        "the file is corrupt; fetch it again",
-        start,
+        field="the number of chunks before the data",
+        actual=f"more than {MAX_HEADER_CHUNKS}",
+        expected=f"at most {MAX_HEADER_CHUNKS}",
+        hint="the file is corrupt; fetch it again",
+        offset=start,
     )
 
 
@@ -112,12 +112,13 @@ def is_chunk(reader: HeaderReader, offset: int) -> bool:
 
 def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
     if not chunk.has_valid_size(reader):
+        remaining = reader.source.size - chunk.offset
         raise reader.error(
-            f"the size of chunk {chunk.magic.decode()!r}",
-            chunk.size,
-            f"a multiple of 8 from 16 to the {reader.source.size - chunk.offset} bytes that remain",
-            "the file is truncated or corrupt",
-            chunk.size_offset,
+            field=f"the size of chunk {chunk.magic.decode()!r}",
+            actual=chunk.size,
+            expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
+            hint="the file is truncated or corrupt",
+            offset=chunk.size_offset,
         )
 
 

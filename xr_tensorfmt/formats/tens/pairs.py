@@ -32,7 +32,7 @@ INDEX_DTYPE = np.dtype("<u8")
 """dtype of the global index. It is little-endian even if the values are not."""
 
 BLOCK = 1 << 16
-"""Pairs per block of the index."""
+"""Number of pairs per block."""
 
 _BLOCKS_AT_ONCE = 16
 # Two binary searches cost about as much as a scan of this many pairs.
@@ -46,7 +46,7 @@ def build_pair_dtype(element: Element, components: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, eq=False)
 class BlockIndex:
-    """Lowest and highest global index of each block of pairs."""
+    """Lowest and highest global index of each block of pairs, and whether all indices ascend."""
 
     lowest: NDArray[np.int64]
     highest: NDArray[np.int64]
@@ -64,25 +64,25 @@ class BlockIndex:
                 yield int(part[0]) * BLOCK, (int(part[-1]) + 1) * BLOCK
 
 
-def is_repeated(index: NDArray[Any]) -> NDArray[np.bool_]:
+def is_repeated(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of the indices that equal an earlier one."""
-    order = np.argsort(index, kind="stable")
-    repeated = np.zeros(index.size, dtype=bool)
-    repeated[order[1:]] = index[order[1:]] == index[order[:-1]]
+    order = np.argsort(column, kind="stable")
+    repeated = np.zeros(column.size, dtype=bool)
+    repeated[order[1:]] = column[order[1:]] == column[order[:-1]]
     return repeated
 
 
-def _search_runs(index: NDArray[np.uint64], runs: Runs) -> Integers:
+def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
     """Return the positions in an ascending column that may have indices of some runs."""
     stops = runs.starts + runs.length
-    first = np.searchsorted(stops, index[0], side="right")
-    last = np.searchsorted(runs.starts, index[-1], side="right")
-    starts, stops = runs.starts[first:last], stops[first:last]
-    if starts.size * _PAIRS_PER_SEARCH > index.size:
+    lower = np.searchsorted(stops, column[0], side="right")
+    upper = np.searchsorted(runs.starts, column[-1], side="right")
+    starts, stops = runs.starts[lower:upper], stops[lower:upper]
+    if starts.size * _PAIRS_PER_SEARCH > column.size:
         starts, stops = starts[:1], stops[-1:]
     # The keys must be uint64. Otherwise numpy converts the whole column.
-    lower = np.searchsorted(index, starts.astype(np.uint64))
-    counts = np.searchsorted(index, stops.astype(np.uint64)) - lower
+    lower = np.searchsorted(column, starts.astype(np.uint64))
+    counts = np.searchsorted(column, stops.astype(np.uint64)) - lower
     before = np.cumsum(counts) - counts
     return np.repeat(lower - before, counts) + np.arange(counts.sum())
 
@@ -90,8 +90,7 @@ def _search_runs(index: NDArray[np.uint64], runs: Runs) -> Integers:
 def _negate(values: Array) -> Array:
     """Return negative values. A zero stays positive."""
     with np.errstate(invalid="ignore"):  # signalling NaNs warn
-        negative: Array = 0 - values
-    return negative
+        return np.asarray(0 - values)
 
 
 def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
@@ -111,7 +110,9 @@ class Pairs(Layout):
     offset: int
     count: int
     group: tuple[Operation, ...]
-    _index: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
+    _cached: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
+
+    layout_to_validate = None  # the check of TENS reads all pairs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,8 +159,8 @@ class Pairs(Layout):
         rank = len(self.lengths)
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        values: Array = filled[..., 0 if self.components == 1 else selection.index_arrays[rank]]
-        return values
+        component = 0 if self.components == 1 else selection.index_arrays[rank]
+        return np.asarray(filled[..., component])
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read points as runs of one element."""
@@ -167,38 +168,35 @@ class Pairs(Layout):
         flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
         unique, inverse = np.unique(flat, return_inverse=True)
         values = self._read_runs(source, Runs(unique, 1))
-        selected: Array = values[inverse, points[rank] if self.components > 1 else 0]
-        return selected
-
-    layout_to_validate = None  # the check of TENS reads all pairs
+        return np.asarray(values[inverse, points[rank] if self.components > 1 else 0])
 
     @property
     def prefers_points(self) -> bool:
         """True: a read may scan many pairs."""
         return True
 
-    def index(self, source: Source) -> BlockIndex:
-        """Return the index of blocks. It is computed once."""
-        return self._index.get(lambda: self._scan(source))
+    def get_block_index(self, source: Source) -> BlockIndex:
+        """Return the index of the blocks. The first call reads all pairs."""
+        return self._cached.get(lambda: self._build_block_index(source))
 
-    def _scan(self, source: Source) -> BlockIndex:
+    def _build_block_index(self, source: Source) -> BlockIndex:
         lowest, highest = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         ascending, last = True, -1
-        for first, index in self.iterate_indices(source, BLOCK * _BLOCKS_AT_ONCE):
-            edges = np.arange(0, index.size, BLOCK)
-            low, high = np.minimum.reduceat(index, edges), np.maximum.reduceat(index, edges)
+        for first, column in self.iterate_columns(source, BLOCK * _BLOCKS_AT_ONCE):
+            edges = np.arange(0, column.size, BLOCK)
+            low, high = np.minimum.reduceat(column, edges), np.maximum.reduceat(column, edges)
             if high.max() >= self.total:
-                position = int(np.argmax(index >= np.uint64(self.total)))
+                position = int(np.argmax(column >= np.uint64(self.total)))
                 raise self.build_index_error(source, first + position)
-            if high.max() - low.min() < index.size - 1:  # more pairs than different indices
-                raise self.build_index_error(source, first + int(np.argmax(is_repeated(index))))
+            if high.max() - low.min() < column.size - 1:  # more pairs than different indices
+                raise self.build_index_error(source, first + int(np.argmax(is_repeated(column))))
             lowest.append(low.astype(np.int64))
             highest.append(high.astype(np.int64))
-            rising = int(index[0]) > last and bool((index[1:] > index[:-1]).all())
-            ascending, last = ascending and rising, int(index[-1])
+            ascending &= int(column[0]) > last and bool((column[1:] > column[:-1]).all())
+            last = int(column[-1])
         return BlockIndex(np.concatenate(lowest), np.concatenate(highest), ascending=ascending)
 
-    def iterate_indices(
+    def iterate_columns(
         self, source: Source, size: int
     ) -> Iterator[tuple[int, NDArray[np.uint64]]]:
         """Read the indices of `size` pairs at a time, with the position of the first pair."""
@@ -207,41 +205,52 @@ class Pairs(Layout):
 
     def _read_runs(self, source: Source, runs: Runs) -> Array:
         """Read the elements of some runs as an array of rows of components."""
-        index, (identity, *others) = self.index(source), self.group
+        _, *operations = self.group
         filled = np.zeros((runs.size, self.components), dtype=self.dtype)
-        is_checked = bool(others) or not index.ascending
-        is_set = np.zeros(runs.size if is_checked else 0, dtype=bool)
-        for selected, positions, values in self._read_images(source, index, identity, runs):
-            if is_checked:
-                repeated = is_set[positions] | is_repeated(positions)
-                if repeated.any():
-                    raise self.build_index_error(source, int(selected[np.argmax(repeated)]))
-                is_set[positions] = True
-            filled[positions] = values
-        for operation in others:
-            for selected, positions, values in self._read_images(source, index, operation, runs):
-                images = values if operation.sign > 0 else _negate(values)
-                unequal = is_set[positions] & ~_find_equal_rows(filled[positions], images)
-                filled[positions], is_set[positions] = images, True
-                # Images of two pairs may be the same element.
-                unequal |= ~_find_equal_rows(filled[positions], images)
-                if operation.sign < 0:  # the smallest integer is its own negative
-                    unequal |= ((images == values) & (values != 0)).any(axis=-1)
-                if unequal.any():
-                    raise self._build_conflict_error(source, int(selected[np.argmax(unequal)]))
+        may_repeat = bool(operations) or not self.get_block_index(source).ascending
+        is_set = np.zeros(runs.size if may_repeat else 0, dtype=bool)
+        self._fill_stored(source, runs, filled, is_set)
+        for operation in operations:
+            self._fill_images(source, runs, operation, filled, is_set)
         return filled
 
+    def _fill_stored(self, source: Source, runs: Runs, filled: Array, is_set: Array) -> None:
+        """Set the stored elements. Check for repeated indices unless `is_set` is empty."""
+        for pairs, positions, values in self._read_images(source, runs, self.group[0]):
+            if is_set.size:
+                repeated = is_set[positions] | is_repeated(positions)
+                if repeated.any():
+                    raise self.build_index_error(source, int(pairs[np.argmax(repeated)]))
+                is_set[positions] = True
+            filled[positions] = values
+
+    def _fill_images(
+        self, source: Source, runs: Runs, operation: Operation, filled: Array, is_set: Array
+    ) -> None:
+        """Set the images of stored elements. Raise an error if they contradict other elements."""
+        for pairs, positions, values in self._read_images(source, runs, operation):
+            images = values if operation.sign > 0 else _negate(values)
+            conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
+            filled[positions], is_set[positions] = images, True
+            # If several images are one element, the array now holds the last image.
+            conflicts |= ~_find_equal_rows(filled[positions], images)
+            if operation.sign < 0:  # the smallest integer is its own negative
+                conflicts |= ((images == values) & (values != 0)).any(axis=-1)
+            if conflicts.any():
+                raise self._build_conflict_error(source, int(pairs[np.argmax(conflicts)]))
+
     def _read_images(
-        self, source: Source, index: BlockIndex, operation: Operation, runs: Runs
+        self, source: Source, runs: Runs, operation: Operation
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Yield pairs, positions in the runs, and values before the operation's sign."""
+        """Yield pairs, positions in the runs, and values not yet multiplied by the sign."""
+        block_index = self.get_block_index(source)
         # An operation can map any stored element into the runs.
         everything = Runs(np.zeros(1, dtype=np.int64), self.total)
         candidates = runs if operation == self.group[0] else everything
-        for start, stop in index.find_ranges(candidates):
+        for start, stop in block_index.find_ranges(candidates):
             pairs = self.read_pairs(source, start, min(stop, self.count))
             selected = np.arange(pairs.size)
-            if index.ascending:
+            if block_index.ascending:
                 selected = _search_runs(pairs["index"], candidates)
             indices = pairs["index"][selected].astype(np.int64)
             positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
@@ -258,20 +267,16 @@ class Pairs(Layout):
         if index < self.total:
             actual, expected = f"{index}, as in another pair", "an index that occurs once"
             hint = "the value there is undefined; write the file again"
-        return self._build_error(source, f"the index of pair {pair}", pair, actual, expected, hint)
+        field, offset = f"the index of pair {pair}", self.offset + pair * self.stride
+        return TensorFormatError(source.name, field, actual, expected, hint, offset=offset)
 
     def _build_conflict_error(self, source: Source, pair: int) -> TensorFormatError:
-        return self._build_error(
-            source,
-            f"pair {pair}",
-            pair,
-            "another value for an element than a related pair gives, or one without a negative",
-            "one value for each element under the packed symmetries",
-            "the pairs contradict the symmetries; write the file again",
+        return TensorFormatError(
+            source.name,
+            field=f"pair {pair}",
+            actual="another value for an element than a related pair gives, or one without a "
+            "negative",
+            expected="one value for each element under the packed symmetries",
+            hint="the pairs contradict the symmetries; write the file again",
+            offset=self.offset + pair * self.stride,
         )
-
-    def _build_error(
-        self, source: Source, field: str, pair: int, actual: str, expected: str, hint: str
-    ) -> TensorFormatError:
-        offset = self.offset + pair * self.stride
-        return TensorFormatError(source.name, field, actual, expected, hint, offset=offset)

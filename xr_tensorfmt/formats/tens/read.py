@@ -19,8 +19,8 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
-from xr_tensorfmt.formats.tens.storage import Storage, read_storage
 from xr_tensorfmt.formats.tens.symmetries import build_packed_group, format_symmetries
+from xr_tensorfmt.formats.tens.tens_file import TensFile, read_file
 
 COMPONENT = "component"
 
@@ -29,72 +29,72 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
     path = reader.source.name
     options.refuse_stored(path)
-    storage = read_storage(reader)
-    header = storage.header
-    check_size(path, header.lengths, storage.element_bytes, offset=FIXED_BYTES)
+    file = read_file(reader)
+    header = file.header
+    check_size(path, header.lengths, file.element_bytes, offset=FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
             f"{COMPONENT!r} is reserved for a dimension of TENS files; choose another name"
         )
-    has_components = storage.components > 1
-    layout = column_major(_build_layout(reader, storage, options), trailing=int(has_components))
+    has_components = file.components > 1
+    layout = column_major(_build_layout(reader, file, options), trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
-    encoding = {"tensorfmt": _build_file_info(storage, names), "dtype": storage.element.encoding}
+    encoding = {"tensorfmt": _build_file_info(file, names), "dtype": file.element.encoding}
     tensor = Tensor(options.name, dims, layout, encoding=encoding)
-    end = End(reader.source, storage.stop, "the data" if storage.pairs is None else "the pairs")
+    end = End(reader.source, file.stop, "the data" if file.pair_count is None else "the pairs")
     return Container(
         (tensor,),
-        findings=storage.findings,
+        findings=file.findings,
         ends=(end,),
-        embedded=storage.embedded,
-        parsed=storage,
+        embedded=file.embedded,
+        parsed=file,
     )
 
 
-def _build_layout(reader: HeaderReader, storage: Storage, options: OpenOptions) -> Layout:
+def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
     """Build the layout of all elements, with axes in the order of the file."""
-    header, components = storage.header, storage.components
+    header, components = file.header, file.components
     lengths = header.lengths[::-1]
-    if storage.pairs is None:
+    if file.pair_count is None:
         shape = (*lengths, components) if components > 1 else lengths
-        return Dense(shape, storage.element, storage.offset)
+        return Dense(shape, file.element, file.offset)
     if options.sparse == "auto" and header.size > MAX_FILLED_ELEMENTS:
         raise reader.error(
-            f"the tensor of {storage.pairs} stored pairs",
-            f"{header.size} elements",
-            f"at most {MAX_FILLED_ELEMENTS}",
-            "open it with sparse='dense' to fill in the zeros",
-            FIXED_BYTES,
+            field=f"the tensor of {file.pair_count} stored pairs",
+            actual=f"{header.size} elements",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint="open it with sparse='dense' to fill in the zeros",
+            offset=FIXED_BYTES,
         )
-    group = build_packed_group(reader, header, storage.symmetries)
-    return Pairs(lengths, storage.element, components, storage.offset, storage.pairs, group)
+    group = build_packed_group(reader, header, file.symmetries)
+    return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
 
-def _build_file_info(storage: Storage, names: tuple[str, ...]) -> dict[str, Any]:
+def _build_file_info(file: TensFile, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the entry ``encoding["tensorfmt"]``, without empty properties."""
-    header = storage.header
-    packed = [symmetry for symmetry in storage.symmetries if symmetry.packed]
+    header = file.header
+    packed = [symmetry for symmetry in file.symmetries if symmetry.packed]
     sparse_dims = [
         name
         for name, dimension in zip(names, header.dimensions, strict=True)
         if dimension.is_sparse and not header.is_before_1_0
     ]
     properties = {
-        "symmetries": format_symmetries(storage.symmetries),
+        "symmetries": format_symmetries(file.symmetries),
         "packed_symmetries": format_symmetries(packed),
-        "skipped_chunks": [chunk.magic.decode() for chunk in storage.unknown_chunks],
+        "skipped_chunks": [chunk.magic.decode() for chunk in file.unknown_chunks],
         "sparse_dims": sparse_dims,
     }
     return {
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
         "shape": header.lengths,
-        "storage": "dense" if storage.pairs is None else "pairs",
-        "offset": storage.offset,
+        "storage": "dense" if file.pair_count is None else "pairs",
+        "offset": file.offset,
         "order": "F",
         "byteorder": "big" if header.is_big_endian else "little",
-        "dtype": storage.element.name,
+        "dtype": file.element.name,
         "index_names": header.index_names,
         **{name: value for name, value in properties.items() if value},
     }

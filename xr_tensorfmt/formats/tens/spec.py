@@ -175,7 +175,7 @@ def is_tens(head: bytes, size: int) -> bool:
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
-    """Raise an error if a file is not TENS or is newer. `storage` checks versions before 1.0."""
+    """Raise an error if a file is not TENS or is newer. `tens_file` checks older versions."""
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
@@ -196,8 +196,8 @@ def build_version_error(reader: HeaderReader, version: int, hint: str) -> Tensor
 def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
     hint = "the header is corrupt, or the file has another format"
     if number_type not in NUMBER_TYPES:
-        expected = "one of " + ", ".join(map(repr, NUMBER_TYPES))
         field = "the number type"
+        expected = f"one of {', '.join(map(repr, NUMBER_TYPES))}"
         raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
     if numbers not in NUMBERS_PER_ELEMENT:
         field = "the count of numbers per element"
@@ -230,12 +230,13 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, in
     is_float = number_type == b"IEEE"
     allowed = (4, 8, 16) if is_float else (1, 2, 4, 8)
     if size not in allowed:
+        sizes = ", ".join(map(str, allowed))
         raise reader.error(
-            "the count of bytes per number",
-            size,
-            f"one of {', '.join(map(str, allowed))} for numbers of type {number_type.decode()}",
-            "the header is corrupt, or numpy does not support such numbers",
-            Offset.BYTES_PER_NUMBER,
+            field="the count of bytes per number",
+            actual=size,
+            expected=f"one of {sizes} for numbers of type {number_type.decode()}",
+            hint="the header is corrupt, or numpy does not support such numbers",
+            offset=Offset.BYTES_PER_NUMBER,
         )
     is_complex = is_float and header.numbers_per_element == 2
     components = 1 if is_complex else header.numbers_per_element

@@ -46,26 +46,27 @@ class Symmetry:
         """Read and check the content of a chunk."""
         fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
         flags, length = _FIELDS.unpack(fields)
-        start, order = chunk.content_offset + _FIELDS.size, len(header.dimensions)
+        start = chunk.content_offset + _FIELDS.size
+        order = len(header.dimensions)
         needed = start + length + order
         if needed > chunk.stop:
             raise reader.error(
-                "the size of chunk 'SYMMETRY'",
-                chunk.size,
-                f"at least {needed - chunk.offset} for {length} characters of code and "
+                field="the size of chunk 'SYMMETRY'",
+                actual=chunk.size,
+                expected=f"at least {needed - chunk.offset} for {length} characters of code and "
                 f"{order} indices",
-                "the file is corrupt",
-                chunk.size_offset,
+                hint="the file is corrupt",
+                offset=chunk.size_offset,
             )
         content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
         if sorted(index_map) != sorted(header.index_names):
             raise reader.error(
-                "the index map of a symmetry",
-                repr(index_map),
-                f"a permutation of the index names {header.index_names!r}",
-                "the file is corrupt",
-                start + length,
+                field="the index map of a symmetry",
+                actual=repr(index_map),
+                expected=f"a permutation of the index names {header.index_names!r}",
+                hint="the file is corrupt",
+                offset=start + length,
             )
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
 
@@ -83,7 +84,7 @@ class Symmetry:
             return "unsigned numbers", "numbers that can be negative"
         return None
 
-    def operation(self, header: TensHeader) -> Operation:
+    def build_operation(self, header: TensHeader) -> Operation:
         """Return the operation on the axes of a tensor that fits."""
         axes = map(header.index_names.index, self.index_map)
         return Operation(tuple(axes), SIGNS[self.code])
@@ -127,22 +128,24 @@ def build_packed_group(
     for symmetry in packed:
         mismatch = symmetry.find_mismatch(header)
         if mismatch is not None:
+            actual, expected = mismatch
             raise reader.error(
-                f"the symmetry {str(symmetry)!r}",
-                f"packed with {mismatch[0]}",
-                mismatch[1],
-                "the format does not define the other elements; write the file without packing",
-                symmetry.offset,
+                field=f"the symmetry {str(symmetry)!r}",
+                actual=f"packed with {actual}",
+                expected=expected,
+                hint="the format does not define the other elements; write the file without "
+                "packing",
+                offset=symmetry.offset,
             )
-    operations = (symmetry.operation(header) for symmetry in packed)
+    operations = (symmetry.build_operation(header) for symmetry in packed)
     group = generate_group(operations, len(header.dimensions))
     if group is None:
         raise reader.error(
-            "the group of the packed symmetries",
-            f"larger than {MAX_OPERATIONS} operations",
-            f"at most {MAX_OPERATIONS}",
-            "write the file without packing",
-            header.stop,
+            field="the group of the packed symmetries",
+            actual=f"larger than {MAX_OPERATIONS} operations",
+            expected=f"at most {MAX_OPERATIONS}",
+            hint="write the file without packing",
+            offset=header.stop,
         )
     return group
 

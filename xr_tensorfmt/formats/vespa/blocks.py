@@ -20,6 +20,7 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     WritableLayout,
+    ceil_div,
     contiguous_chunk,
     take_rows,
     view_as_bytes,
@@ -40,7 +41,7 @@ class Blocks(WritableLayout):
 
     Parameters
     ----------
-    header : Header
+    header : VespaHeader
         The header of the file.
     offsets : ndarray of int64
         Offset of every block with its labels, and the end of the last block.
@@ -72,7 +73,7 @@ class Blocks(WritableLayout):
     def mean_bytes(self) -> int:
         """Mean size of a block."""
         count = self.header.blocks
-        return -(-(self.stop - self.header.stop) // count) if count else 1
+        return ceil_div(self.stop - self.header.stop, count) if count else 1
 
     def find_cells(self, blocks: Indices) -> Integers:
         """Return the offsets of the cells of some blocks."""
@@ -85,42 +86,44 @@ class Blocks(WritableLayout):
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
-        header, block = self.header, max(self.mean_bytes, self.header.cells * self.dtype.itemsize)
-        if block <= target or not header.lengths:
-            return (*contiguous_chunk((header.blocks,), block, target), *header.lengths)
+        header = self.header
+        block_bytes = max(self.mean_bytes, header.cells * self.dtype.itemsize)
+        if block_bytes <= target or not header.lengths:
+            return (*contiguous_chunk((header.blocks,), block_bytes, target), *header.lengths)
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
         """Return a range per block, from the first to the last selected cell."""
-        return self._extents(selection.indices[0], _select_inner(selection))
+        return self._cell_extents(selection.indices[0], _select_inner(selection))
 
-    def _extents(self, blocks: Indices, inner: Selection) -> Extents:
+    def _cell_extents(self, blocks: Indices, inner: Selection) -> Extents:
         item = self.header.element.stored.itemsize
-        first, last = inner.runs().bounds
-        return Extents.uniform(self.find_cells(blocks) + first * item, (last - first) * item)
+        start, stop = inner.runs().bounds
+        return Extents.uniform(self.find_cells(blocks) + start * item, (stop - start) * item)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read many blocks at a time, and decode them in smaller parts."""
         values = np.empty(selection.shape, dtype=self.dtype)
         if not selection.size:
             return values
-        rows, row, element = values.reshape(len(values), -1), 0, self.header.element
-        inner = _select_inner(selection)
+        element, inner = self.header.element, _select_inner(selection)
         runs = inner.runs()
-        first, last = runs.bounds
-        length = (last - first) * element.stored.itemsize
+        start, stop = runs.bounds
+        length = (stop - start) * element.stored.itemsize
         batch_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
         count = min(_MAX_BATCH_BLOCKS, max(1, batch_bytes // length))
         step = max(1, _DECODED_BYTES // length)
         picked = None if runs.starts.size == 1 else _find_elements(runs)
+        rows = values.reshape(len(values), -1)
+        filled = 0
         for blocks in split_indices(selection.indices[0], count):
-            raw = source.read(self._extents(blocks, inner)).view(element.stored)
-            batch = raw.reshape(-1, last - first)
-            for lower in range(0, len(batch), step):
-                cells = batch[lower : lower + step]
-                target = rows[row : row + len(cells)]
+            raw = source.read(self._cell_extents(blocks, inner)).view(element.stored)
+            batch = raw.reshape(-1, stop - start)
+            for first in range(0, len(batch), step):
+                cells = batch[first : first + step]
+                target = rows[filled : filled + len(cells)]
                 element.decode_into(target, cells if picked is None else cells[:, picked])
-                row += len(cells)
+                filled += len(cells)
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
@@ -131,19 +134,19 @@ class Blocks(WritableLayout):
         block, within = np.divmod(unique, header.cells)
         starts = self.find_cells(block) + within * stored.itemsize
         raw = source.read(Extents.uniform(starts, stored.itemsize))
-        picked: Array = header.element.decode(raw.view(stored))[inverse]
-        return picked
+        return np.asarray(header.element.decode(raw.view(stored))[inverse])
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""
         if not selection.size:
             return
-        inner, item = _select_inner(selection), self.header.element.stored.itemsize
+        element, inner = self.header.element, _select_inner(selection)
+        item, runs = element.stored.itemsize, inner.runs()
         offsets = self.find_cells(selection.indices[0])
-        runs, count = inner.runs(), max(1, BATCH_BYTES // (inner.size * item))
+        count = max(1, BATCH_BYTES // (inner.size * item))
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
-            cells = view_as_bytes(self.header.element.encode(values[first : first + count]))
+            cells = view_as_bytes(element.encode(values[first : first + count]))
             yield Extents.uniform(starts.ravel(), runs.length * item), cells
 
 
@@ -155,8 +158,7 @@ def _select_inner(selection: Selection) -> Selection:
 def _find_elements(runs: Runs) -> Integers:
     """Return the elements of runs, relative to the first."""
     starts = runs.starts - runs.starts[0]
-    elements: Integers = (starts[:, np.newaxis] + np.arange(runs.length)).ravel()
-    return elements
+    return np.asarray(np.add.outer(starts, np.arange(runs.length)).ravel())
 
 
 def split_indices(indices: Indices, count: int) -> Iterator[Indices]:

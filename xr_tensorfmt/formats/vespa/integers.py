@@ -20,7 +20,7 @@ COUNTS = range(MAX_INTEGER + 1)
 
 
 def compute_packed_size(first: int) -> int:
-    """Return the bytes of an integer with a given first byte."""
+    """Return the size of an integer in bytes, given its first byte."""
     return 4 if first & LONG_BIT else 1
 
 
@@ -39,7 +39,7 @@ def unpack(packed: bytes | memoryview) -> int:
 
 
 def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
-    """Unpack the integers at many positions, and return their ends too."""
+    """Unpack the integers at many offsets. Return the integers and their ends."""
     first = window.take(starts, mode="clip")
     if not first.size or first.max() < LONG_BIT:
         return first.astype(np.int64), starts + 1

@@ -16,12 +16,7 @@ from xr_tensorfmt.contract import (
     reject_repeated,
     shorten,
 )
-from xr_tensorfmt.formats.vespa.json_forms import (
-    HEX,
-    ParsedTensor,
-    parse_tensor,
-    select_field,
-)
+from xr_tensorfmt.formats.vespa.json_forms import HEX, ParsedTensor, parse_tensor, select_field
 from xr_tensorfmt.formats.vespa.read import build_container
 
 if TYPE_CHECKING:
@@ -32,7 +27,7 @@ MAX_JSON_BYTES = 128 << 20
 
 
 class TensorSource(Memory):
-    """A tensor from JSON, without the bytes of a file."""
+    """A parsed tensor in place of a file. It has no bytes."""
 
     def __init__(self, tensor: ParsedTensor, name: str) -> None:
         super().__init__(b"", name=name)
@@ -143,7 +138,7 @@ def _load_json(content: Any) -> Any:
     if HEX.fullmatch(string) and isinstance(content, str):
         return {"values": string}  # a field with format.tensors=hex-value
     try:
-        # Vespa accepts a trailing comma.
+        # A line of a feed may end with a comma.
         return json.loads(string.strip().removesuffix(","), object_pairs_hook=reject_repeated)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
@@ -160,11 +155,12 @@ def read_json(reader: HeaderReader, options: OpenOptions) -> Container:
     source = reader.source
     if not isinstance(source, TensorSource):
         source = TensorSource(_read_tensor(reader), source.name)
-    header, labels = source.tensor.header, tuple(map(InMemory, source.tensor.labels))
+    header = source.tensor.header
+    labels = tuple(map(InMemory, source.tensor.labels))
     cells = InMemory(source.tensor.cells if header.mapped else source.tensor.cells[0])
     header_info = {"format": "vespa-json"}
     container = build_container(header, source, options, cells, labels, header_info)
-    # With this source, virtual references to the file are refused.
+    # Virtual references to the file are refused, because this source has no bytes.
     return replace(
         container,
         tensors=tuple(replace(tensor, source=source) for tensor in container.tensors),

@@ -130,7 +130,8 @@ def _parse_blocks(header: VespaHeader, data: Any) -> dict[Labels, Array]:
 
 def _split_blocks(header: VespaHeader, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
     """Return the labels and the values of all blocks, in all forms but a list of cells."""
-    mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
+    mapped = header.mapped
+    map_key = "blocks" if header.indexed else "cells"
     if key == "values" and not mapped and isinstance(content, list | str):
         return [((), content)]
     if key == "blocks" and mapped and isinstance(content, list):
@@ -173,10 +174,8 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Ar
         blocks[()] = _allocate_block(header, 1)
     for cell in content:
         address, value = _get_members(cell, "address", "value")
-        labels, index = (
-            _parse_labels(header, address, header.indexed),
-            _find_cell_index(header, address),
-        )
+        labels = _parse_labels(header, address, header.indexed)
+        index = _find_cell_index(header, address)
         if (labels, index) in seen:
             raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
         seen.add((labels, index))
@@ -237,13 +236,10 @@ def _parse_values(header: VespaHeader, values: Any) -> Array:
 
 def _parse_hex(header: VespaHeader, digits: str) -> Array:
     """Return the cells of a block. Floats may have another width than in the type."""
-    element, rest = _ELEMENT_BY_DIGITS.get(len(digits) // header.cells), len(digits) % header.cells
-    if (
-        not element
-        or rest
-        or not HEX.fullmatch(digits)
-        or element.dtype.kind != header.element.dtype.kind
-    ):
+    digits_per_cell, rest = divmod(len(digits), header.cells)
+    element = _ELEMENT_BY_DIGITS.get(digits_per_cell)
+    is_valid = not rest and HEX.fullmatch(digits)
+    if not element or not is_valid or element.dtype.kind != header.element.dtype.kind:
         raise ValueError(
             f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"

@@ -41,7 +41,7 @@ class LabelledBlocks(Blocks):
 
     @classmethod
     def from_labels(cls, header: VespaHeader, labels: Bytes, sizes: Integers) -> LabelledBlocks:
-        """Compute the offsets of blocks from their packed labels and the sizes of these."""
+        """Compute the offsets of blocks from their packed labels and the sizes of the labels."""
         offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
         offsets[1:] += np.cumsum(sizes + header.block_bytes)
         return cls(header, offsets, labels)
@@ -66,16 +66,17 @@ class LabelledBlocks(Blocks):
     def _encode_batch(self, blocks: Indices, values: Array) -> EncodedBatch:
         starts = take_rows(self.offsets, blocks)
         cells = self.find_cells(blocks)
-        begin, end = int(starts[0]), int(cells[-1]) + self.header.block_bytes
-        joined, sizes = np.empty(end - begin, dtype=np.uint8), cells - starts
+        start, stop = int(starts[0]), int(cells[-1]) + self.header.block_bytes
+        joined = np.empty(stop - start, dtype=np.uint8)
+        sizes = cells - starts
         # The packed labels of consecutive blocks are contiguous.
-        first = begin - self.header.stop - int(blocks[0]) * self.header.block_bytes
+        first = start - self.header.stop - int(blocks[0]) * self.header.block_bytes
         labels = self.labels[first : first + int(sizes.sum())]
-        shifts = starts - begin - (np.cumsum(sizes) - sizes)
+        shifts = starts - start - (np.cumsum(sizes) - sizes)
         joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
         encoded = view_as_bytes(self.header.element.encode(values))
-        scatter_uniform(joined, cells - begin, encoded, self.header.block_bytes)
-        return Extents.single(begin, end), joined
+        scatter_uniform(joined, cells - start, encoded, self.header.block_bytes)
+        return Extents.single(start, stop), joined
 
 
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:

@@ -51,7 +51,8 @@ def decode_labels(
     lengths, begins = unpack_many(window.content, window.starts)
     for _ in range(dimension):
         lengths, begins = unpack_many(window.content, begins + lengths)
-    content, labels = window.content.tobytes(), list[str]()
+    content = window.content.tobytes()
+    labels: list[str] = []
     bounds = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
     try:
         for begin, stop in bounds:
@@ -60,10 +61,10 @@ def decode_labels(
         block = len(labels)
         raise TensorFormatError(
             source.name,
-            f"label {dimension} of block {window.blocks[block]}",
-            repr(error.object[:40]),
-            "UTF-8",
-            "open with text_errors='surrogateescape' to keep such bytes",
+            field=f"label {dimension} of block {window.blocks[block]}",
+            actual=repr(error.object[:40]),
+            expected="UTF-8",
+            hint="open with text_errors='surrogateescape' to keep such bytes",
             offset=int(window.offsets[block] + begins[block] - window.starts[block]),
         ) from None
     return np.fromiter(labels, STRING_DTYPE, len(labels))
@@ -90,6 +91,8 @@ class Labels(Layout):
     text_errors: TextErrors = "strict"
     loaded: Strings | None = field(default=None, compare=False, repr=False)
 
+    layout_to_validate = None  # the check of Vespa reads all labels
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of blocks."""
@@ -99,8 +102,6 @@ class Labels(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of Python strings."""
         return STRING_DTYPE
-
-    layout_to_validate = None
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the number of blocks in a chunk of cells."""
@@ -123,14 +124,14 @@ class Labels(Layout):
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read the labels of single blocks."""
         unique, inverse = np.unique(points[0], return_inverse=True)
-        picked: Array = self.decode_strings(source, unique)[inverse]
-        return picked
+        return np.asarray(self.decode_strings(source, unique)[inverse])
 
     def decode_strings(self, source: Source, blocks: Indices) -> Strings:
         """Read the labels of some blocks, without a warning."""
         if self.loaded is not None:
             return take_rows(self.loaded, blocks)
-        strings, first = np.empty(len(blocks), dtype=STRING_DTYPE), 0
+        strings = np.empty(len(blocks), dtype=STRING_DTYPE)
+        first = 0
         for part in split_indices(blocks, BATCH_LABELS):
             extents = self.blocks.find_labels(part)
             starts = np.cumsum(extents.lengths) - extents.lengths

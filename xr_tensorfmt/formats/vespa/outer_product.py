@@ -38,17 +38,17 @@ class OuterProduct(Layout):
         The cells of all blocks.
     grid : tuple of int
         Number of distinct labels of every mapped dimension.
-    positions : ndarray of int64
+    grid_indices : ndarray of int64
         Row-major indices in the grid that have a block, sorted.
     block_indices : ndarray of int64
-        Indices of these blocks.
+        Indices of these blocks in `blocks`.
     fill_value : float
         Value of cells without a block.
     """
 
     blocks: Layout
     grid: tuple[int, ...]
-    positions: Integers
+    grid_indices: Integers
     block_indices: Integers
     fill_value: float
 
@@ -77,23 +77,24 @@ class OuterProduct(Layout):
         values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
         if not selection.size:
             return values
-        block_indices, positions = self._find_blocks(selection)
+        block_indices, targets = self._find_blocks(selection)
         order = np.argsort(block_indices)
         stored = self.blocks.read(source, self._select_blocks(block_indices[order], selection))
         rank = len(self.grid)
         flat = values.reshape(prod(selection.shape[:rank]), *selection.shape[rank:])
-        flat[positions[order]] = stored
+        flat[targets[order]] = stored
         return values
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
         """Read single cells, or the fill value."""
         rank = len(self.grid)
         values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
-        if not self.positions.size:
+        if not self.grid_indices.size:
             return values
         requested = np.ravel_multi_index(points[:rank], self.grid)
-        nearest = np.minimum(np.searchsorted(self.positions, requested), self.positions.size - 1)
-        is_stored = self.positions[nearest] == requested
+        following = np.searchsorted(self.grid_indices, requested)
+        nearest = np.minimum(following, self.grid_indices.size - 1)
+        is_stored = self.grid_indices[nearest] == requested
         if is_stored.any():
             cells = (axis[is_stored] for axis in points[rank:])
             block_indices = self.block_indices[nearest[is_stored]]
@@ -112,19 +113,18 @@ class OuterProduct(Layout):
         """Return the selected blocks, and their indices in the selected part of the grid."""
         rank = len(self.grid)
         arrays = selection.index_arrays[:rank]
-        # The positions are sorted, so an index of the first axis is one range.
-        row = prod(self.grid[1:])
-        bounds = np.array([arrays[0][0] * row, (arrays[0][-1] + 1) * row])
-        first, last = np.searchsorted(self.positions, bounds).tolist()
-        block_indices = self.block_indices[first:last]
-        indices = np.unravel_index(self.positions[first:last], self.grid)
-        position = np.zeros(block_indices.shape, dtype=np.int64)
+        # The grid indices are sorted, so the blocks between two rows of the grid are a range.
+        bounds = np.array([arrays[0][0], arrays[0][-1] + 1]) * prod(self.grid[1:])
+        start, stop = np.searchsorted(self.grid_indices, bounds).tolist()
+        block_indices = self.block_indices[start:stop]
+        targets = np.zeros(block_indices.shape, dtype=np.int64)
         inside = np.ones(block_indices.shape, dtype=np.bool_)
-        for selected, index in zip(arrays, indices, strict=True):
-            nearest = np.minimum(np.searchsorted(selected, index), selected.size - 1)
-            inside &= selected[nearest] == index
-            position = position * selected.size + nearest
-        return block_indices[inside], position[inside]
+        axes = np.unravel_index(self.grid_indices[start:stop], self.grid)
+        for selected, indices in zip(arrays, axes, strict=True):
+            nearest = np.minimum(np.searchsorted(selected, indices), selected.size - 1)
+            inside &= selected[nearest] == indices
+            targets = targets * selected.size + nearest
+        return block_indices[inside], targets[inside]
 
 
 def build_outer_product(
@@ -147,10 +147,10 @@ def build_outer_product(
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
     codes = tuple(codes for _, codes in factorized)
-    positions = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
-    order = np.argsort(positions, kind="stable")
-    _check_unique(source, blocks, positions[order], order)
-    product = OuterProduct(blocks, grid, positions[order], order, fill_value)
+    grid_indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
+    order = np.argsort(grid_indices, kind="stable")
+    _check_unique(source, blocks, grid_indices[order], order)
+    product = OuterProduct(blocks, grid, grid_indices[order], order, fill_value)
     return product, [distinct for distinct, _ in factorized]
 
 
@@ -171,7 +171,7 @@ def _choose_fill_value(
     if value is None and not has_holes:
         return 0
     limits = np.iinfo(dtype)
-    if value is None or value != value // 1 or not limits.min <= value <= limits.max:
+    if value is None or not limits.min <= value <= limits.max or value != int(value):
         raise ValueError(
             f"{source.name}: cells of type {header.cell_type} cannot hold fill_value={value!r}; "
             f"pass an integer from {limits.min} to {limits.max}"
@@ -179,15 +179,15 @@ def _choose_fill_value(
     return int(value)
 
 
-def _check_unique(source: Source, blocks: Layout, positions: Integers, order: Integers) -> None:
-    repeated = np.flatnonzero(positions[1:] == positions[:-1])
+def _check_unique(source: Source, blocks: Layout, grid_indices: Integers, order: Integers) -> None:
+    repeated = np.flatnonzero(grid_indices[1:] == grid_indices[:-1])
     if repeated.size:
         first, second = order[repeated[0] : repeated[0] + 2].tolist()
         raise TensorFormatError(
             source.name,
-            f"the labels of block {second}",
-            f"those of block {first} as well",
-            "labels that occur once",
-            "no dense tensor holds both blocks; open the file with sparse='stored'",
+            field=f"the labels of block {second}",
+            actual=f"those of block {first} as well",
+            expected="labels that occur once",
+            hint="no dense tensor holds both blocks; open the file with sparse='stored'",
             offset=int(blocks.offsets[second]) if isinstance(blocks, Blocks) else None,
         )

@@ -39,15 +39,7 @@ MAX_INDEXED_LABELS = 1 << 23
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header, source = VespaHeader.read(reader), reader.source
-    stop = header.stop + header.blocks * header.block_bytes
-    labels: tuple[Layout, ...] = ()
-    cells: Layout = Dense(header.lengths, header.element, header.stop)
-    if header.mapped:
-        cells, labels = _find_blocks(header, source, options)
-        stop = cells.stop
-    elif not header.blocks:
-        # Vespa reads a scalar without a cell as zero.
-        cells = InMemory(np.zeros((), header.element.dtype))
+    cells, labels, stop = _locate_cells(header, source, options)
     header_info = {
         "format": "vespa",
         "tag": header.tag,
@@ -59,17 +51,31 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     return replace(container, ends=(End(source, stop, header.type),))
 
 
-def _find_blocks(
+def _locate_cells(
+    header: VespaHeader, source: Source, options: OpenOptions
+) -> tuple[Layout, tuple[Layout, ...], int]:
+    """Return the cells, the labels of all blocks by mapped dimension, and the end of the data."""
+    if header.mapped:
+        blocks, labels = _scan_blocks(header, source, options)
+        return blocks, labels, blocks.stop
+    if not header.blocks:
+        # Vespa reads a scalar without a cell as zero.
+        return InMemory(np.zeros((), header.element.dtype)), (), header.stop
+    dense = Dense(header.lengths, header.element, header.stop)
+    return dense, (), dense.stop
+
+
+def _scan_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
     """Scan the blocks. A scan of a remote file keeps the labels if they are required anyway."""
     if header.blocks > MAX_BLOCKS:
         raise TensorFormatError(
             source.name,
-            "the number of blocks",
-            header.blocks,
-            f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
-            "split the file",
+            field="the number of blocks",
+            actual=header.blocks,
+            expected=f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
+            hint="split the file",
             offset=header.stop,
         )
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
@@ -79,12 +85,12 @@ def _find_blocks(
         loaded = [np.empty(header.blocks, dtype=STRING_DTYPE) for _ in header.mapped]
     first = 0
     for window, stop in find_blocks(source, header):
-        last = first + window.offsets.size
-        offsets[first:last], offsets[last] = window.offsets, stop
+        part = slice(first, first + window.offsets.size)
+        offsets[part], offsets[part.stop] = window.offsets, stop
         for dimension, labels in enumerate(loaded):
             if labels is not None:
-                labels[first:last] = decode_labels(source, window, dimension, options.text_errors)
-        first = last
+                labels[part] = decode_labels(source, window, dimension, options.text_errors)
+        first = part.stop
     blocks = Blocks(header, offsets)
     return blocks, tuple(
         Labels(blocks, dimension, options.text_errors, labels)
@@ -168,7 +174,8 @@ def _build_blocks(
     findings: tuple[Finding, ...] = ()
     is_indexed = _has_index(header, options)
     if is_indexed and header.blocks > MAX_INDEXED_LABELS:
-        is_indexed, findings = False, (_build_no_index_finding(source, header),)
+        is_indexed = False
+        findings = (_build_no_index_finding(source, header),)
     names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
     mapped = names[: len(header.mapped)]
     block = names[0] if is_indexed else BLOCK
@@ -185,10 +192,11 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
     if header.blocks > MAX_INDEXED_LABELS:
         raise TensorFormatError(
             source.name,
-            "the number of blocks",
-            header.blocks,
-            f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in memory",
-            "open the file with sparse='stored'",
+            field="the number of blocks",
+            actual=header.blocks,
+            expected=f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in "
+            "memory",
+            hint="open the file with sparse='stored'",
             offset=header.stop,
         )
     everything = Selection.everything((header.blocks,))
@@ -214,7 +222,8 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
     """Name the mapped, then the indexed dimensions. Append underscores to reserved names."""
     own = header.mapped + header.indexed
     taken = {options.name, *reserved}
-    used, unique_names = taken.union(own), []
+    used = taken.union(own)
+    unique_names = []
     for name in own:
         unique = name
         if name in taken:

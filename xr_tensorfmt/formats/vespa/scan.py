@@ -55,18 +55,18 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
     TensorFormatError
         The file is truncated.
     """
-    count, first, offset = header.blocks, 0, header.stop
     # Downloading many cells is faster than another request.
     large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
     size = _LABEL_WINDOW_BYTES if header.block_bytes > large else WINDOW_BYTES
-    while first < count:
+    first, offset = 0, header.stop
+    while first < header.blocks:
         content = source.read(Extents.single(offset, min(offset + size, source.size)))
-        starts, stop = scan_window(content, header, count - first)
+        starts, stop = scan_window(content, header, header.blocks - first)
         if starts.size:
             blocks = range(first, first + starts.size)
             if offset + stop > source.size:
-                last = offset + int(starts[-1])
-                raise _build_truncation_error(source, last, blocks.stop - 1, "its cells")
+                start = offset + int(starts[-1])
+                raise _build_truncation_error(source, start, blocks.stop - 1, "its cells")
             yield Window(content, blocks, offset + starts, starts), offset + stop
             first, offset = blocks.stop, offset + stop
         elif offset + size >= source.size:
@@ -80,7 +80,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
 
     The window starts with a block. The cells of the last block may end after the window.
     """
-    view, size, cells = content.data, content.size, header.block_bytes
+    view = content.data
     dimensions = range(len(header.mapped))
     starts, start = array("q"), 0
     with suppress(IndexError, struct.error):  # a length after the end of the window
@@ -92,19 +92,19 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
                     end += 1 + length
                 else:
                     end += 4 + (_LONG.unpack_from(view, end)[0] & MAX_INTEGER)
-            if end > size:
+            if end > content.size:
                 break
             starts.append(start)
-            start = end + cells
+            start = end + header.block_bytes
     return np.frombuffer(starts, dtype=np.int64), start
 
 
 def _build_truncation_error(source: Source, start: int, block: int, part: str) -> TensorFormatError:
     return TensorFormatError(
         source.name,
-        f"block {block}",
-        f"truncated by the end of the file at byte {source.size}",
-        f"{part} within the file",
-        "the file is incomplete, or the length of a label is corrupt; fetch the file again",
+        field=f"block {block}",
+        actual=f"truncated by the end of the file at byte {source.size}",
+        expected=f"{part} within the file",
+        hint="the file is incomplete, or the length of a label is corrupt; fetch the file again",
         offset=start,
     )

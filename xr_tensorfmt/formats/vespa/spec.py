@@ -43,7 +43,7 @@ Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
 
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
-"""The dtype of Python strings in xarray, which need not look at every element then."""
+"""The dtype of Python strings in xarray. Thanks to the metadata, it does not check every one."""
 
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
@@ -160,11 +160,11 @@ class VespaHeader:
             raise reader.error(field, self.blocks, "0 or 1", _CORRUPT, self.stop)
         if min_bytes > available:
             raise reader.error(
-                f"the cells of {self.type}",
-                f"{available} bytes left in the file",
-                f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
-                "the file is incomplete or its header is corrupt; fetch the file again",
-                self.stop,
+                field=f"the cells of {self.type}",
+                actual=f"{available} bytes left in the file",
+                expected=f"at least {min_bytes} for {self.blocks} blocks of {self.cells} cells",
+                hint="the file is incomplete or its header is corrupt; fetch the file again",
+                offset=self.stop,
             )
 
 
@@ -178,7 +178,8 @@ class _Fields(Cursor):
 
     def read_integer(self, field: str, valid: Container[int] = COUNTS, expected: str = "") -> int:
         """Read an integer. Raise an error if it is not valid."""
-        start, first = self.offset, self.take(1, field)
+        start = self.offset
+        first = self.take(1, field)
         rest = compute_packed_size(first[0]) - 1
         value = unpack(first + self.take(rest, field) if rest else first)
         if value not in valid:

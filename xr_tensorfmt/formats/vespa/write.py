@@ -139,7 +139,8 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
             f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
             "all but one"
         )
-    block_dim, labels = next(iter(labelled), None), labelled
+    labels = labelled
+    block_dim = next(iter(labelled), None)
     if block_dim is None and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
         block_dim = BLOCK if labels else None
@@ -230,8 +231,7 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimens
         if length > MAX_INTEGER:
             raise ValueError(
                 f"{checked.path}: {dim!r} has {length} {unit}, but Vespa allows at most "
-                f"{MAX_INTEGER}; "
-                "write several files"
+                f"{MAX_INTEGER}; write several files"
             )
         if not length and dim != dimensions.block_dim:
             raise ValueError(

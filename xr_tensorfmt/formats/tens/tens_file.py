@@ -28,11 +28,11 @@ from xr_tensorfmt.formats.tens.symmetries import Symmetry
 
 
 @dataclass(frozen=True)
-class Storage:
-    """The parsed header of a file, with the type of the values and their range of bytes.
+class TensFile:
+    """Parsed header of a file, and the type and location of its values.
 
-    The range includes the padding of a chunk. `pairs` is the number of pairs, or None if all values
-    are stored.
+    The values are in the bytes ``[offset, stop)``, which include the padding of a chunk.
+    `pair_count` is None if all values are stored.
     """
 
     header: TensHeader
@@ -40,15 +40,15 @@ class Storage:
     components: int
     offset: int
     stop: int
-    pairs: int | None = None
+    pair_count: int | None = None
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
     embedded: bytes | None = None
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def raw(cls, header: TensHeader, reader: HeaderReader) -> Storage:
-        """Return the storage of values that follow the header directly."""
+    def with_raw_values(cls, header: TensHeader, reader: HeaderReader) -> TensFile:
+        """Return a file whose values follow the header directly."""
         element, components = build_element(header, reader)
         nbytes = header.size * components * element.stored.itemsize
         return cls(header, element, components, header.stop, header.stop + nbytes)
@@ -69,41 +69,43 @@ class Storage:
         return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
 
 
-def read_storage(reader: HeaderReader) -> Storage:
+def read_file(reader: HeaderReader) -> TensFile:
     """Read the header of a file, and locate its values."""
     header = TensHeader.read(reader)
     return (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
 
 
-def _read_0_9(reader: HeaderReader, header: TensHeader) -> Storage:
+def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Find values that follow the header directly, as in version 0.9."""
-    candidates = [Storage.raw(candidate, reader) for candidate in _find_candidates(header)]
+    candidates = [TensFile.with_raw_values(header, reader) for header in _list_meanings(header)]
     chunk = Chunk.read(reader, header.stop)
-    for storage in candidates:
-        if chunk is not None and chunk.magic == DENSE_DATA and _fits(reader, chunk, storage.nbytes):
-            return _read_dense(reader, replace(storage, chunks=(chunk,)))
-    for storage in candidates:
-        if storage.stop == reader.source.size:
-            return storage
+    for file in candidates:
+        if chunk is not None and chunk.magic == DENSE_DATA and _fits(reader, chunk, file.nbytes):
+            return _read_dense(reader, replace(file, chunks=(chunk,)))
+    for file in candidates:
+        if file.stop == reader.source.size:
+            return file
     if header.version != VERSION_0_9:
         hint = "the file's size does not fit version 0.9 either"
         raise build_version_error(reader, header.version, hint)
-    remaining, sizes = reader.source.size - header.stop, [storage.nbytes for storage in candidates]
+    remaining = reader.source.size - header.stop
+    sizes = [file.nbytes for file in candidates]
+    hint = "the file is truncated, or its header is corrupt"
+    if remaining > max(sizes):
+        hint = "the file has trailing bytes, or its header is corrupt"
     raise reader.error(
-        f"the data of a tensor of shape {header.lengths}",
-        f"{remaining} bytes",
-        " or ".join(f"{size} bytes" for size in sizes),
-        "the file has trailing bytes, or its header is corrupt"
-        if remaining > max(sizes)
-        else "the file is truncated, or its header is corrupt",
-        header.stop,
+        field=f"the data of a tensor of shape {header.lengths}",
+        actual=f"{remaining} bytes",
+        expected=" or ".join(f"{size} bytes" for size in sizes),
+        hint=hint,
+        offset=header.stop,
     )
 
 
-def _find_candidates(header: TensHeader) -> Iterator[TensHeader]:
+def _list_meanings(header: TensHeader) -> Iterator[TensHeader]:
     """Yield the possible meanings of a header.
 
-    cc4s since 2018 and sisi4s state the size of a complex number as the bytes per number.
+    cc4s since 2018 and sisi4s write 16, the size of a complex number, as the bytes per number.
     """
     size = header.bytes_per_number
     is_complex = (header.number_type, header.numbers_per_element) == (b"IEEE", 2)
@@ -113,27 +115,28 @@ def _find_candidates(header: TensHeader) -> Iterator[TensHeader]:
         yield header
 
 
-def _read_1_0(reader: HeaderReader, header: TensHeader) -> Storage:
+def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Read chunks and find the values after them, as in version 1.0."""
-    storage = Storage.raw(header, reader)
-    fits_raw = reader.source.size == storage.stop
+    file = TensFile.with_raw_values(header, reader)
+    fits_raw = reader.source.size == file.stop
     if fits_raw and not (header.is_index_value or is_chunk(reader, header.stop)):
         message = (
             "missing, but values of exactly the right size follow the header; they are read as in "
             "version 0.9"
         )
         field = "the chunk 'DENSDATA' that version 1.0 requires"
-        finding = Finding(reader.source.name, storage.offset, field, message, "warning")
-        return replace(storage, findings=(finding,))
-    chunks, symmetries, embedded = [], [], None
+        finding = Finding(reader.source.name, file.offset, field, message, "warning")
+        return replace(file, findings=(finding,))
+    chunks, symmetries = [], []
+    embedded = None
     for chunk in read_chunks(reader, header.stop):
         chunks.append(chunk)
         if chunk.magic == SYMMETRY:
             symmetries.append(Symmetry.read(reader, header, chunk))
         elif chunk.magic == EMBEDDED:
             embedded = read_embedded_metadata(reader, chunk)
-    storage = replace(
-        storage,
+    file = replace(
+        file,
         offset=chunks[-1].stop if chunks else header.stop,
         chunks=tuple(chunks),
         symmetries=tuple(symmetries),
@@ -141,46 +144,47 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> Storage:
     )
     if chunks and chunks[-1].magic == DENSE_DATA:
         _check_not_packed(reader, symmetries)
-        return _read_dense(reader, storage)
+        return _read_dense(reader, file)
     if header.is_index_value:
-        return _read_pairs(reader, storage)
+        return _read_pairs(reader, file)
     raise reader.error(
-        "the data",
-        f"missing ({reader.source.size - storage.offset} bytes remain)",
-        "a chunk 'DENSDATA'",
-        "the file is truncated or corrupt",
-        storage.offset,
+        field="the data",
+        actual=f"missing ({reader.source.size - file.offset} bytes remain)",
+        expected="a chunk 'DENSDATA'",
+        hint="the file is truncated or corrupt",
+        offset=file.offset,
     )
 
 
-def _read_dense(reader: HeaderReader, storage: Storage) -> Storage:
+def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
     """Find the values in the last chunk, DENSDATA, and check its size."""
-    header, chunk = storage.header, storage.chunks[-1]
+    header, chunk = file.header, file.chunks[-1]
     if header.is_index_value:
         raise reader.error(
-            "a chunk 'DENSDATA'",
-            "in a file whose flags say index-value storage",
-            "one of the two",
-            "the header is corrupt",
-            chunk.offset,
+            field="a chunk 'DENSDATA'",
+            actual="in a file whose flags say index-value storage",
+            expected="one of the two",
+            hint="the header is corrupt",
+            offset=chunk.offset,
         )
-    if not _fits(reader, chunk, storage.nbytes):
+    if not _fits(reader, chunk, file.nbytes):
         raise reader.error(
-            "the size of chunk 'DENSDATA'",
-            chunk.size,
-            f"{compute_chunk_size(storage.nbytes)} for a tensor of shape {header.lengths}",
-            "the file is corrupt, or its data are packed in a way that the format does not define",
-            chunk.size_offset,
+            field="the size of chunk 'DENSDATA'",
+            actual=chunk.size,
+            expected=f"{compute_chunk_size(file.nbytes)} for a tensor of shape {header.lengths}",
+            hint="the file is corrupt, or its data are packed in a way that the format does not "
+            "define",
+            offset=chunk.size_offset,
         )
     if chunk.stop > reader.source.size:
         raise reader.error(
-            "the data",
-            f"truncated by the end of the file at byte {reader.source.size}",
-            f"{chunk.size} bytes of chunk 'DENSDATA'",
-            "the file is truncated; fetch it again",
-            chunk.offset,
+            field="the data",
+            actual=f"truncated by the end of the file at byte {reader.source.size}",
+            expected=f"{chunk.size} bytes of chunk 'DENSDATA'",
+            hint="the file is truncated; fetch it again",
+            offset=chunk.offset,
         )
-    return replace(storage, offset=chunk.content_offset, stop=chunk.stop)
+    return replace(file, offset=chunk.content_offset, stop=chunk.stop)
 
 
 def _fits(reader: HeaderReader, chunk: Chunk, payload: int) -> bool:
@@ -195,30 +199,26 @@ def _check_not_packed(reader: HeaderReader, symmetries: Iterable[Symmetry]) -> N
     for symmetry in symmetries:
         if symmetry.packed:
             raise reader.error(
-                f"the symmetry {str(symmetry)!r}",
-                "packed in a file of sequential values",
-                "index-value storage",
-                "TENS 1.0 does not define the order of such values; write them as pairs",
-                symmetry.offset,
+                field=f"the symmetry {str(symmetry)!r}",
+                actual="packed in a file of sequential values",
+                expected="index-value storage",
+                hint="TENS 1.0 does not define the order of such values; write them as pairs",
+                offset=symmetry.offset,
             )
 
 
-def _read_pairs(reader: HeaderReader, storage: Storage) -> Storage:
+def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
     """Read the number of pairs, which precedes the pairs."""
-    start, total = storage.offset, storage.header.size
-    count = reader.read_unsigned(start, COUNT_BYTES, "the number of pairs")
-    pair_bytes = build_pair_dtype(storage.element, storage.components).itemsize
-    offset = start + COUNT_BYTES
+    field = "the number of pairs"
+    count = reader.read_unsigned(file.offset, COUNT_BYTES, field)
+    pair_bytes = build_pair_dtype(file.element, file.components).itemsize
+    offset = file.offset + COUNT_BYTES
     room = (reader.source.size - offset) // pair_bytes
+    total = file.header.size
     if count > min(room, total):
-        limit = f"{total} elements of the tensor"
-        if room <= total:
-            limit = f"{room} pairs that fit in the file"
-        raise reader.error(
-            "the number of pairs",
-            count,
-            f"at most the {limit}",
-            "the file is truncated or corrupt",
-            start,
-        )
-    return replace(storage, offset=offset, stop=offset + count * pair_bytes, pairs=count)
+        limit = f"{room} pairs that fit in the file"
+        if room > total:
+            limit = f"{total} elements of the tensor"
+        hint = "the file is truncated or corrupt"
+        raise reader.error(field, count, f"at most the {limit}", hint, file.offset)
+    return replace(file, offset=offset, stop=offset + count * pair_bytes, pair_count=count)

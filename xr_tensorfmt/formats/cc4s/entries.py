@@ -36,7 +36,7 @@ class TensorEntry:
         return self.name if self.fields.prefix else OpenOptions.name
 
 
-def parse_parts(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
+def parse_entries(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
     """Return the tensors that the YAML file describes."""
     is_set = fields.values.get("type") == TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
