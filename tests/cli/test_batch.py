@@ -408,3 +408,12 @@ def test_script_for_shell_is_printed(shell: str) -> None:
     environment = {"_XR_TENSORFMT_COMPLETE": f"{shell}_source"}
     script = CliRunner().invoke(main, prog_name="xr-tensorfmt", env=environment).stdout
     assert f"_XR_TENSORFMT_COMPLETE={shell}_complete" in script
+
+
+def test_commands_expand_quoted_patterns() -> None:
+    for name in ("a.npy", "b.npy"):
+        np.save(name, np.arange(3.0))
+    assert len(json.loads(run_ok("info", "--json", "*.npy"))) == 2
+    run_ok("convert", "*.npy", "out/", "--to", "mag", "--dtype", "float32")
+    assert sorted(os.listdir("out")) == ["a.mag", "b.mag"]
+    assert "No file has this name" in run_failing("info", "*.tens")

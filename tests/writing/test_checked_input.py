@@ -435,3 +435,33 @@ def test_drop_accepts_a_str(tmp_path: Path) -> None:
     assert load(tmp_path / "a.mag").a.dims == ("a_dim_0", "a_dim_1")
     with pytest.raises(ValueError, match="drop=True must be a list with any of 'name', 'dims'"):
         to_mag(make_dataset(), tmp_path / "a.mag", drop=True)
+
+
+@pytest.mark.parametrize(
+    ("requested", "similar"),
+    [("fp8", "float8_e4m3fn"), ("float8", "float8_e4m3fn"), ("bf16", "bfloat16")],
+)
+def test_nicknames_of_dtypes_apply_to_floats_and_have_a_hint(
+    requested: str, similar: str, tmp_path: Path
+) -> None:
+    ds = xr.Dataset({"step": 7, "w": ("x", np.ones(2, "f4"))})
+    with pytest.raises(ValueError, match=rf"'w' is {requested} \(did you mean '{similar}'\?\)"):
+        to_file(ds, tmp_path / "m.safetensors", encoding={"dtype": requested})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "path", "hint"),
+    [
+        ("c8", "x.yaml", "'dtype': 'complex128'"),
+        ("c8", "x.tbf", "split it into two variables"),
+        ("i8", "x.tbf", "'dtype': 'float64'"),
+        ("?", "x.tens", "'dtype': 'uint8'"),
+        ("U1", "x.tens", r"convert it with ds\['tensor'\].astype"),
+    ],
+)
+def test_error_of_dtype_suggests_a_lossless_one(
+    dtype: str, path: str, hint: str, tmp_path: Path
+) -> None:
+    array = xr.DataArray(np.ones(2, dtype), dims="x", name="tensor")
+    with pytest.raises(ValueError, match=hint):
+        to_file(array, tmp_path / path)

@@ -159,7 +159,7 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a"
 
 @pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
 def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice of step 1")
+    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice of integers with step 1")
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal, get_args
@@ -43,6 +44,7 @@ from xr_tensorfmt.cli.options import (
     format_option,
     get_storage_options,
     group_options,
+    match_pattern,
     parse_key_dtype,
     parse_key_json,
     parse_target_format,
@@ -125,6 +127,8 @@ def convert(
     files keep their names, with the suffix of the format --to.
     """
     options |= {"to": to, "storage_options": storage_options}
+    matching = (match_pattern(source, storage_options) or [source] for source in sources)
+    sources = tuple(chain.from_iterable(matching))
     if target == STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return

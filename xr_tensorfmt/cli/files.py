@@ -135,6 +135,8 @@ def write_store(
             "storage_options": storage_options,
             "write_empty_chunks": True,  # otherwise -0.0, equal to the fill value, becomes 0.0
         }
+        if isinstance(data, xr.DataTree):
+            options["consolidated"] = False  # xarray would consolidate once per group
         store = location.path if location.is_local else target
         data.to_zarr(store, mode=mode, encoding=encoding, **options)
     elif location.is_local:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 _MAX_CHARACTERS = 72
+# Properties of a file that are shown like attributes. --json has all of them.
+_SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skipped_chunks"
 
 
 @click.command(
@@ -213,6 +215,9 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
         shown = ", ".join(f"{name} {_shorten_value(value)}" for name, value in stats.items())
         yield from [f"      {shown}"] if shown else []
         yield from _format_attributes(variable["attrs"], "      ")
+        file_info = variable["encoding"]
+        properties = {key: file_info[key] for key in _SHOWN_PROPERTIES if file_info.get(key)}
+        yield from _format_attributes(properties, "      ")
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:

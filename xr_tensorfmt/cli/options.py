@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from glob import glob
 from typing import Any, TypeVar
 
 import click
@@ -153,13 +154,15 @@ def expand_paths(paths: Iterable[str], storage_options: Pairs) -> Iterator[str]:
     """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches."""
     for path in paths:
         with errors_in_one_line(path):
-            files = _match_pattern(path, storage_options) or list_files(path, storage_options)
+            files = match_pattern(path, storage_options) or list_files(path, storage_options)
         yield from files or [path]
 
 
-def _match_pattern(path: str, storage_options: Pairs) -> list[str]:
-    """Return the URLs that match a pattern. A shell expands patterns of local paths."""
-    if not (is_url(path) and "*" in path):
+def match_pattern(path: str, storage_options: Pairs) -> list[str]:
+    """Return the paths or URLs that match a pattern, or an empty list."""
+    if not is_url(path):
+        return [] if os.path.exists(path) else sorted(glob(path))
+    if "*" not in path:
         return []
     location = locate(path, get_storage_options(path, storage_options), None)
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import Container, OpenOptions
@@ -67,6 +68,12 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         is_used = any(
             find_names({name: dims}, variable, rank) is not None for variable, rank in ranks.items()
         )
+        matching = [variable for variable in ranks if fnmatchcase(variable, name)]
+        if not is_used and matching:
+            raise ValueError(
+                f"dims={shorten(options.dims)} has {len(dims)} names for {name!r}, but "
+                f"{matching[0]!r} has {ranks[matching[0]]} dimensions; pass as many names"
+            )
         if not is_used:
             raise ValueError(
                 f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"

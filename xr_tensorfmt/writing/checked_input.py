@@ -15,7 +15,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressa
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
-from xr_tensorfmt.writing.encoding import Encoding, resolve_encoding
+from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
 
 
 def check_name(path: str, name: Hashable) -> None:
@@ -251,17 +251,18 @@ class CheckedInput:
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         hint = f"convert it with ds[{name!r}].astype(...)"
-        if variable.dtype.kind == "c":
-            hint = "split it into two variables with .real and .imag"
-        elif is_numeric(variable.dtype):
-            floats = [key for key, element in elements.items() if element.dtype.kind == "f"]
-            widest = max(floats, key=lambda key: elements[key].stored.itemsize, default="")
-            choice = repr(widest) if variable.dtype.kind == "f" and widest else "..."
-            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {choice}}}}}"
+        if is_numeric(variable.dtype):
+            kinds = [variable.dtype.kind, {"u": "i", "b": "u"}.get(variable.dtype.kind, "f")]
+            same_kind = [key for key in elements if elements[key].dtype.kind in kinds]
+            choose = min if variable.dtype.kind == "b" else max
+            widest = choose(same_kind, key=lambda key: elements[key].stored.itemsize, default="")
+            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {widest!r}}}}}"
+            if variable.dtype.kind == "c" and (not widest or elements[widest].dtype.kind != "c"):
+                hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
-        # Users also write fp8 and fp16.
-        full_name = dtype.replace("fp8", "float8_e4m3fn").replace("fp", "float")
+        full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))
         similar = did_you_mean(full_name, elements) if is_requested else ""
+        hint = "use this name" if similar else hint
         return ValueError(
             f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"

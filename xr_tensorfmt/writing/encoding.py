@@ -15,6 +15,9 @@ from xr_tensorfmt.writing.conversion import format_dtype
 Encoding = Mapping[Any, Any]
 """``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
 
+NICKNAMES = {"fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "bf16": "bfloat16"}
+"""Names of dtypes that users of models write, and the names of the dtypes."""
+
 _WILDCARDS = frozenset("*?[")
 _CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool", "c": "complex"}
 
@@ -91,7 +94,7 @@ def _match_pattern(
 def _get_dtype_category(dtype: Any) -> str | None:
     """Return the category of a dtype, or None if it is unknown."""
     name = format_dtype(dtype)
-    if name.startswith(("float", "bfloat")):
+    if name.startswith(("float", "bfloat", "fp")) or name in NICKNAMES:
         return _CATEGORIES["f"]
     try:
         code = np.dtype(name).kind

@@ -280,7 +280,9 @@ def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
     except (AttributeError, TypeError):
         step = 0
     if step != 1:
-        raise ValueError(f"region={region!r} has {requested!r} for {dim!r}; pass a slice of step 1")
+        raise ValueError(
+            f"region={region!r} has {requested!r} for {dim!r}; pass a slice of integers with step 1"
+        )
     if stop - start != length:
         raise ValueError(
             f"region={region!r} selects {max(0, stop - start)} of {whole} elements along {dim!r}, "

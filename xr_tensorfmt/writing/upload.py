@@ -180,13 +180,14 @@ class Upload:
             raise build_exists_error(self._location.url)
 
     def _clean_up(self, others: set[str] | None) -> None:
-        """Remove a temporary object, or abort the uploads to S3 except `others`."""
+        """Remove a temporary object, or abort the only upload to S3 that is not in `others`."""
         if not self._is_atomic:
             self._fs.rm(self._path)
         if others is not None:
             bucket, key, _ = self._fs.split_path(self._target)
-            for upload in (self._list_uploads() or set()) - others:
-                self._fs.abort_mpu(bucket, key, upload)
+            started = (self._list_uploads() or set()) - others
+            if len(started) == 1:  # otherwise, another writer uploads the same object
+                self._fs.abort_mpu(bucket, key, started.pop())
 
     def _list_uploads(self) -> set[str] | None:
         """Return the unfinished multipart uploads of the object in S3; None if unknown."""

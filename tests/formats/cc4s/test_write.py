@@ -193,6 +193,21 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
 
+    @pytest.mark.parametrize("name", ["q", "tensor"])
+    def test_file_may_have_name_of_dimension(self, tmp_path: Path, name: str) -> None:
+        dataset = xr.Dataset({name: (("a", "b"), np.eye(2), {"unit": 1.0})})
+        to_cc4s(dataset, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
+        assert validate(tmp_path / "a.yaml") == []
+        spins = dataset.assign_coords(a_Spin=("a", [0, 1]))
+        with pytest.raises(ValueError, match="would hold the coordinates of the dimension 'a'; "):
+            to_cc4s(spins, tmp_path / "a.yaml")
+
+    def test_set_may_have_name_of_dimension(self, tmp_path: Path) -> None:
+        variables = {name: ("set", np.ones(2), {"unit": 1.0}) for name in "xy"}
+        to_cc4s(xr.Dataset(variables), tmp_path / "set.yaml")
+        xr.testing.assert_identical(load(tmp_path / "set.yaml"), xr.Dataset(variables))
+
     @pytest.mark.parametrize("length", [0, 2])
     def test_coordinate_of_numbered_dimension_is_kept(self, tmp_path: Path, length: int) -> None:
         coordinate = ("State_3", np.arange(length))

@@ -308,8 +308,8 @@ def _check_lengths(ds: Dataset, size: int) -> None:
     if wrong:
         sizes = {str(dim): length for dim, length in ds[wrong].sizes.items() if _is_state(dim)}
         raise ValueError(
-            f"{wrong} have the dimensions {sizes}, expected {size} states in all of them; call "
-            "ds.drop_vars with these names, or make their lengths agree"
+            f"{wrong} have the dimensions {sizes}, expected {size} states in all of them; select "
+            "states with select_cc4s_states, or call ds.drop_vars with these names"
         )
 
 

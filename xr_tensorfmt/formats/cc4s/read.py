@@ -154,8 +154,9 @@ OpenedFiles = Mapping[str, tuple[Source, bytes]]
 def _open_all(source: Source, entries: Sequence[TensorEntry], path: str) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.header.dimensions}
-    property_files = sorted(f"{name}{YAML}" for name in types if is_file_name(name))
-    files = [*(entry.elements for entry in entries), *property_files]
+    property_files = {f"{name}{YAML}" for name in types if is_file_name(name)}
+    property_files.discard(os.path.basename(path))
+    files = [*(entry.elements for entry in entries), *sorted(property_files)]
     opened: dict[str, tuple[Source, bytes]] = {}
 
     def open_one(index: int) -> None:

@@ -74,9 +74,13 @@ def plan(checked: CheckedInput) -> FilePlan:
     for name, variable in checked.variables.items():
         check_types(checked.path, get_variable_name(stem), name, variable, names.types)
     properties, others = plan_properties(checked, names)
-    tensors = [_build_tensor(checked, *item, names) for item in checked.variables.items()]
+    native_name = None if is_set else get_variable_name(stem)
+    tensors = [
+        _build_tensor(checked, name, variable, names, native_name)
+        for name, variable in checked.variables.items()
+    ]
     embedded = EmbeddedMetadata(
-        tensors=_encode_embedded(tensors, None if is_set else get_variable_name(stem)),
+        tensors=_encode_embedded(tensors, native_name),
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
@@ -89,6 +93,11 @@ def plan(checked: CheckedInput) -> FilePlan:
     ]
     properties_files = [plan_file(checked.path, item) for item in properties]
     written = [file.name for file in elements]
+    if any(file.name == os.path.basename(checked.path) for file in properties_files):
+        raise ValueError(
+            f"{checked.path}: this file would hold the coordinates of the dimension "
+            f"{get_variable_name(stem)!r}; choose another name for the tensor"
+        )
     return FilePlan(
         len(content),
         (Piece(0, content),),
@@ -151,7 +160,11 @@ def _is_set(checked: CheckedInput) -> bool:
 
 
 def _build_tensor(
-    checked: CheckedInput, name: str, variable: Variable, names: DimensionNames
+    checked: CheckedInput,
+    name: str,
+    variable: Variable,
+    names: DimensionNames,
+    native_name: str | None,
 ) -> TensorToWrite:
     if get_file_info(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
         raise ValueError(
@@ -179,8 +192,10 @@ def _build_tensor(
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
+    # Without embedded dims, a variable with the name of the file may not have such a dimension.
+    has_default_dims = dims == names.defaults[name] and native_name not in dims
     embedded = EmbeddedVariable(
-        dims=None if dims == names.defaults[name] else dims, attrs=None if is_restored else attrs
+        dims=None if has_default_dims else dims, attrs=None if is_restored else attrs
     )
     return TensorToWrite(name, header, embedded, elements)
 
@@ -232,7 +247,8 @@ def _encode_embedded(
     embedded = {tensor.name: tensor.embedded for tensor in tensors}
     if native_name is not None:
         ((name, variable),) = embedded.items()
-        is_default = name in (native_name, OpenOptions.name)
+        clashes = native_name in (variable.dims or ())
+        is_default = name in (native_name, OpenOptions.name) and not clashes
         embedded = {OpenOptions.name: replace(variable, name=None if is_default else name)}
     return {name: tensor for name, tensor in embedded.items() if tensor != EmbeddedVariable()}
 
