@@ -29,9 +29,6 @@ from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
-# Copying a label of this length takes no longer than copying a shorter one.
-_SHORT_BYTES = 64
-
 
 @dataclass(frozen=True, eq=False)
 class LabelledBlocks(Blocks):
