@@ -224,6 +224,13 @@ def test_states_must_ascend(tmp_path: Path, states: object) -> None:
         select_cc4s_states(open_cc4s_calculation(tmp_path), states)
 
 
+@pytest.mark.parametrize("states", [[99], [True] * 39, [1.0]])
+def test_states_must_exist(tmp_path: Path, states: object) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    with pytest.raises(IndexError, match="states.* 7 Booleans"):
+        select_cc4s_states(open_cc4s_calculation(tmp_path), states)
+
+
 def test_invalid_arguments_raise(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_cc4s_calculation(tmp_path / "all")
@@ -243,6 +250,10 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
     (tmp_path / "empty" / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
     with pytest.raises(FileNotFoundError, match="no YAML file"):
         open_cc4s_calculation(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        open_cc4s_calculation(tmp_path / "missing")
+    with pytest.raises(NotADirectoryError, match="expected a directory"):
+        open_cc4s_calculation(tmp_path / "empty" / "State.yaml")
 
 
 def test_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def open_cc4s_calculation(
     Raises
     ------
     FileNotFoundError
-        The directory has no tensor.
+        The directory does not exist, or has no tensor.
+    NotADirectoryError
+        The path is the path of a file.
     ValueError
         Two files have the same object.
 
@@ -127,6 +129,8 @@ def select_cc4s_states(
 
     Raises
     ------
+    IndexError
+        A state does not exist, or the number of Booleans is not the number of states.
     ValueError
         The states are not in ascending order, or a tensor has State dimensions of another length:
         cc4s computes amplitudes and other slices again from the states.
@@ -155,7 +159,12 @@ def select_cc4s_states(
         )
     if not isinstance(states, slice):
         states = np.asarray(states)
-    selected = np.arange(size)[states]
+    try:
+        selected = np.arange(size)[states]
+    except IndexError as error:
+        raise IndexError(
+            f"states: {error}; expected a slice, positions below {size}, or {size} Booleans"
+        ) from None
     if selected.ndim != 1 or (np.diff(selected) <= 0).any():
         raise ValueError(
             f"states: {states!r} selects {selected.tolist()}, expected states in ascending order, "
@@ -232,6 +241,11 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
 
 def _find_tensors(directory: Path) -> list[Path]:
     """Return the YAML files that the engine recognises or that have elements."""
+    if not directory.is_dir():
+        missing = not directory.exists()
+        error_type = FileNotFoundError if missing else NotADirectoryError
+        actual = "no such directory" if missing else "a file, expected a directory"
+        raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
     with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
     engine = xr.backends.list_engines()["tensorfmt"]
     paths = [
