@@ -227,7 +227,7 @@ def test_states_must_ascend(tmp_path: Path, states: object) -> None:
 @pytest.mark.parametrize("states", [[99], [True] * 39, [1.0]])
 def test_states_must_exist(tmp_path: Path, states: object) -> None:
     write_calculation(tmp_path, is_complex=False)
-    with pytest.raises(IndexError, match="states.* 7 Booleans"):
+    with pytest.raises(IndexError, match=r"states.* 7 Booleans"):
         select_cc4s_states(open_cc4s_calculation(tmp_path), states)
 
 
