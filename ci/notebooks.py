@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from html import escape
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -19,10 +20,14 @@ def build_binder_url(repository: str | None, page: str) -> str:
 
 
 def add_links(app: Sphinx, page: str, template: str, context: dict, doctree: object) -> None:  # noqa: ARG001
-    """Give the template of a tutorial the addresses of its notebook."""
+    """Add links to the notebook below the title of a tutorial."""
     if page in app.env.metadata and app.env.metadata[page].get("file_format") == "mystnb":
-        context["notebook"] = f"{NOTEBOOKS}/{Path(page).name}.ipynb"
-        context["binder"] = build_binder_url(app.config.notebooks_repository, page)
+        notebook = context["pathto"](f"{NOTEBOOKS}/{Path(page).name}.ipynb", 1)
+        links = f'<a href="{escape(notebook)}" download>Download as a notebook</a>'
+        if binder := build_binder_url(app.config.notebooks_repository, page):
+            links += f' · <a href="{escape(binder)}">Run on Binder</a>'
+        title, end, rest = context["body"].partition("</h1>")
+        context["body"] = f'{title}{end}\n<p class="notebook-links">{links}</p>{rest}'
 
 
 def copy_notebooks(app: Sphinx, exception: Exception | None) -> None:

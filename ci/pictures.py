@@ -1,84 +1,189 @@
-"""Make the pictures of the home page and of the cards from those of the executed tutorials.
+"""Draw the pictures of the cards, for light and dark pages, and the picture of the README.
 
-Run it after the documentation was built: `.venv/bin/python ci/pictures.py`.
+The pictures are the figures of the tutorials and of a page, drawn again at the size of a card:
+`.venv/bin/python ci/pictures.py` runs their code, which takes about a minute.
 """
 
-import base64
-import io
-import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib as mpl
-import matplotlib.image
 import numpy as np
+from IPython.core.interactiveshell import InteractiveShell
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 ROOT = Path(__file__).resolve().parents[1]
-EXECUTED = ROOT / "build" / "jupyter_execute" / "tutorials"
-PICTURES = ROOT / "docs" / "_static" / "pictures"
+DOCS = ROOT / "docs"
+PICTURES = DOCS / "_static" / "pictures"
 
-# A picture of each tutorial by number, and the part to show: left, right, top, bottom in percent.
-CROPS = {
-    "cc4s": (0, (0, 100, 0, 100)),
-    "causal_set": (1, (0, 100, 0, 49)),
-    "model_weights": (0, (0, 100, 0, 100)),
-    "embeddings": (0, (0, 100, 0, 49)),
-    "cluster": (0, (0, 100, 0, 100)),
-    "object_store": (0, (0, 100, 0, 100)),
+# The page that draws each picture, the number of its figure, and the axes to show.
+FIGURES = {
+    "lih": ("fields/chemistry", 0, (0, 1)),
+    "cc4s": ("tutorials/cc4s", 0, (0, 1)),
+    "causal_set": ("tutorials/causal_set", 1, (0, 1)),
+    "model_weights": ("tutorials/model_weights", 0, (0,)),
+    "embeddings": ("tutorials/embeddings", 0, (0,)),
+    "cluster": ("tutorials/cluster", 0, (0,)),
+    "object_store": ("tutorials/object_store", 0, (0,)),
 }
-CARD = (4.5, 3.6)  # inches, at 160 dots per inch
+FIELDS = {
+    "lih": "quantum chemistry",
+    "causal_set": "causal sets",
+    "model_weights": "models",
+    "embeddings": "embeddings",
+}
+CARD = (3.6, 2.9)  # inches, at 200 dots per inch; a card is 320 to 400 pixels wide
+MAX_TICKS = 4
+
+# The color of text, of axes, of the card, and the part of a colormap that differs from the page.
+THEMES = {
+    "light": ("#222222", "#666666", "#ffffff", (0.0, 0.92)),
+    "dark": ("#dddddd", "#9a9a9a", "#222832", (0.22, 1.0)),
+}
 
 
-def read_pictures(name: str) -> list[np.ndarray]:
-    """Read all pictures of an executed tutorial."""
-    notebook = json.loads((EXECUTED / f"{name}.ipynb").read_text(encoding="utf-8"))
-    pictures = (
-        output["data"]["image/png"]
-        for cell in notebook["cells"]
-        for output in cell.get("outputs", [])
-        if "image/png" in output.get("data", {})
-    )
-    return [mpl.image.imread(io.BytesIO(base64.b64decode(picture))) for picture in pictures]
+def read_cells(page: str) -> Iterator[str]:
+    """Yield the code of the cells or examples of a page."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    pattern = r"```(?:\{code-cell\} ipython3|pycon|python)\n(.*?)```"
+    for cell in re.findall(pattern, text, flags=re.DOTALL):
+        if ">>>" in cell:
+            yield "\n".join(re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", cell, flags=re.MULTILINE))
+        else:
+            yield cell
 
 
-def crop_picture(name: str) -> np.ndarray:
-    """Return the part of a picture that represents a tutorial."""
-    number, (left, right, top, bottom) = CROPS[name]
-    picture = read_pictures(name)[number]
-    height, width = picture.shape[:2]
-    return picture[
-        height * top // 100 : height * bottom // 100, width * left // 100 : width * right // 100
-    ]
+def draw_figures(page: str) -> list[Figure]:
+    """Run the code of a page in an empty directory, and return its figures."""
+    plt.close("all")
+    main = sys.modules["__main__"]
+    shell = InteractiveShell.instance()
+    sys.modules["__main__"] = main  # the processes of a cluster import it
+    shell.reset()
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        for cell in read_cells(page):
+            shell.run_cell(cell, silent=True).raise_error()
+        os.chdir(ROOT)
+    return [plt.figure(number) for number in plt.get_fignums()]
 
 
-def save_pictures(images: list[np.ndarray], path: Path, size: tuple[float, float]) -> None:
-    """Save images side by side, with a transparent background."""
-    figure = Figure(figsize=size, facecolor="none")
-    widths = [image.shape[1] / image.shape[0] for image in images]
-    grid = figure.add_gridspec(
-        1,
-        len(images),
-        width_ratios=widths,
-        left=0.01,
-        right=0.99,
-        bottom=0.02,
-        top=0.98,
-        wspace=0.03,
-    )
-    for column, image in enumerate(images):
-        axes = figure.add_subplot(grid[column])
-        axes.imshow(image, interpolation="lanczos")
+def reduce_ticks(axes: Axes) -> None:
+    """Leave a few ticks on the numeric axes."""
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        if axis.get_scale() == "log":
+            axis.set_major_locator(LogLocator(numticks=MAX_TICKS))
+        elif isinstance(axis.get_major_locator(), mpl.ticker.AutoLocator):
+            low, high = axis.get_view_interval()
+            ticks = MaxNLocator(MAX_TICKS, steps=(1, 2, 4, 5, 10), integer=high - low > MAX_TICKS)
+            axis.set_major_locator(ticks)
+
+
+def style_axes(axes: Axes, theme: str) -> None:
+    """Use the colors of a theme, and sizes for a card."""
+    text, line, card, (low, high) = THEMES[theme]
+    axes.set_title("")
+    axes.set_facecolor("none")
+    axes.tick_params(which="both", colors=text, labelsize=11, color=line)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=text, fontsize=12)
+    for spine in axes.spines.values():
+        spine.set_edgecolor(line)
+    if legend := axes.get_legend():
+        legend.get_frame().set_alpha(0)
+        for label in legend.get_texts():
+            label.set(color=text, fontsize=11)
+    handles = legend.legend_handles if legend else []
+    for curve in [*axes.lines, *handles] if theme == "dark" else []:
+        if isinstance(curve, Line2D):
+            curve.set_color(0.7 * np.array(to_rgb(curve.get_color())) + 0.3)
+    for collection in axes.collections:
+        if collection.get_array() is not None:
+            name = collection.get_cmap().name.partition("-")[0]
+            colors = plt.colormaps[name](np.linspace(low, high, 256))
+            collection.set_cmap(ListedColormap(colors, f"{name}-{theme}"))
+        elif collection.get_linewidth()[0]:  # the lines between filled areas
+            collection.set_edgecolor(card)
+
+
+def save_card(figure: Figure, shown: tuple[int, ...], name: str) -> None:
+    """Save some axes of a figure for light and dark pages."""
+    axes = figure.axes
+    for number, part in enumerate(axes):
+        if number not in shown:
+            part.remove()
+    axes[shown[0]].set_subplotspec(GridSpec(1, 1, figure)[0])
+    figure.set_size_inches(CARD)
+    figure.set_layout_engine("constrained")
+    figure.patch.set_alpha(0)
+    for theme in THEMES:
+        for number in shown:
+            reduce_ticks(axes[number])
+            style_axes(axes[number], theme)
+        figure.draw_without_rendering()  # the layout of equal axes needs a second pass
+        figure.savefig(PICTURES / f"{name}-{theme}.png", dpi=200)
+
+
+def save_format(theme: str) -> None:
+    """Draw the bytes of a format, and the array that they become."""
+    text, line, _, _ = THEMES[theme]
+    figure = Figure(figsize=CARD, facecolor="none", layout="none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 360), ylim=(0, 290))
+    axes.set_axis_off()
+    blue, gold = "#4c8fd6", "#d99a2b"
+    parts = [("GRID", 62, blue), ("1", 30, blue), ("3", 30, blue), ("4", 30, blue)]
+    parts += [("values", 156, gold)]
+    left = 26.0
+    for label, width, color in parts:
+        axes.add_patch(plt.Rectangle((left, 210), width, 40, fc=color + "55", ec=color, lw=1.5))
+        axes.text(left + width / 2, 229, label, color=text, size=12, ha="center", va="center")
+        left += width
+    axes.text(102, 262, "header", color=text, size=11, ha="center")
+    arrow = {"arrowstyle": "-|>", "color": line, "lw": 1.5, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", (200, 160), (256, 204), arrowprops=arrow)
+    for row in range(3):
+        for column in range(4):
+            corner = (128 + 32 * column, 122 - 32 * row)
+            axes.add_patch(plt.Rectangle(corner, 32, 32, fc=gold + "55", ec=gold, lw=1.5))
+    axes.text(114, 106, "y", color=text, size=13, ha="right", va="center", style="italic")
+    axes.text(192, 30, "x", color=text, size=13, ha="center", va="center", style="italic")
+    figure.savefig(PICTURES / f"format-{theme}.png", dpi=200)
+
+
+def save_fields() -> None:
+    """Save the pictures of the fields in a row on white, for the README."""
+    figure, row = plt.subplots(1, len(FIELDS), figsize=(12, 2.75), layout="constrained")
+    figure.patch.set_facecolor("white")
+    for axes, (name, title) in zip(row, FIELDS.items(), strict=True):
+        axes.imshow(plt.imread(PICTURES / f"{name}-light.png"), interpolation="lanczos")
+        axes.set_title(title, color=THEMES["light"][0], size=12)
         axes.set_axis_off()
-    figure.savefig(path, dpi=160)
+    figure.savefig(PICTURES / "fields.png", dpi=160)
 
 
 def main() -> None:
-    """Save the pictures of the cards, and the picture of the fields for the README."""
+    """Save all pictures."""
+    mpl.use("agg")
+    mpl.rcParams.update(mpl.rc_params_from_file(DOCS / "matplotlibrc", use_default_template=False))
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name in CROPS:
-        save_pictures([crop_picture(name)], PICTURES / f"{name}.png", CARD)
-    fields = [crop_picture(name) for name in ("cc4s", "causal_set", "model_weights", "embeddings")]
-    save_pictures(fields, PICTURES / "fields.png", (12, 2.55))
+    for name, (page, number, shown) in FIGURES.items():
+        save_card(draw_figures(page)[number], shown, name)
+    for theme in THEMES:
+        save_format(theme)
+    save_fields()
 
 
 if __name__ == "__main__":

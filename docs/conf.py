@@ -1,10 +1,11 @@
 """Sphinx configuration."""
 
+import json
 import os
 import sys
+import tomllib
 import zlib
 from html import escape
-from importlib.metadata import metadata
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,32 +13,31 @@ from docutils import nodes
 
 import xr_tensorfmt
 
-# Plots of executed pages are legible on light and dark pages.
+ROOT = Path(__file__).resolve().parents[1]
+
+# Plots of executed pages have the sizes and colors of this site.
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
-# Labels of project URLs that name a repository, as PyPI recognises them.
-_LABELS = ("repository", "source", "source code", "github", "code")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PLACEHOLDER = "OWNER"  # of an address that is not known yet
 
 
-def repository() -> str | None:
-    """Return the address of the public repository, or None if the metadata have none."""
-    for entry in metadata("xr-tensorfmt").get_all("Project-URL") or []:
-        label, _, url = entry.partition(", ")
-        if label.lower() in _LABELS:
-            return url
-    return None
+def repository() -> str:
+    """Return the address of the repository, which the address of its issues begins with."""
+    return PROJECT["urls"]["Issues"].removesuffix("/issues")
 
 
 def install_box() -> str:
     """Return the install commands as Markdown."""
     url = repository()
-    if url is not None:
-        name = url.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
-        clone, note = f"git clone {url}\ncd {name}\n", ""
-    else:
-        clone = ""
-        note = "\n\nRun this in a copy of the source, with Python 3.11 or later."
-    return f'```sh\n{clone}pip install ".[s3,http]"\n```{note}'
+    note = ""
+    if PLACEHOLDER in url:
+        note = (
+            f"\n\n`{PLACEHOLDER}` is a placeholder until the repository is public. "
+            "In a copy of the source, only run `pip`."
+        )
+    name = url.rpartition("/")[2]
+    return f'```sh\ngit clone {url}\ncd {name}\npip install ".[s3,http]"\n```{note}'
 
 
 def local_inventory(project: str) -> str:
@@ -56,7 +56,7 @@ def local_inventory(project: str) -> str:
     ):
         name, role, page = line.split()
         lines.append(f"{name} {role} 1 {page} -\n")
-    made = Path(__file__).parents[1] / "build" / "inventories"
+    made = ROOT / "build" / "inventories"
     made.mkdir(parents=True, exist_ok=True)
     path = made / f"{project}.inv"
     path.write_bytes(head.encode() + zlib.compress("".join(lines).encode()))
@@ -66,8 +66,8 @@ def local_inventory(project: str) -> str:
 # Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
-# Extensions of this site: ci/flowchart.py and ci/notebooks.py.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci"))
+# Extensions of this site: ci/flowchart.py, ci/generated_pages.py, ci/notebooks.py and ci/themes.py.
+sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
@@ -76,6 +76,7 @@ version = release = xr_tensorfmt.__version__
 
 extensions = [
     "flowchart",
+    "generated_pages",
     "myst_nb",
     "notebooks",
     "numpydoc",
@@ -85,6 +86,7 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
+    "themes",
 ]
 smartquotes_action = "q"  # two hyphens are an option of the command
 exclude_patterns = ["_build", "_extra", "_inventories"]
@@ -95,7 +97,7 @@ nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 # Markdown, and pages whose cells are run when the site is built.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
-myst_substitutions = {"install": install_box()}
+myst_substitutions = {"install": install_box(), "issues": f"<{repository()}/issues>"}
 notebooks_repository = repository()
 nb_execution_mode = "force"
 nb_execution_in_temp = True
@@ -135,22 +137,31 @@ mathjax_path = "mathjax/tex-chtml.js"
 html_extra_path = ["_extra"]  # 404.html, which Read the Docs shows for unknown addresses
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_sidebars = {"**": ["sidebar-parts.html"], "index": ["sidebar-parts.html"]}
+html_sidebars = {"**": ["sidebar-parts.html"], "index": []}
+# The header has a link to the repository if its address is known, and a choice of versions if there
+# are several.
+_VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
+_NAVBAR_END = ["theme-switcher"]
+if PLACEHOLDER not in repository():
+    _NAVBAR_END.append("navbar-icon-links")
+if len(_VERSIONS) > 1:
+    _NAVBAR_END.insert(0, "version-switcher")
 html_theme_options = {
     "logo": {
         "text": f"xr_tensorfmt {version}",
         "image_light": "_static/icon.svg",
         "image_dark": "_static/icon.svg",
     },
-    "navbar_center": [],
-    "navbar_end": ["version-switcher", "theme-switcher"],
+    "navbar_center": ["navbar-nav"],
+    "header_links_before_dropdown": 6,
+    "navbar_end": _NAVBAR_END,
+    "github_url": repository() if PLACEHOLDER not in repository() else "",
     # Add each released version to _extra/switcher.json.
     "switcher": {
         "json_url": "https://xr-tensorfmt.readthedocs.io/en/latest/switcher.json",
         "version_match": os.environ.get("READTHEDOCS_VERSION", "latest"),
     },
     "check_switcher": False,  # the site is built without a network
-    "article_header_end": ["notebook-links"],
     "secondary_sidebar_items": ["page-toc", "sourcelink"],
     "show_toc_level": 2,
     "footer_start": ["copyright"],
