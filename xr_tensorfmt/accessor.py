@@ -37,7 +37,7 @@ def explain(
     -------
     Explanation
         The reads of all chunks, or of variables without chunks. Variables in memory and of other
-        engines have none. For pairs of index and value, which are found by reading the file, the
+        engines have none. For index-value pairs, which are found by reading the file, the
         result is an upper limit.
 
     See Also
@@ -61,6 +61,11 @@ def explain(
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 
+    if not isinstance(data, xr.Dataset | xr.DataArray):
+        raise TypeError(
+            f"data= must be a Dataset or DataArray, not a {type(data).__name__}; explain the "
+            "Dataset of a node of a tree with tree['/path'].to_dataset()"
+        )
     return explain(data.isel(indexers, **indexers_kwargs))
 
 

@@ -48,7 +48,7 @@ class TensorFormatBackend(BackendEntrypoint):
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
             As in `xarray.open_dataset`, for the attributes of the file.
         drop_variables : str or iterable of str, optional
-            Variables to drop.
+            Variables to drop, by their names in the Dataset.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
         format : str, optional
@@ -56,20 +56,21 @@ class TensorFormatBackend(BackendEntrypoint):
             suffix for formats without a magic number. An unknown name raises an error that lists
             all names.
         name : str
-            Name of the variable if the file contains one variable.
+            Name of the variable, for formats with one unnamed tensor per file. Other files raise
+            an error.
         dims : sequence of str, or mapping of variable name to sequence of str, optional
             Dimension names, in file order, instead of the names in the file. A key can be a
-            pattern, as in ``dims={"*.weight": ("out", "in")}``. It applies to variables that have
-            as many dimensions as the value has names.
+            pattern, as in ``dims={"*.weight": ("out", "in")}``. A pattern applies
+            only to variables with as many dimensions as it gives names.
         sparse : {"auto", "dense", "stored"}
             How to open a file that does not store all elements. ``"dense"`` returns the full
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values
-            along one dimension, with a coordinate per dimension of the tensor. Files that store
-            all elements do not support it. ``"auto"`` chooses one of them by the format, and
+            along one dimension, with a coordinate per dimension of the tensor; only formats with
+            blocks or labels support it. ``"auto"`` chooses one of them by the format, and
             raises an error instead of filling more than 2**40 elements.
         fill_value : float, optional
             Value of missing elements, for formats that define none. The default is NaN. It is
-            required for integers and for very large tensors.
+            required for integers, which have no NaN, and for more than 2**32 elements.
         text_errors : {"strict", "surrogateescape"}
             How to decode labels that are not UTF-8, as in `bytes.decode`.
         verify : bool
@@ -94,13 +95,13 @@ class TensorFormatBackend(BackendEntrypoint):
             retried after timeouts and transient failures, before `StoreTimeoutError` is raised.
             ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
             have no limit.
-        io : {"auto", "mmap", "read"}
-            How to read a local file. ``"auto"`` and ``"mmap"`` map a window of the file per read.
+        io : {"mmap", "read"}
+            How to read a local file. ``"mmap"`` maps the pages of a larger read into memory.
             ``"read"`` copies the bytes, which is best for network file systems.
         chunk_bytes : int or str
-            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk is
-            larger only if one row is, or if a variable would have more than a million chunks. The
-            default is 31 MiB. dask's ``array.chunk-size`` is also a limit.
+            Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
+            a dense tensor is larger only if an element is, or if there would be more than a
+            million chunks. The default is 31 MiB. dask's ``array.chunk-size`` is also a limit.
 
         Returns
         -------

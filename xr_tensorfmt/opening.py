@@ -17,8 +17,8 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
-from xr_tensorfmt.datasets.lazy_array import GroupVariable
-from xr_tensorfmt.datasets.options import Request
+from xr_tensorfmt.datasets.lazy_array import FileVariable
+from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import read_container
@@ -31,33 +31,39 @@ DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 
-def open_file(file: Any, request: Request) -> Dataset:
+def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
-    source, group = _open_group(file, request)
+    source, group = _open_group(file, keywords)
     with _pause_garbage_collection():
-        ds = build_dataset(group, source, request)
+        ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
     return _redact_source(ds, file)
 
 
-def open_groups(file: Any, request: Request) -> dict[str, Dataset]:
+def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
     """Open a file as one Dataset per group, by path. xarray does not store their source."""
-    return _build_groups(file, request, GroupVariable, is_tree=False)
+    return _build_groups(file, keywords, FileVariable, is_tree=False)
 
 
-def open_tree(file: Any, request: Request) -> DataTree:
+def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups."""
-    datasets = _build_groups(file, request, Variable, is_tree=True)
+    variable_type = _choose_variable_type(file, keywords)
+    datasets = _build_groups(file, keywords, variable_type, is_tree=True)
     return _redact_source(DataTree.from_dict(datasets), file)
 
 
+def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
+    """Return the faster type, unless xarray would give replaced objects the same name in dask."""
+    return FileVariable if is_remote(file) or keywords.fs is not None else Variable
+
+
 def _build_groups(
-    file: Any, request: Request, variable_type: type[Variable], *, is_tree: bool
+    file: Any, keywords: EngineKeywords, variable_type: type[Variable], *, is_tree: bool
 ) -> dict[str, Dataset]:
-    source, group = _open_group(file, request)
+    source, group = _open_group(file, keywords)
     with _pause_garbage_collection():
-        nodes = groups.split_groups(group, request.separator, is_tree=is_tree)
+        nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
         return {
-            path: build_dataset(node, source, request, variable_type)
+            path: build_dataset(node, source, keywords, variable_type)
             for path, node in nodes.items()
         }
 
@@ -95,25 +101,25 @@ def _pause_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _open_group(file: Any, request: Request) -> tuple[Source, Container]:
+def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
-    if request.fs is not None and not _SUPPORTS_FS:
+    if keywords.fs is not None and not _SUPPORTS_FS:
         raise ValueError(
             f"fs= needs xarray 2026.7 or later, not {xr.__version__}; update xarray, or pass a URL "
             "or a fsspec.core.OpenFile"
         )
     reader = recognition.open_header(
-        file, request.io, request.storage_options, request.fs, request.timeout
+        file, keywords.io, keywords.storage_options, keywords.fs, keywords.timeout
     )
-    container = parse_file(reader, request)
-    return reader.source, groups.select_group(container, request.group, request.separator)
+    container = parse_file(reader, keywords)
+    return reader.source, groups.select_group(container, keywords.group, keywords.separator)
 
 
-def parse_file(reader: HeaderReader, request: Request) -> Container:
+def parse_file(reader: HeaderReader, keywords: EngineKeywords) -> Container:
     """Parse the header of a file, and warn about findings."""
-    file_format = recognition.choose_format(reader, request.format)
+    file_format = recognition.choose_format(reader, keywords.format)
     with _pause_garbage_collection():
-        container = read_container(reader, file_format, request.for_formats())
+        container = read_container(reader, file_format, keywords.for_formats())
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

@@ -107,7 +107,7 @@ def to_file(
     Parameters
     ----------
     data : Dataset, DataArray or DataTree
-        The data: in memory, lazy, or in dask chunks, which are written one by one. Coordinates in
+        The data: in memory, lazy, or in dask chunks, which are written in parallel. Coordinates in
         a header and labels of blocks are loaded into memory. The data may be opened from the file
         that is overwritten.
     path : str, PathLike or OpenFile
@@ -136,7 +136,7 @@ def to_file(
     fs : AbstractFileSystem, optional
         The fsspec file system of `path`.
     **format_options
-        Keywords of the format, as in `to_tens`. None is the default.
+        Keywords of the format, as in `to_tens`. None selects the default of the format.
 
     Returns
     -------

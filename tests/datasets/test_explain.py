@@ -136,3 +136,8 @@ def test_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
 def test_unknown_dimensions_of_selection_raise(store) -> None:
     with pytest.raises(ValueError, match="nowhere"):
         open_lazily(TENSOR).tensorfmt.explain(nowhere=3)
+
+
+def test_tree_has_a_hint() -> None:
+    with pytest.raises(TypeError, match=r"not a DataTree.*to_dataset\(\)"):
+        xr_tensorfmt.explain(xr.DataTree())

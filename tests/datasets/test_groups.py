@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
-from xr_tensorfmt import TensorFormatBackend
+from xr_tensorfmt import TensorFormatBackend, to_mag
 from xr_tensorfmt.datasets.groups import MAX_GROUP_LEVELS, quote, unquote
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
@@ -281,6 +281,13 @@ class TestGroupsAsADict:
         total = groups["/g1"].x + groups["/g2"].x
         assert total.values.tolist() == [10, 12, 14]
         assert type(groups["/g1"].x.variable) is xr.Variable
+
+    def test_variables_with_attributes_are_not_confused_by_dask(self, tmp_path: Path) -> None:
+        """xarray decodes variables with attributes, which makes new variables."""
+        values = {f"{name}.w": ("x", np.full(3, name == "b", "f4"), {"u": 1}) for name in "ab"}
+        to_mag(xr.Dataset(values), tmp_path / "model.mag")
+        groups = xr.open_groups(tmp_path / "model.mag", engine="tensorfmt", chunks={})
+        assert (groups["/b"].w - groups["/a"].w).values.tolist() == [1] * 3
 
     def test_same_named_variables_of_two_files_are_not_confused_by_dask(
         self, tmp_path: Path

@@ -24,7 +24,7 @@ from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, make_values
 from tests.opening import load, open_tensor, skip_if_unsupported
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
-from xr_tensorfmt import SourceChangedError
+from xr_tensorfmt import SourceChangedError, to_mag
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
@@ -274,6 +274,21 @@ def test_replaced_object_has_another_name_in_dask_if_chunked_later(store: Store)
     assert before == open_remote(store, url).tensor.chunk().data.name
     store.put("named", tf.make_0_9(make_values() + 1))
     assert before != open_remote(store, url).tensor.chunk().data.name
+
+
+@pytest.mark.parametrize("open_any", [xr.open_dataset, xr.open_datatree])
+@pytest.mark.parametrize("attrs", [{}, {"units": "K"}])
+def test_replaced_object_is_not_mixed_up_by_dask(open_any: Any, attrs: dict[str, str]) -> None:
+    """With the default names of xarray, the difference would be 0."""
+    arrays = []
+    for value in (0.0, 1.0):
+        ds = xr.Dataset({"w": ("x", np.full(4, value, "f4"), attrs)})
+        to_mag(ds, "memory://replaced/a.mag", mode="w")
+        arrays.append(open_any("memory://replaced/a.mag", engine="tensorfmt", chunks={})["w"])
+    with pytest.raises(SourceChangedError):
+        (arrays[1] - arrays[0]).compute()
+    with pytest.raises(SourceChangedError):
+        (arrays[0] - arrays[1]).compute()
 
 
 def test_trees_and_groups_open_from_stores(store: Store) -> None:

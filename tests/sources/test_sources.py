@@ -393,7 +393,7 @@ def test_other_objects_raise(file, error, words) -> None:
 
 
 def test_words_for_io_are_checked() -> None:
-    with pytest.raises(ValueError, match="io='fast' is not one of 'auto', 'mmap', 'read'"):
+    with pytest.raises(ValueError, match="io='fast' is not one of 'mmap', 'read'"):
         find_source(b"", "fast")
 
 

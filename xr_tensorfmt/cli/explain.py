@@ -69,6 +69,7 @@ def explain(
     The table has a row per chunk of every variable, or of a selection. A directory stands for the
     files in it. Values are not read.
     """
+    expanded = list(expand_paths(files, storage_options))
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
         from xr_tensorfmt.cli.files import open_tensors, select_variable  # noqa: PLC0415
@@ -88,6 +89,5 @@ def explain(
         yield from [f"{document['path']}:"] if len(expanded) > 1 else []
         yield from document["table"].split("\n")
 
-    expanded = list(expand_paths(files, storage_options))
     documents = describe_files(expanded, describe, lines, as_json=as_json, separate=True)
     raise SystemExit(int(any("error" in document for document in documents)))

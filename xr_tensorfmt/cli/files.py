@@ -135,10 +135,16 @@ def write_store(
             "storage_options": storage_options,
             "write_empty_chunks": True,  # otherwise -0.0, equal to the fill value, becomes 0.0
         }
-        if isinstance(data, xr.DataTree):
-            options["consolidated"] = False  # xarray would consolidate once per group
         store = location.path if location.is_local else target
-        data.to_zarr(store, mode=mode, encoding=encoding, **options)
+        if isinstance(data, xr.Dataset):
+            data.to_zarr(store, mode=mode, encoding=encoding, **options)
+        else:
+            import zarr  # noqa: PLC0415  # not needed by other commands
+
+            # xarray would consolidate the metadata once per group.
+            data.to_zarr(store, mode=mode, encoding=encoding, consolidated=False, **options)
+            group = zarr.open_group(store, mode="r+", storage_options=storage_options)
+            zarr.consolidate_metadata(group.store)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:

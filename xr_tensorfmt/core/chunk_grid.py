@@ -107,7 +107,7 @@ def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple
 
 
 def _find_divisor(length: int, row: int, target: int) -> int | None:
-    """Return a divisor of a length near the target, or a smaller one, or a larger one."""
+    """Return the divisor of `length` closest to the target: near it, smaller, or larger."""
     if length > _MAX_DIVIDED_LENGTH:
         return None  # finding the divisors of such a length takes seconds
     candidates = np.arange(1, isqrt(length) + 1)

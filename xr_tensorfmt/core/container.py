@@ -66,7 +66,8 @@ class Container:
     embedded : mapping, str or bytes, optional
         Embedded metadata of the file, before they are applied: a mapping, or JSON.
     derived : tuple of str
-        Parts of the file that become stale if some values are changed in place.
+        Names of parts that depend on the values, such as checksums. With such parts, ``region=``
+        raises an error.
     parsed : object, optional
         The parsed header, for `Format.check`.
     """

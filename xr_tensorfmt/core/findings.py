@@ -64,7 +64,8 @@ class Finding:
     @property
     def sentence(self) -> str:
         """Text of a warning: path, field, offset and message."""
-        return f"{self.path}: {shorten(self.field)}{self._at_byte}: {self.message}"
+        field = f"{shorten(self.field)}{self._at_byte}".strip()
+        return f"{self.path}: {field}: {self.message}" if field else f"{self.path}: {self.message}"
 
     @property
     def _at_byte(self) -> str:
@@ -199,6 +200,6 @@ class End:
             actual=f"{extra} more bytes",
             expected="the end of the file",
             hint="the header is corrupt or bytes were appended: compare the size with the "
-            "original, or pass verify=False to ignore the trailing bytes",
+            "original (verify=False ignores trailing bytes)",
             offset=self.stop,
         )

@@ -48,7 +48,7 @@ class Layout(ABC):
 
     @abstractmethod
     def extents(self, selection: Selection) -> Extents:
-        """Return the byte ranges of a selection that is not empty."""
+        """Return the byte ranges of a selection. The selection must not be empty."""
 
     def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
@@ -111,7 +111,10 @@ class Layout(ABC):
 
     @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the shape of contiguous chunks: at most `target` bytes unless a row is larger."""
+        """Return the shape of contiguous chunks of at most `target` bytes.
+
+        If the format cannot divide a row, such as the bits of a byte, a chunk may be larger.
+        """
 
     @property
     def stop(self) -> int:

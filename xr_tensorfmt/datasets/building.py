@@ -16,8 +16,8 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
-from xr_tensorfmt.datasets.options import Request
+from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
+from xr_tensorfmt.datasets.options import EngineKeywords
 
 _STRINGS = (
     "coordinates bounds grid_mapping formula_terms cell_measures ancillary_variables calendar "
@@ -34,12 +34,12 @@ _CF_TYPES: dict[str, Any] = {
 def build_dataset(
     container: Container,
     source: Source,
-    request: Request,
+    keywords: EngineKeywords,
     variable_type: type[Variable] = Variable,
 ) -> Dataset:
     """Build a Dataset of lazy variables, decoded as the user requests."""
-    target = _compute_chunk_target(request.chunk_bytes)
-    dropped = request.dropped
+    target = _compute_chunk_target(keywords.chunk_bytes)
+    dropped = keywords.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
@@ -48,31 +48,31 @@ def build_dataset(
     arguments = {
         name: _build_variable_arguments(tensor, source, target) for name, tensor in tensors.items()
     }
-    # A Dataset copies variables, but not tuples of their arguments.
+    # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
     variables: dict[str, Any] = dict(arguments)
     if variable_type is not Variable:
         variables = {name: variable_type(*arguments[name]) for name in arguments}
     dims = {name: tensor.dims for name, tensor in tensors.items()}
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
-    # Decoding depends only on attributes, and is slow: skip variables without attributes.
-    described = {
+    # Decoding depends only on attributes, and is slow: skip variables without CF attributes.
+    decodable = {
         name: variable_type(*arguments[name])
         for name, tensor in tensors.items()
         if _is_decodable(tensor.attrs)
     }
-    if described:
+    if decodable:
         decoded, _, decoded_coordinates = conventions.decode_cf_variables(
-            described,
+            decodable,
             {},
-            mask_and_scale=request.mask_and_scale,
-            decode_times=request.decode_times,
-            concat_characters=request.concat_characters,
-            decode_coords=request.decode_coords,
-            use_cftime=request.use_cftime,
-            decode_timedelta=request.decode_timedelta,
+            mask_and_scale=keywords.mask_and_scale,
+            decode_times=keywords.decode_times,
+            concat_characters=keywords.concat_characters,
+            decode_coords=keywords.decode_coords,
+            use_cftime=keywords.use_cftime,
+            decode_timedelta=keywords.decode_timedelta,
         )
         coordinates |= variables.keys() & decoded_coordinates
-        variables |= decoded
+        variables |= {name: _convert(variable, variable_type) for name, variable in decoded.items()}
         dims |= {name: variable.dims for name, variable in decoded.items()}
     coordinates |= variables.keys() & set().union(*dims.values())
     try:
@@ -82,6 +82,14 @@ def build_dataset(
             f"{source.name}: {error}; choose other names in dims=, or open the groups with "
             "xarray.open_datatree"
         ) from None
+
+
+def _convert(variable: Variable, variable_type: type[Variable]) -> Variable:
+    """Return a variable of another type with the same lazy values."""
+    if variable_type is Variable:
+        return variable
+    data = get_lazy_data(variable)
+    return variable_type(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
@@ -125,7 +133,7 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tu
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
-    """Return the shape of chunks for a target, which doubles until they are not too many."""
+    """Return the shape of chunks. Double `target` until there are at most `MAX_CHUNKS`."""
     chunk = layout.chunk_shape(target)
     while count_chunks(layout.shape, chunk) > MAX_CHUNKS:
         target *= 2

@@ -1,6 +1,6 @@
 """Groups: variable names with a separator, such as a dot, as paths in a tree.
 
-Paths escape ``%`` as ``%25``, and four kinds of names:
+In a path, ``%`` is written as ``%25``. Four kinds of names are changed too:
 
 - An empty part: ``a..b`` is ``/a/%/b``.
 - A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``.
@@ -221,9 +221,10 @@ def _build_node(
     dims = {name for tensor in tensors for name in tensor.dims}
     clash = next((tensor.name for tensor in tensors if tensor.name in dims), None)
     if clash is not None:
+        group = start.rstrip(".") or "/"
         raise ValueError(
-            f"{clash!r} would be both a variable and a dimension of the group {start or '/'!r}; "
-            "open the file without groups, choose another separator=, or name dimensions with dims="
+            f"{clash!r} would be both a variable and a dimension of the group {group!r}; "
+            "open the file without groups, or choose another separator= or other names in dims="
         )
     names = {tensor.name for tensor in tensors}
     fitting = (

@@ -83,23 +83,23 @@ class LazyTensor(LazilyIndexedArray):
         return LazyTensor(array, type(self.key)(tuple(self.key.tuple[axis] for axis in axes)))
 
 
-class GroupVariable(Variable):
-    """A variable of `xarray.open_groups` with a unique name for dask.
+class FileVariable(Variable):
+    """A variable whose dask arrays are named by the version of the file and the layout.
 
-    xarray names dask arrays by file, options and variable. `xarray.open_groups` omits the group,
-    so dask would confuse variables of the same name.
+    xarray names dask arrays by path, modification time, options and variable. It omits the group
+    in `xarray.open_groups`, and the version of an object in a store.
     """
 
     __slots__ = ()
 
     def chunk(self, chunks: Any = MappingProxyType({}), *args: Any, **keywords: Any) -> Any:
-        """Chunk like `Variable.chunk`, with a token of file and layout in the name."""
+        """Chunk like `Variable.chunk`, with the version of the file and the layout in the name."""
         from dask.base import tokenize  # noqa: PLC0415  # only if there are chunks
 
         options = keywords.get("from_array_kwargs") or {}
         lazy = find_lazy_tensor(self)
         if lazy is not None and isinstance(options.get("name"), str):
-            token = tokenize(lazy.array.source.name, lazy.array.layout)
+            token = tokenize(lazy.array.source, lazy.array.layout)
             name = f"{options['name']}-{token}"
             keywords["from_array_kwargs"] = {**options, "name": name}
         chunked = super().chunk(chunks, *args, **keywords)
@@ -159,7 +159,7 @@ def drop_chunks(variable: Variable) -> Variable:
 
 
 def _find_undecoded_tensor(variable: Variable) -> LazyTensor | None:
-    """Return the tensor whose values are the variable, also inside of dask chunks."""
+    """Return the tensor of a variable that was only indexed, also inside dask chunks, or None."""
     data = get_lazy_data(variable)
     if variable.chunks is not None:
         # dask stores the wrapped array under this key. Derived arrays have other names, and other

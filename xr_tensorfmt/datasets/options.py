@@ -18,7 +18,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Request(OpenOptions):
+class EngineKeywords(OpenOptions):
     """The keywords of `TensorFormatBackend.open_dataset`."""
 
     mask_and_scale: bool | Mapping[str, bool] = True
@@ -34,7 +34,7 @@ class Request(OpenOptions):
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
     timeout: float | None = 60.0
-    io: InputOutput = "auto"
+    io: InputOutput = "mmap"
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 
     def __post_init__(self) -> None:
@@ -76,11 +76,11 @@ class Request(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-KEYWORDS = tuple(field.name for field in fields(Request))
+KEYWORDS = tuple(field.name for field in fields(EngineKeywords))
 """Names of all keywords."""
 
 
-def parse_keywords(**keywords: Any) -> Request:
+def parse_keywords(**keywords: Any) -> EngineKeywords:
     """Parse keywords of the engine. Raise TypeError if a keyword is unknown."""
     for name in keywords:
         if name not in KEYWORDS:
@@ -88,7 +88,7 @@ def parse_keywords(**keywords: Any) -> Request:
                 f"{name!r}{did_you_mean(name, KEYWORDS)} is not a keyword of the engine "
                 f"'tensorfmt', expected one of {', '.join(KEYWORDS)}"
             )
-    return Request(**keywords)
+    return EngineKeywords(**keywords)
 
 
 def with_keywords(function: Function) -> Function:
@@ -97,7 +97,7 @@ def with_keywords(function: Function) -> Function:
     named = [p for p in original.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     keywords = (
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(Request)
+        for field in fields(EngineKeywords)
     )
     replaced = original.replace(parameters=[*named, *keywords])
     function.__signature__ = replaced  # type: ignore[attr-defined]

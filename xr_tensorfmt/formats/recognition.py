@@ -20,7 +20,7 @@ from xr_tensorfmt.sources.store_errors import redact
 
 def open_header(
     file: Any,
-    io: InputOutput = "auto",
+    io: InputOutput = "mmap",
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -66,6 +66,7 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     if name is not None:
         return find_format(name)
     file_format, match = _find_best_match(reader)
+    # A suffix alone does not count if another program has written the file: a zip named a.tbf.
     has_magic = reader.head.startswith(file_format.magics)
     foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
     if match is Match.NONE or foreign:

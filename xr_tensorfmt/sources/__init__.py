@@ -16,7 +16,7 @@ from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, check_timeout
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-InputOutput = Literal["auto", "mmap", "read"]
+InputOutput = Literal["mmap", "read"]
 _MODES = get_args(InputOutput)
 
 __all__ = [
@@ -43,7 +43,7 @@ def is_remote(file: object) -> bool:
 
 def find_source(
     file: Any,
-    io: InputOutput = "auto",
+    io: InputOutput = "mmap",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -64,7 +64,7 @@ def find_source(
     return open_remote(location)
 
 
-def open_source(file: Any, io: InputOutput = "auto") -> Source:
+def open_source(file: Any, io: InputOutput = "mmap") -> Source:
     """Return the Source of a local path, a file object or bytes."""
     if isinstance(file, Source):
         return file

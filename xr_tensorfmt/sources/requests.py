@@ -100,7 +100,7 @@ class RangeRequest:
 
     @property
     def context(self) -> str:
-        """The requested bytes, for messages."""
+        """Text to append to a message: the requested bytes."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
     def check_status(self, status: int) -> None:
@@ -113,9 +113,10 @@ class RangeRequest:
         """Raise if a response has another version, or other bytes than requested."""
         if self.version.differs(response.version):
             raise build_changed_error(self.url, response.version, self.version)
+        # The size is unknown before the first response, so its range may pass the end.
         is_short = self.version.size is not None and response.count < self.length
-        is_other = response.start not in (None, self.start)
-        if is_other or is_short or response.count > self.length:
+        starts_elsewhere = response.start not in (None, self.start)
+        if starts_elsewhere or is_short or response.count > self.length:
             count = f"more than {self.length}" if response.count > self.length else response.count
             offset = self.start if response.start is None else response.start
             raise OSError(

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import parse_chunk_bytes
-from xr_tensorfmt.datasets.options import Request
+from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.virtual.arrays import NotVirtualError, attrs_to_json, build_manifest_array
@@ -101,7 +101,7 @@ class TensorFormatParser:
         OSError
             The file cannot be read.
         """
-        request = Request(
+        request = EngineKeywords(
             group=self.group,
             separator=self.separator,
             drop_variables=self.skip_variables,

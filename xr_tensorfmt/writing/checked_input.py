@@ -30,7 +30,7 @@ def check_name(path: str, name: Hashable) -> None:
         ) from None
 
 
-def check_variable(path: str, name: str, variable: Variable, *, labels: bool) -> None:
+def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
     if len(set(variable.dims)) != len(variable.dims):
         raise ValueError(
@@ -46,7 +46,7 @@ def check_variable(path: str, name: str, variable: Variable, *, labels: bool) ->
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
     check_dense(name, get_lazy_data(variable))
-    if name in variable.dims and not labels:
+    if name in variable.dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
             "would open as one; rename it, or call set_coords"
@@ -150,16 +150,22 @@ class CheckedInput:
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
         if name != OpenOptions.name:
-            self.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+            self.refuse_unless_dropped(
+                "name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"
+            )
         if variable.dims != dims:
-            self.require_drop("dims", f"the dims {variable.dims}", f"rename them to {dims}")
+            self.refuse_unless_dropped(
+                "dims", f"the dims {variable.dims}", f"rename them to {dims}"
+            )
         for coordinate in self.coordinates:
-            self.require_drop("coords", f"the coordinate {coordinate!r}", "call drop_vars()")
+            self.refuse_unless_dropped(
+                "coords", f"the coordinate {coordinate!r}", "call drop_vars()"
+            )
         for attribute in (*self.attrs, *self.get_user_attrs(variable)):
-            self.require_drop("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
+            self.refuse_unless_dropped("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
         return name, variable
 
-    def require_drop(self, part: DroppablePart, subject: str, hint: str) -> None:
+    def refuse_unless_dropped(self, part: DroppablePart, subject: str, hint: str) -> None:
         """Raise an error about an unsupported part of the input, unless it may be dropped.
 
         Parameters
@@ -253,11 +259,15 @@ class CheckedInput:
         hint = f"convert it with ds[{name!r}].astype(...)"
         if is_numeric(variable.dtype):
             kinds = [variable.dtype.kind, {"u": "i", "b": "u"}.get(variable.dtype.kind, "f")]
-            same_kind = [key for key in elements if elements[key].dtype.kind in kinds]
+            candidates = [key for key in elements if elements[key].dtype.kind in kinds]
             choose = min if variable.dtype.kind == "b" else max
-            widest = choose(same_kind, key=lambda key: elements[key].stored.itemsize, default="")
-            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {widest!r}}}}}"
-            if variable.dtype.kind == "c" and (not widest or elements[widest].dtype.kind != "c"):
+            suggested = choose(
+                candidates, key=lambda key: elements[key].stored.itemsize, default=""
+            )
+            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
+            if variable.dtype.kind == "c" and (
+                not suggested or elements[suggested].dtype.kind != "c"
+            ):
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
         full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))
@@ -290,7 +300,7 @@ def check_input(
                 f"call reset_index({name!r}) first"
             )
     for name, variable in dataset.variables.items():
-        check_variable(path, str(name), variable, labels=name in dataset.coords)
+        check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
     resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): variable.to_base_variable() for name, variable in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}

@@ -47,7 +47,7 @@ def embed_coordinates(
         subject = f"the coordinate {name!r}"
         if variable.size * max(1, variable.dtype.itemsize) > MAX_EMBEDDED_BYTES:
             large = f"{subject} of {variable.size} labels, too many for a header"
-            checked.require_drop("coords", large, f"call drop_vars({name!r})")
+            checked.refuse_unless_dropped("coords", large, f"call drop_vars({name!r})")
             continue
         try:
             values = array_to_json(_get_values(variable, subject), subject)

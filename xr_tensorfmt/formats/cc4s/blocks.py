@@ -50,7 +50,7 @@ class Axis:
 
     @cached_property
     def positions(self) -> Integers:
-        """Position of every index in its set."""
+        """Position of every index in its set. Positions of indices without a set are not used."""
         positions = np.empty_like(self.order)
         positions[self.order] = np.arange(self.order.size)
         return np.asarray(positions - self.starts[self.labels])
@@ -85,12 +85,12 @@ class StoredBlocks:
     def locate(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
         """Return the numbers of points that are in a block, and their indices in the file."""
         axes = list(zip(self.axes, points, strict=True))
-        label = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
+        labels = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
         within = np.stack([axis.positions[indices] for axis, indices in axes], axis=1)
-        row = _number_rows(np.concatenate((self.labels, label)))
-        block_of_row = np.full(row.size, -1)
-        block_of_row[row[: len(self.labels)]] = np.arange(len(self.labels))
-        block = block_of_row[row[len(self.labels) :]]
+        row_numbers = _number_rows(np.concatenate((self.labels, labels)))
+        block_by_row_number = np.full(row_numbers.size, -1)
+        block_by_row_number[row_numbers[: len(self.labels)]] = np.arange(len(self.labels))
+        block = block_by_row_number[row_numbers[len(self.labels) :]]
         inside = np.flatnonzero(block >= 0)
         shapes = self.shapes[block[inside]]
         strides = np.ones_like(shapes)
@@ -109,6 +109,7 @@ def find_blocks(
     if max(header.lengths, default=0) > MAX_INDICES:
         actual = f"blocks of a tensor of shape {header.lengths}"
         raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
+    # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
     numbers = np.arange(count)
     chosen = []
     for condition in header.conditions:

@@ -132,7 +132,7 @@ def check_checksum(
         field="the checksum",
         actual=f"{stored:#010x}",
         expected=f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
-        hint="the header is corrupt; fetch the file again, or pass verify=False to read it anyway",
+        hint="the header is corrupt; fetch the file again (verify=False ignores the checksum)",
         offset=offset,
     )
     if options.verify:

@@ -40,7 +40,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     """Plan an archive of version 1."""
     checked = replace(checked, format="a MAG archive of version 1")
     for name in checked.coordinates:
-        checked.require_drop("coords", f"the coordinate {name!r}", "write version=300")
+        checked.refuse_unless_dropped("coords", f"the coordinate {name!r}", "write version=300")
     keys = set(checked.variables)
     variables = [
         _build_variable(checked, key, variable, keys) for key, variable in checked.variables.items()
@@ -48,6 +48,7 @@ def plan_archive(checked: CheckedInput) -> FilePlan:
     metadata = _pack_metadata(checked)
     header = archive.ArchiveHeader(MAGIC, 1, 0, len(variables), len(metadata))
     tensors = keyed.assign_offsets(variables, ARCHIVE_ALIGNMENT)
+    # The size of a record does not depend on the offset in it.
     records_size = sum(map(len, [*metadata, *(_pack_record(tensor, 0) for tensor in tensors)]))
     start = round_up(header.struct.size + records_size, ARCHIVE_ALIGNMENT)
     records = [_pack_record(tensor, start) for tensor in tensors]
@@ -79,7 +80,7 @@ def _pack_metadata(checked: CheckedInput) -> list[bytes]:
         if not (is_int64 or type(plain) is float):
             attribute = f"the attribute {name!r} of the Dataset"
             subject = f"{attribute}, which is neither an int64 nor a float"
-            checked.require_drop("attrs", subject, "write version=300")
+            checked.refuse_unless_dropped("attrs", subject, "write version=300")
             continue
         _check_key(checked, name)
         records.append(archive.pack_metadata(name, plain))
@@ -98,9 +99,9 @@ def _build_variable(
         )
     if variable.dims != get_default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
-        checked.require_drop("dims", names, "write version=300")
+        checked.refuse_unless_dropped("dims", names, "write version=300")
     if checked.get_user_attrs(variable):
-        checked.require_drop("attrs", f"the attributes of {key!r}", "write version=300")
+        checked.refuse_unless_dropped("attrs", f"the attributes of {key!r}", "write version=300")
     conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)
     return keyed.KeyedVariable(key, variable, conversion)
 

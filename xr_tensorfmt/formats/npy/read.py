@@ -59,7 +59,7 @@ _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
 
 
 class UnsupportedMemberError(TensorFormatError):
-    """A valid member of a zip cannot be a variable."""
+    """A valid array, which may be a member of a zip, cannot be a variable."""
 
 
 def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:

@@ -86,7 +86,7 @@ class Bits(Packed, ReorderingLayout):
         return packed, shift
 
     def pick(self, raw: Array, bits: Integers) -> Array:
-        """Shift the bytes."""
+        """Return the given bit of every byte."""
         return np.asarray((raw >> bits.astype(np.uint8)) & 1)
 
     def pack_row(self, row: Array) -> Bytes:
@@ -114,8 +114,8 @@ def unpack(packed: Bytes, shift: int, count: int) -> Array:
     return bits[:, shift:].view(np.bool_)
 
 
-def _take(packed: Bytes, bits: Integers, stored: Integers) -> Array:
-    """Return single bits of packed rows, in any order. The bits before bit `stored` are 0.
+def _take(packed: Bytes, bits: Integers, first_stored: Integers) -> Array:
+    """Return single bits of packed rows, in any order. The bits before bit `first_stored` are 0.
 
     numpy cannot take bits, so 8 rows are transposed and their bits are taken as a byte.
     """
@@ -124,7 +124,7 @@ def _take(packed: Bytes, bits: Integers, stored: Integers) -> Array:
     is_ascending = bool((bits[1:] > bits[:-1]).all())
     for first in range(0, len(values), _ROWS):
         rows = slice(first, first + _ROWS)
-        skipped = int(np.searchsorted(bits, stored[rows].min())) if is_ascending else 0
+        skipped = int(np.searchsorted(bits, first_stored[rows].min())) if is_ascending else 0
         if skipped < bits.size:
             skipped_words = int(bits[skipped]) // 64 if is_ascending else 0
             columns = bits[skipped:] - 64 * skipped_words
@@ -143,12 +143,14 @@ def _take_rows(words: NDArray[np.uint64], bits: Integers, target: Array) -> None
 
 
 def _transpose_squares(words: NDArray[np.uint64]) -> Bytes:
-    """Transpose squares of 8 rows by 8 bits, in place. The rows of a square are an eighth apart.
+    """Transpose squares of 8 x 8 bits, in place.
+
+    With ``n = len(words) // 8``, square r consists of the rows r, r + n, ..., r + 7 n.
 
     Bit k of a byte in row r of the result comes from row ``r + k * len(words) // 8``. The bytes of
     columns 0, 8, 16, ... precede those of columns 1, 9, 17, ...
     """
-    # Exchange two quarters of the squares, then of the quarters, then of their quarters.
+    # Exchange the off-diagonal blocks of 4 x 4 bits, then of 2 x 2 bits in them, then single bits.
     for size, mask in (4, 0x0F0F0F0F0F0F0F0F), (2, 0x3333333333333333), (1, 0x5555555555555555):
         shift = np.uint64(size)
         upper, lower = words.reshape(4 // size, 2, -1).swapaxes(0, 1)

@@ -54,9 +54,9 @@ class BlockIndex:
 
     def find_ranges(self, runs: Runs) -> Iterator[tuple[int, int]]:
         """Find the ranges of pairs that may contain indices of some runs."""
-        before = np.searchsorted(runs.starts + (runs.length - 1), self.lowest, side="left")
-        upto = np.searchsorted(runs.starts, self.highest, side="right")
-        blocks = np.flatnonzero(upto > before)
+        first_runs = np.searchsorted(runs.starts + (runs.length - 1), self.lowest, side="left")
+        run_stops = np.searchsorted(runs.starts, self.highest, side="right")
+        blocks = np.flatnonzero(run_stops > first_runs)
         breaks = np.flatnonzero(np.diff(blocks) > 1) + 1
         for group in np.split(blocks, breaks) if blocks.size else ():
             for first in range(0, group.size, _BLOCKS_AT_ONCE):
@@ -83,8 +83,8 @@ def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
     # The keys must be uint64. Otherwise numpy converts the whole column.
     lower = np.searchsorted(column, starts.astype(np.uint64))
     counts = np.searchsorted(column, stops.astype(np.uint64)) - lower
-    before = np.cumsum(counts) - counts
-    return np.repeat(lower - before, counts) + np.arange(counts.sum())
+    offsets = np.cumsum(counts) - counts
+    return np.repeat(lower - offsets, counts) + np.arange(counts.sum())
 
 
 def _negate(values: Array) -> Array:
@@ -109,6 +109,7 @@ class Pairs(Layout):
     components: int
     offset: int
     count: int
+    # Operations of the packed symmetries, the identity first.
     group: tuple[Operation, ...]
     _cached: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
 
@@ -216,11 +217,11 @@ class Pairs(Layout):
 
     def _fill_stored(self, source: Source, runs: Runs, filled: Array, is_set: Array) -> None:
         """Set the stored elements. Check for repeated indices unless `is_set` is empty."""
-        for pairs, positions, values in self._read_images(source, runs, self.group[0]):
+        for numbers, positions, values in self._read_images(source, runs, self.group[0]):
             if is_set.size:
                 repeated = is_set[positions] | is_repeated(positions)
                 if repeated.any():
-                    raise self.build_index_error(source, int(pairs[np.argmax(repeated)]))
+                    raise self.build_index_error(source, int(numbers[np.argmax(repeated)]))
                 is_set[positions] = True
             filled[positions] = values
 
@@ -228,7 +229,7 @@ class Pairs(Layout):
         self, source: Source, runs: Runs, operation: Operation, filled: Array, is_set: Array
     ) -> None:
         """Set the images of stored elements. Raise an error if they contradict other elements."""
-        for pairs, positions, values in self._read_images(source, runs, operation):
+        for numbers, positions, values in self._read_images(source, runs, operation):
             images = values if operation.sign > 0 else _negate(values)
             conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
             filled[positions], is_set[positions] = images, True
@@ -237,12 +238,12 @@ class Pairs(Layout):
             if operation.sign < 0:  # the smallest integer is its own negative
                 conflicts |= ((images == values) & (values != 0)).any(axis=-1)
             if conflicts.any():
-                raise self._build_conflict_error(source, int(pairs[np.argmax(conflicts)]))
+                raise self._build_conflict_error(source, int(numbers[np.argmax(conflicts)]))
 
     def _read_images(
         self, source: Source, runs: Runs, operation: Operation
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Yield pairs, positions in the runs, and values not yet multiplied by the sign."""
+        """Yield numbers of pairs, positions in the runs, and values before the sign is applied."""
         block_index = self.get_block_index(source)
         # An operation can map any stored element into the runs.
         everything = Runs(np.zeros(1, dtype=np.int64), self.total)

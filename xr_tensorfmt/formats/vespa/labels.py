@@ -115,6 +115,7 @@ class Labels(Layout):
         """Read labels. If all labels of an index are read, warn of a repeated one."""
         strings = self.decode_strings(source, selection.indices[0])
         if len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]:
+            # One batch of labels, from block 0.
             repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
                 message = repeated.create_finding(source, self.blocks).sentence

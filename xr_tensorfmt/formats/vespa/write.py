@@ -58,7 +58,9 @@ def check_name_dropped(checked: CheckedInput) -> None:
     """Raise an error if the file would lose the name of the variable."""
     name, _ = checked.single_variable
     if name != OpenOptions.name:
-        checked.require_drop("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}")
+        checked.refuse_unless_dropped(
+            "name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"
+        )
 
 
 def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Variable, Conversion]:
@@ -189,7 +191,7 @@ def _check_dropped(
     elif dim in dims and block_dim is None and BLOCK not in dims and _may_be_strings(coordinate):
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
-    checked.require_drop("coords", subject, hint)
+    checked.refuse_unless_dropped("coords", subject, hint)
 
 
 def _find_file_names(
@@ -249,7 +251,7 @@ def _check_attrs(
     for owner, attributes in owners.items():
         for attribute in attributes:
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
-            checked.require_drop("attrs", f"the attribute {attribute!r} of {owner}", hint)
+            checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
 def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
