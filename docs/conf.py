@@ -185,12 +185,16 @@ def add_description(
     app: object,  # noqa: ARG001
     page: str,  # noqa: ARG001
     template: str,  # noqa: ARG001
-    context: dict[str, str],
+    context: dict,
     doctree: nodes.document | None,
 ) -> None:
-    """Add the first paragraph of a page as its description for search engines."""
-    if doctree is not None and (paragraph := next(doctree.findall(nodes.paragraph), None)):
-        text = escape(" ".join(paragraph.astext().split()))
+    """Add a description for search engines: of the front matter, or the first paragraph."""
+    text = (context.get("meta") or {}).get("description", "")
+    if doctree is not None and not text:
+        paragraph = next(doctree.findall(nodes.paragraph), None)
+        text = paragraph.astext() if paragraph is not None else ""
+    if text:
+        text = escape(" ".join(text.split()))
         context["metatags"] += f'<meta name="description" content="{text}">\n'
 
 
