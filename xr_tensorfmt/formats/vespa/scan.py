@@ -81,7 +81,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
     The window starts with a block. The cells of the last block may end after the window.
     """
     view = content.data
-    dimensions = range(len(header.mapped))
+    dimensions, block_bytes = range(len(header.mapped)), header.block_bytes
     starts, start = array("q"), 0
     with suppress(IndexError, struct.error):  # a length after the end of the window
         for _ in range(limit):
@@ -95,7 +95,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
             if end > content.size:
                 break
             starts.append(start)
-            start = end + header.block_bytes
+            start = end + block_bytes
     return np.frombuffer(starts, dtype=np.int64), start
 
 
