@@ -52,7 +52,7 @@ def build_dataset(
     variables: dict[str, Any] = dict(arguments)
     if variable_type is not Variable:
         variables = {name: variable_type(*arguments[name]) for name in arguments}
-    dims = {name: tensor.dims for name, tensor in tensors.items()}
+    dims: dict[str, tuple[Any, ...]] = {name: tensor.dims for name, tensor in tensors.items()}
     coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
     # Decoding depends only on attributes, and is slow: skip variables without CF attributes.
     decodable = {
@@ -60,20 +60,10 @@ def build_dataset(
         for name, tensor in tensors.items()
         if _is_decodable(tensor.attrs)
     }
-    if decodable:
-        decoded, _, decoded_coordinates = conventions.decode_cf_variables(
-            decodable,
-            {},
-            mask_and_scale=keywords.mask_and_scale,
-            decode_times=keywords.decode_times,
-            concat_characters=keywords.concat_characters,
-            decode_coords=keywords.decode_coords,
-            use_cftime=keywords.use_cftime,
-            decode_timedelta=keywords.decode_timedelta,
-        )
-        coordinates |= variables.keys() & decoded_coordinates
-        variables |= {name: _convert(variable, variable_type) for name, variable in decoded.items()}
-        dims |= {name: variable.dims for name, variable in decoded.items()}
+    decoded, decoded_coordinates = _decode(decodable, keywords, variable_type)
+    coordinates |= variables.keys() & decoded_coordinates
+    variables |= decoded
+    dims |= {name: variable.dims for name, variable in decoded.items()}
     coordinates |= variables.keys() & set().union(*dims.values())
     try:
         return _assemble(variables, coordinates, container)
@@ -84,12 +74,30 @@ def build_dataset(
         ) from None
 
 
-def _convert(variable: Variable, variable_type: type[Variable]) -> Variable:
-    """Return a variable of another type with the same lazy values."""
-    if variable_type is Variable:
-        return variable
-    data = get_lazy_data(variable)
-    return variable_type(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+def _decode(
+    variables: Mapping[str, Variable], keywords: EngineKeywords, variable_type: type[Variable]
+) -> tuple[dict[str, Variable], set[Any]]:
+    """Decode variables as the user requests. Also return the coordinates that they name."""
+    if not variables:
+        return {}, set()
+    decoded, _, coordinates = conventions.decode_cf_variables(
+        variables,
+        {},
+        mask_and_scale=keywords.mask_and_scale,
+        decode_times=keywords.decode_times,
+        concat_characters=keywords.concat_characters,
+        decode_coords=keywords.decode_coords,
+        use_cftime=keywords.use_cftime,
+        decode_timedelta=keywords.decode_timedelta,
+    )
+    # Decoding returns Variables of the type of xarray.
+    converted = {
+        str(name): variable_type(
+            variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding, fastpath=True
+        )
+        for name, variable in decoded.items()
+    }
+    return converted, coordinates
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
