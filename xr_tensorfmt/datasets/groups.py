@@ -221,9 +221,9 @@ def _build_node(
     dims = {name for tensor in tensors for name in tensor.dims}
     clash = next((tensor.name for tensor in tensors if tensor.name in dims), None)
     if clash is not None:
-        group = start.rstrip(".") or "/"
+        group = f"the group with the prefix {start!r}" if start else "the root group"
         raise ValueError(
-            f"{clash!r} would be both a variable and a dimension of the group {group!r}; "
+            f"{clash!r} would be both a variable and a dimension of {group}; "
             "open the file without groups, or choose another separator= or other names in dims="
         )
     names = {tensor.name for tensor in tensors}

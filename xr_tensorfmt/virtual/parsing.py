@@ -101,7 +101,7 @@ class TensorFormatParser:
         OSError
             The file cannot be read.
         """
-        request = EngineKeywords(
+        keywords = EngineKeywords(
             group=self.group,
             separator=self.separator,
             drop_variables=self.skip_variables,
@@ -112,13 +112,13 @@ class TensorFormatParser:
             verify=self.verify,
         )
         source = StoredObject.from_url(url, registry)
-        container = parse_file(HeaderReader(source), request)
-        root = groups.select_group(container, request.group, request.separator)
+        container = parse_file(HeaderReader(source), keywords)
+        root = groups.select_group(container, keywords.group, keywords.separator)
         containers = {"/": root}
         if self.nested:
-            containers = groups.split_groups(root, request.separator, is_tree=True)
+            containers = groups.split_groups(root, keywords.separator, is_tree=True)
         nodes = {
-            path: self._build_node(source, request.dropped, group)
+            path: self._build_node(source, keywords.dropped, group)
             for path, group in containers.items()
         }
         return VirtualStore(nodes, registry)

@@ -95,7 +95,7 @@ class Fields:
         value = self._read_typed(key, (list, dict), "a list")
         if isinstance(value, list):
             return value
-        if set(map(type, value)) - {int} or sorted(value) != [*range(len(value))]:
+        if not _is_numbered(value):
             keys = shorten(", ".join(map(str, islice(value, 100))))
             raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
         return [value[index] for index in range(len(value))]
@@ -111,14 +111,18 @@ class Fields:
         return {str(name): _to_plain(value) for name, value in values.items()}
 
 
+def _is_numbered(value: Mapping[Any, Any]) -> bool:
+    """Return whether the keys are 0, 1, ... cc4s writes lists so, sorted by the digits."""
+    return set(map(type, value)) <= {int} and sorted(value) == [*range(len(value))]
+
+
 def _to_plain(value: Any) -> Any:
     """Convert keys to strings, and mappings with the keys 0, 1, ... to lists."""
     if isinstance(value, list):
         return [_to_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if value and set(map(type, value)) == {int} and sorted(value) == [*range(len(value))]:
-        # cc4s writes lists as mappings, sorted by the digits of the keys.
+    if value and _is_numbered(value):
         return [_to_plain(value[index]) for index in range(len(value))]
     return {str(name): _to_plain(item) for name, item in value.items()}
 
