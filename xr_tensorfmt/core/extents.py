@@ -106,7 +106,17 @@ class Extents:
     def group(self, *, gap: int, limit: int) -> Iterator[Extents]:
         """Group ranges with gaps up to `gap`.
 
-        A group is longer than `limit` bytes only because of its last range, which is not split.
+        Parameters
+        ----------
+        gap : int
+            The longest gap within a group, in bytes.
+        limit : int
+            The longest group in bytes. The last range of a group is not split and may exceed it.
+
+        Yields
+        ------
+        Extents
+            Consecutive ranges, in the order of the file.
         """
         start, stop = self.bounds
         if len(self) == 1 or stop - start <= min(gap, limit):

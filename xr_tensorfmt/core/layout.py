@@ -113,7 +113,16 @@ class Layout(ABC):
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of at most `target` bytes.
 
-        If the format cannot divide a row, such as the bits of a byte, a chunk may be larger.
+        Parameters
+        ----------
+        target : int
+            Bytes per chunk. A chunk is larger if the format cannot divide a row, such as the bits
+            of a byte.
+
+        Returns
+        -------
+        tuple of int
+            Elements along each axis.
         """
 
     @property
