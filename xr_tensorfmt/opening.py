@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import xarray as xr
@@ -23,6 +23,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources import is_remote, is_url, open_source
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.store_errors import redact
 
 DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
@@ -118,7 +119,9 @@ def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]
 def parse_file(reader: HeaderReader, keywords: EngineKeywords) -> Container:
     """Parse the header of a file, and warn about findings."""
     file_format = recognition.choose_format(reader, keywords.format)
-    with _pause_garbage_collection():
+    # Only a local file is read without waiting.
+    is_local = isinstance(reader.source, LocalFile)
+    with _pause_garbage_collection() if is_local else nullcontext():
         container = read_container(reader, file_format, keywords.for_formats())
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())

@@ -11,7 +11,7 @@ import pydoc
 import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -260,6 +260,22 @@ def test_opening_restores_garbage_collector(path: Path, enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+def test_garbage_is_collected_while_a_file_object_waits() -> None:
+    class SlowFile(io.BytesIO):
+        enabled: ClassVar[list[bool]] = []
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            self.enabled.append(gc.isenabled())
+            return super().read(size)
+
+    header = b'{"__metadata__": {"long": "' + 100_000 * b"x" + b'"}}'
+    file = SlowFile(len(header).to_bytes(8, "little") + header)
+    ds = xr.open_dataset(file, engine="tensorfmt", format="safetensors")
+    assert len(ds.attrs["long"]) == 100_000
+    assert len(SlowFile.enabled) > 1
+    assert all(SlowFile.enabled)
 
 
 @pytest.mark.slow
