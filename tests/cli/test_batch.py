@@ -255,7 +255,7 @@ def test_terminal_is_no_standard_input() -> None:
 
 def test_standard_input_without_magic_number_needs_its_format() -> None:
     content = vf.make_tensor("float", [], {"x": 2}, [], np.ones((1, 2)))
-    assert "format='vespa'" in run_with_input(content, "info", "-").stderr
+    assert "--from vespa" in run_with_input(content, "info", "-").stderr
     assert "Vespa" in run_with_input(content, "info", "-", "--from", "vespa").stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -23,6 +24,20 @@ STANDARD_STREAM = "-"
 """The argument for standard input or output."""
 
 _SHOWN = "<stdin>"
+
+_OPTIONS = tuple(
+    (re.compile(keyword), option)
+    for keyword, option in (
+        (r"encoding=\{'([^']+)': \{'dtype': '(\w+)'\}\}", r"--dtype \1=\2"),
+        (r"\bdrop=\['(\w+)'\]", r"--drop \1"),
+        (r"\bmode='w'", "--overwrite"),
+        (r"\bverify=False", "--no-verify"),
+        (r"\bsparse='(\w+)'", r"--sparse \1"),
+        (r"\bformat='([\w-]+)'", r"--from \1"),
+        (r"\bversion='?([\d.]+)'?", r"--option version=\1"),
+    )
+)
+"""Keywords of Python in messages, and the options that replace them."""
 
 
 def get_display_name(file: str) -> str:
@@ -78,6 +93,13 @@ def print_json(document: Any) -> None:
     click.echo(text.encode(errors="backslashreplace").decode())
 
 
+def _replace_keywords(message: str) -> str:
+    """Replace keywords of Python by the options of the command."""
+    for keyword, option in _OPTIONS:
+        message = keyword.sub(option, message)
+    return message
+
+
 def _format_error(error: BaseException, file: str, origin: str) -> str:
     """Format an error as one line that names the file and its origin."""
     message = str(error)
@@ -85,7 +107,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = to_one_line(message)
+    message = _replace_keywords(to_one_line(message))
     names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
@@ -111,7 +133,8 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _print(f"Warning: {to_one_line(str(message))}", err=True, fg="yellow")
+    text = _replace_keywords(to_one_line(str(message)))
+    _print(f"Warning: {text}", err=True, fg="yellow")
 
 
 def describe_files(
