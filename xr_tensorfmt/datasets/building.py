@@ -30,6 +30,9 @@ _CF_TYPES: dict[str, Any] = {
 }
 """Types of the attributes that xarray uses to decode variables."""
 
+_Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
+"""The arguments of a Variable: dims, data, attrs and encoding."""
+
 
 def build_dataset(
     container: Container,
@@ -48,25 +51,19 @@ def build_dataset(
     arguments = {
         name: _build_variable_arguments(tensor, source, target) for name, tensor in tensors.items()
     }
+    coordinates = {tensor.name for tensor in container.coordinates} & tensors.keys()
+    attrs = container.attrs
+    if "coordinates" in attrs or any(tensor.attrs for tensor in tensors.values()):
+        variables, attrs, decoded_coordinates = _decode(arguments, attrs, keywords)
+        coordinates |= variables.keys() & decoded_coordinates
+        arguments = {name: _get_arguments(variable) for name, variable in variables.items()}
+    coordinates |= arguments.keys() & {dim for dims, *_ in arguments.values() for dim in dims}
     # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
-    variables: dict[str, Any] = dict(arguments)
+    converted: dict[str, Any] = arguments
     if variable_type is not Variable:
-        variables = {name: variable_type(*arguments[name]) for name in arguments}
-    dims: dict[str, tuple[Any, ...]] = {name: tensor.dims for name, tensor in tensors.items()}
-    coordinates = {tensor.name for tensor in container.coordinates} & variables.keys()
-    # Decoding depends only on attributes, and is slow: skip variables without CF attributes.
-    decodable = {
-        name: variable_type(*arguments[name])
-        for name, tensor in tensors.items()
-        if _is_decodable(tensor.attrs)
-    }
-    decoded, decoded_coordinates = _decode(decodable, keywords, variable_type)
-    coordinates |= variables.keys() & decoded_coordinates
-    variables |= decoded
-    dims |= {name: variable.dims for name, variable in decoded.items()}
-    coordinates |= variables.keys() & set().union(*dims.values())
+        converted = {name: variable_type(*arguments[name]) for name in arguments}
     try:
-        return _assemble(variables, coordinates, container)
+        return _assemble(converted, coordinates, attrs, container.encoding)
     except ValueError as error:  # dims= gives one name to dimensions of different lengths
         raise ValueError(
             f"{source.name}: {error}; choose other names in dims=, or open the groups with "
@@ -75,14 +72,16 @@ def build_dataset(
 
 
 def _decode(
-    variables: Mapping[str, Variable], keywords: EngineKeywords, variable_type: type[Variable]
-) -> tuple[dict[str, Variable], set[Any]]:
-    """Decode variables as the user requests. Also return the coordinates that they name."""
-    if not variables:
-        return {}, set()
-    decoded, _, coordinates = conventions.decode_cf_variables(
-        variables,
-        {},
+    arguments: Mapping[str, _Arguments], attrs: Mapping[str, Any], keywords: EngineKeywords
+) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
+    """Decode variables as the user requests. Also return attributes and names of coordinates."""
+    variables = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
+    decodable = {
+        name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
+    }
+    decoded, decoded_attrs, coordinates = conventions.decode_cf_variables(
+        decodable,
+        dict(attrs),
         mask_and_scale=keywords.mask_and_scale,
         decode_times=keywords.decode_times,
         concat_characters=keywords.concat_characters,
@@ -90,32 +89,32 @@ def _decode(
         use_cftime=keywords.use_cftime,
         decode_timedelta=keywords.decode_timedelta,
     )
-    # Decoding returns Variables of the type of xarray.
-    converted = {
-        str(name): variable_type(
-            variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding, fastpath=True
-        )
-        for name, variable in decoded.items()
-    }
-    return converted, coordinates
+    return {**variables, **decoded}, dict(decoded_attrs), coordinates
+
+
+def _get_arguments(variable: Variable) -> _Arguments:
+    return variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
-    """Return whether attributes exist, and attributes of the CF conventions have CF types.
+    """Return whether the CF attributes have the types that xarray expects, those of netCDF.
 
-    xarray expects the types of netCDF attributes, but attributes of a file may be any JSON.
+    Attributes of a file may be any JSON.
     """
-    return bool(attrs) and all(
-        isinstance(attrs[name], _CF_TYPES[name]) for name in _CF_TYPES.keys() & attrs.keys()
-    )
+    return all(isinstance(attrs[name], _CF_TYPES[name]) for name in _CF_TYPES.keys() & attrs.keys())
 
 
-def _assemble(variables: Mapping[str, Any], coordinates: set[str], container: Container) -> Dataset:
+def _assemble(
+    variables: Mapping[str, Any],
+    coordinates: set[str],
+    attrs: Mapping[str, Any],
+    encoding: Mapping[str, Any],
+) -> Dataset:
     """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
     data = {name: variable for name, variable in variables.items() if name not in coordinates}
     coords = {name: variable for name, variable in variables.items() if name in coordinates}
-    ds = Dataset(data, Coordinates(coords, indexes={}), container.attrs)
-    ds.encoding = dict(container.encoding)
+    ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
+    ds.encoding = dict(encoding)
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
     ds.set_close(_close_nothing)
     return ds
@@ -125,7 +124,7 @@ def _close_nothing() -> None:
     """Do nothing. Unlike a lambda, this function can be pickled."""
 
 
-def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> tuple[Any, ...]:
+def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _Arguments:
     layout = tensor.layout
     chunk = _limit_chunk(layout, target)
     encoding: dict[str, Any] = {
