@@ -144,6 +144,14 @@ def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
+def test_indices_above_2_53_are_exact() -> None:
+    indices = [1 << 53, (1 << 53) + 2]
+    content = tf.make_index_value((1 << 24, 1 << 30), indices, np.array([5.0, 7.0]))
+    column = xr.open_dataset(content, engine="tensorfmt", sparse="dense").tensor[:, 1 << 29]
+    for start, stop in [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]:
+        np.testing.assert_array_equal(column[start:stop], [5.0, 0.0, 7.0][start:stop])
+
+
 def test_chunk_reads_only_matching_blocks() -> None:
     content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)

@@ -75,12 +75,12 @@ def is_repeated(column: NDArray[Any]) -> NDArray[np.bool_]:
 def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
     """Return the positions in an ascending column that may have indices of some runs."""
     stops = runs.starts + runs.length
-    lower = np.searchsorted(stops, column[0], side="right")
-    upper = np.searchsorted(runs.starts, column[-1], side="right")
+    # numpy compares int64 with uint64 as float64, so all keys have the dtype of the array.
+    lower = np.searchsorted(stops, column[:1].astype(np.int64), side="right")[0]
+    upper = np.searchsorted(runs.starts, column[-1:].astype(np.int64), side="right")[0]
     starts, stops = runs.starts[lower:upper], stops[lower:upper]
     if starts.size * _PAIRS_PER_SEARCH > column.size:
         starts, stops = starts[:1], stops[-1:]
-    # The keys must be uint64. Otherwise numpy converts the whole column.
     lower = np.searchsorted(column, starts.astype(np.uint64))
     counts = np.searchsorted(column, stops.astype(np.uint64)) - lower
     offsets = np.cumsum(counts) - counts
