@@ -143,7 +143,6 @@ def test_duplicates_are_found_across_blocks(indices: list[int]) -> None:
         open_lazily(content).load()
 
 
-@pytest.mark.usefixtures("small_blocks")
 def test_indices_above_2_53_are_exact() -> None:
     indices = [1 << 53, (1 << 53) + 2]
     content = tf.make_index_value((1 << 24, 1 << 30), indices, np.array([5.0, 7.0]))
@@ -152,6 +151,7 @@ def test_indices_above_2_53_are_exact() -> None:
         np.testing.assert_array_equal(column[start:stop], [5.0, 0.0, 7.0][start:stop])
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_chunk_reads_only_matching_blocks() -> None:
     content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
