@@ -107,6 +107,12 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
     "signs of infinity": ([np.inf], [-np.inf], (1, np.inf, (0,))),
     "the ends of int64": ([-(2**63), 0], [2**63 - 1, 0], (1, 2**64 - 1, (0,))),
     "large integers": ([2**62, 2**62], [2**62, 2**62 + 1], (1, 1, (1,))),
+    "large integers with and without sign": (
+        np.array([2**53 + 1]),
+        np.array([2**53], np.uint64),
+        (1, 1.0, (0,)),
+    ),
+    "a negative integer": (np.array([-1, 5]), np.array([1, 5], np.uint64), (1, 2.0, (0,))),
     "bools": ([True, False], [True, True], (1, 1.0, (1,))),
     "complex": ([1 + 1j, 0], [1 + 1j, 3 + 4j], (1, 5.0, (1,))),
     "strings": (["a", "b", "c"], ["a", "x", "y"], (2, None, (1,))),

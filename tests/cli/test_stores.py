@@ -338,3 +338,13 @@ def test_unsupported_group_attributes_for_netcdf_are_named() -> None:
     assert not Path("b.nc").exists()
     run_ok("convert", "a.zarr", "b.nc", "--drop", "attrs")
     assert open_tree("b.nc")["layers/1/w"].attrs == {}
+
+
+def test_names_with_slashes_need_a_tree_in_zarr() -> None:
+    ds = xr.Dataset({name: ("x", np.ones(3, "f4")) for name in ("a/b.c.w", "a/b.d")})
+    to_file(ds, "a.mag")
+    assert "'a/b.c.w' has a slash" in run_failing("convert", "a.mag", "a.zarr")
+    assert not Path("a.zarr").exists()
+    run_ok("convert", "a.mag", "a.zarr", "--tree")
+    assert "2 equal, 0 different" in run_ok("diff", "a.mag", "a.zarr")
+    assert "1 equal, 0 different" in run_ok("diff", "a.mag", "a.zarr", "--group", "/a%2Fb/c")

@@ -372,11 +372,22 @@ def test_mode_x_does_not_replace_a_new_file(
         monkeypatch.setattr(os, "link", unable)
     array = da.zeros((4, 256), chunks=-1, dtype="f4").map_blocks(appear, dtype="f4")
     meanwhile = xr.Dataset({"a": (("x", "y"), array)})
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
         compute_write(to_mag(meanwhile, path, mode="x", compute=compute))
     assert path.read_bytes() == b"of another program"
     assert os.listdir(tmp_path) == ["a.mag"]
     path.unlink()
+
+
+def test_mode_x_succeeds_if_the_unfinished_file_remains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(path: str) -> None:
+        raise OSError(errno.EACCES, "no removing here", path)
+
+    monkeypatch.setattr(os, "unlink", unable)
+    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+    xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])

@@ -111,6 +111,17 @@ def split_encoding(
     return groups
 
 
+def _check_names(data: OpenedData) -> None:
+    """Raise ValueError if zarr would store a variable as an array in a group."""
+    names = data.variables if isinstance(data, xr.Dataset) else ()
+    invalid = next((name for name in names if "/" in str(name)), None)
+    if invalid is not None:
+        raise ValueError(
+            f"the name {invalid!r} has a slash, which separates groups in zarr; pass --tree to "
+            "convert it to groups, or rename the variable"
+        )
+
+
 def write_store(
     data: OpenedData,
     target: str,
@@ -130,6 +141,7 @@ def write_store(
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
     if format == ZARR:
         _check_replaceable(target, location)
+        _check_names(data)
         mode: Literal["w", "w-"] = "w" if overwrite else "w-"
         options: dict[str, Any] = {
             "storage_options": storage_options,

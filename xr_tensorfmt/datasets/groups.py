@@ -83,8 +83,8 @@ def get_prefix(group: str | None, separator: str) -> str:
 
 def get_group_path(group: str | None, separator: str) -> str | None:
     """Return the path of a group for a Zarr store, or None for the root."""
-    parts = get_prefix(group, separator).removesuffix(separator).split(separator)
-    return "/".join(parts) or None
+    prefix = get_prefix(group, separator).removesuffix(separator)
+    return "/".join(map(quote, prefix.split(separator))) if prefix else None
 
 
 @dataclass(frozen=True)

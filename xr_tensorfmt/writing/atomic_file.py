@@ -192,6 +192,8 @@ class AtomicFile:
             return
         try:
             os.link(self.path, self.target)
+        except FileExistsError:
+            raise build_exists_error(self.target) from None
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
@@ -200,7 +202,7 @@ class AtomicFile:
                 raise build_exists_error(self.target) from None
             os.rename(self.path, self.target)
         else:
-            os.unlink(self.path)
+            self.discard()
 
     @contextmanager
     def _add_hint(self, *, discard: bool = False) -> Iterator[None]:
@@ -210,9 +212,9 @@ class AtomicFile:
         except BaseException as error:  # Ctrl-C, too
             if discard:
                 self.discard()
-            if not isinstance(error, OSError) or error.errno is None:
+            if not isinstance(error, OSError):
                 raise
-            if error.filename == self.target:
+            if error.errno is None or error.filename == self.target:
                 raise
             raise self._build_error(error) from error
 

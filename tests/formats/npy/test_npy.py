@@ -141,6 +141,7 @@ def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
 FOREIGN: Mapping[str, tuple[Any, str]] = {
     "objects": (np.array([{}, None]), "object, .*Python objects are a pickle"),
     "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of the fields 'x', 'y'"),
+    "fields of version 3": (np.zeros(2, [("名", "f4")]), "take one of the fields '名'"),
     "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
     "days": (np.zeros(2, "M8[D]"), r"convert it with .astype\('M8\[s\]'\)"),
     "25 s": (np.zeros(2, "m8[25s]"), r"convert it with .astype\('m8\[s\]'\)"),
@@ -151,6 +152,7 @@ FOREIGN: Mapping[str, tuple[Any, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Custom dtypes:UserWarning")
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0:UserWarning")
 @pytest.mark.parametrize("name", FOREIGN)
 def test_dtypes_that_xarray_does_not_support_raise(name: str) -> None:
     values, message = FOREIGN[name]

@@ -496,7 +496,7 @@ def test_killed_writer_of_several_files_leaves_no_mixture(
     xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
-@pytest.mark.parametrize("limit", ["many", 0, -1, [3]])
+@pytest.mark.parametrize("limit", ["many", 0, -1, [3], "1e400"])
 def test_the_limit_of_files_is_a_size(tmp_path: Path, limit: Any) -> None:
     with pytest.raises(ValueError, match=r"max_shard_bytes=.* is not a size; pass a number"):
         to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=limit)

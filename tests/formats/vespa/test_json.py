@@ -197,6 +197,8 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "no digits": ({"values": "wxyz"}, "tensor<bfloat16>(x[1])", "are not 4 hexadecimal digits"),
     "no index": ([{"address": {"x": "a"}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
     "index 2": ([{"address": {"x": 2}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
+    "a long index": ([{"address": {"x": "9" * 5000}, "value": 1}], "tensor(x[2])",
+                     "no index from 0 to 1"),
     "no label": ([{"address": {}, "value": 1}], "tensor(x{})", r"\{\} does not fit tensor\(x\{\}"),
     "more": ([{"address": {"x": "a", "y": "b"}, "value": 1}], "tensor(x{})", "does not fit"),
     "no address": ([{"value": 1}], "tensor(x{})", "has no 'address' and 'value'"),

@@ -141,7 +141,7 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         actual = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy can read", "the file is truncated or corrupt"
         raise error("the header", actual, expected, hint) from None
-    if hint := _find_hint(dtype):
+    if hint := _find_hint(dtype, "utf-8" if head[6] == 3 else "latin-1"):
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
         raise UnsupportedMemberError(path, f"the dtype of {title}", dtype, expected, hint, offset)
     shape = tuple(map(int, lengths))
@@ -157,15 +157,19 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     return replace(stored, order="F" if is_fortran else "C")
 
 
-def _find_hint(dtype: np.dtype[Any]) -> str:
-    """Return how to load values of an unsupported dtype, or an empty string."""
+def _find_hint(dtype: np.dtype[Any], encoding: str) -> str:
+    """Return how to load values of an unsupported dtype, or an empty string.
+
+    The parser has decoded the names of fields as Latin-1, but the file has another `encoding`.
+    """
     if dtype.hasobject:
         return (
             "Python objects are a pickle, which can run any code: if you trust the file, load "
             "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
         )
     if dtype.names is not None:
-        fields = ", ".join(map(repr, dtype.names))
+        names = (name.encode("latin-1").decode(encoding) for name in dtype.names)
+        fields = ", ".join(map(repr, names))
         return f"load it with np.load(path, mmap_mode='r') and take one of the fields {fields}"
     if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
         return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"

@@ -105,7 +105,7 @@ def _parse_limit(max_shard_bytes: int | str | None) -> int:
         return _DEFAULT_SHARD_BYTES
     try:
         limit = parse_bytes(str(max_shard_bytes))
-    except ValueError:
+    except (ValueError, OverflowError):
         limit = 0
     if limit <= 0:
         raise ValueError(

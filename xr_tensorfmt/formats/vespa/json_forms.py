@@ -200,7 +200,7 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
     flat = 0
     for name, length in zip(header.indexed, header.lengths, strict=True):
         index = str(address.get(name))
-        if not re.fullmatch(r"\d+", index, re.ASCII) or int(index) >= length:
+        if not re.fullmatch(r"\d{1,19}", index, re.ASCII) or int(index) >= length:
             raise ValueError(
                 f"the address {shorten(repr(address))} has no index from 0 to {length - 1} "
                 f"for {name!r} of {format_type(header)}"
