@@ -20,14 +20,16 @@ Indexers = Mapping[Any, Any] | None
 
 
 def explain(
-    data: xr.Dataset | xr.DataArray, indexers: Indexers = None, **indexers_kwargs: Any
+    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    indexers: Indexers = None,
+    **indexers_kwargs: Any,
 ) -> Explanation:
     """Explain which bytes a computation would read, without reading them.
 
     Parameters
     ----------
-    data : Dataset or DataArray
-        Data that were opened by this engine, a selection of them, or a dask computation.
+    data : Dataset, DataArray or DataTree
+        Data opened with this engine, a selection of it, or a dask computation on it.
     indexers : mapping, optional
         Indices by dimension, as in ``isel``.
     **indexers_kwargs
@@ -61,10 +63,10 @@ def explain(
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 
-    if not isinstance(data, xr.Dataset | xr.DataArray):
+    if not isinstance(data, xr.Dataset | xr.DataArray | xr.DataTree):
         raise TypeError(
-            f"data= must be a Dataset or DataArray, not a {type(data).__name__}; explain the "
-            "Dataset of a node of a tree with tree['/path'].to_dataset()"
+            f"data= must be a Dataset, DataArray or DataTree, not a {type(data).__name__}; open a "
+            "file with xarray.open_dataset"
         )
     return explain(data.isel(indexers, **indexers_kwargs))
 
@@ -194,7 +196,7 @@ class TensorFormatAccessor:
 
 @xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
 class TensorFormatTreeAccessor:
-    """The method of ``tree.tensorfmt``.
+    """The methods of ``tree.tensorfmt``.
 
     Parameters
     ----------
@@ -204,6 +206,33 @@ class TensorFormatTreeAccessor:
 
     def __init__(self, tree: xr.DataTree) -> None:
         self._tree = tree
+
+    def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
+        """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
+
+        Parameters
+        ----------
+        indexers : mapping, optional
+            Indices by dimension, as in `xarray.DataTree.isel`.
+        **indexers_kwargs
+            The keyword form of `indexers`.
+
+        Returns
+        -------
+        Explanation
+            A table with a row per chunk. Names of variables are paths in the tree.
+
+        See Also
+        --------
+        xr_tensorfmt.explain : The function.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> tree = xr.open_datatree("model.mag", engine="tensorfmt", chunks={})  # doctest: +SKIP
+        >>> tree["layers"].tensorfmt.explain()  # doctest: +SKIP
+        """
+        return explain(self._tree, indexers, **indexers_kwargs)
 
     def to_file(
         self, path: Any, format: str | None = None, *, separator: str = ".", **options: Any

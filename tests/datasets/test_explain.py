@@ -138,6 +138,26 @@ def test_unknown_dimensions_of_selection_raise(store) -> None:
         open_lazily(TENSOR).tensorfmt.explain(nowhere=3)
 
 
-def test_tree_has_a_hint() -> None:
-    with pytest.raises(TypeError, match=r"not a DataTree.*to_dataset\(\)"):
-        xr_tensorfmt.explain(xr.DataTree())
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_trees_are_explained_by_path(tmp_path: Path, chunks: dict[str, int] | None) -> None:
+    weights = np.ones((4, 2), "f4")
+    nodes = {
+        "/": xr.Dataset({"scale": ("a", np.ones(4, "f4"))}, {"c": ("a", np.zeros(4, "f4"))}),
+        "/layers/0": xr.Dataset({"w": (("a", "b"), weights)}),
+    }
+    xr.DataTree.from_dict(nodes).tensorfmt.to_file(tmp_path / "a.mag")
+    tree = xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt", chunks=chunks)
+    pieces = xr_tensorfmt.explain(tree).pieces
+    assert {piece.variable: piece.needed for piece in pieces} == {
+        "scale": 16,
+        "c": 16,
+        "layers/0/w": 32,
+    }
+    assert tree.tensorfmt.explain(b=0).needed == 48
+    (piece,) = tree["layers"].tensorfmt.explain(b=0).pieces
+    assert (piece.variable, piece.needed) == ("0/w", 16)
+
+
+def test_explain_needs_data_of_xarray() -> None:
+    with pytest.raises(TypeError, match=r"not a str; open a file with xarray.open_dataset"):
+        xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

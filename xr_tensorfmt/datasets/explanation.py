@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import dask.array
-from xarray import DataArray, Dataset, Variable
+from xarray import DataArray, Dataset, DataTree, Variable
 
 from xr_tensorfmt.core.extents import Extents, format_size
 from xr_tensorfmt.core.source import Source
@@ -160,8 +160,8 @@ class Explanation:
         return "\n".join([totals, *lines])
 
 
-def explain(data: Dataset | DataArray) -> Explanation:
-    """Explain what computing a Dataset or DataArray would read."""
+def explain(data: Dataset | DataArray | DataTree) -> Explanation:
+    """Explain what computing data would read."""
     reads = (read for named in _get_variables(data) for read in _find_chunk_reads(*named))
     return Explanation(tuple(reads))
 
@@ -171,12 +171,19 @@ def find_sources(variable: Variable) -> Iterator[Source]:
     return (chunk.tensor.source for chunk in _find_lazy_chunks(variable))
 
 
-def _get_variables(data: Dataset | DataArray) -> Iterator[tuple[Hashable, Variable]]:
-    if isinstance(data, Dataset):
+def _get_variables(
+    data: Dataset | DataArray | DataTree,
+) -> Iterator[tuple[Hashable, Variable]]:
+    if isinstance(data, DataTree):
+        for node in data.subtree:
+            path = node.path.removeprefix("/") + "/" * (not node.is_root)
+            variables = node.to_dataset(inherit=False).variables
+            yield from ((f"{path}{name}", variable) for name, variable in variables.items())
+    elif isinstance(data, Dataset):
         yield from data.variables.items()
-        return
-    yield data.name, data.variable
-    yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
+    else:
+        yield data.name, data.variable
+        yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
 
 
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
