@@ -213,7 +213,7 @@ class TensorFormatTreeAccessor:
         Parameters
         ----------
         indexers : mapping, optional
-            Indices by dimension, as in `xarray.DataTree.isel`.
+            Indices by dimension, as in ``DataTree.isel``.
         **indexers_kwargs
             The keyword form of `indexers`.
 
