@@ -262,6 +262,15 @@ def test_document_without_field_raises(field: str | None) -> None:
         vespa_from_json(DOCUMENT, "tensor(x[2])", field=field)
 
 
+def test_update_of_a_document_has_a_new_value() -> None:
+    document = {"update": "id:a:b::1", "fields": {"vector": {"assign": {"values": [1, 2]}}}}
+    ds = vespa_from_json(document, "tensor(x[2])", field="vector")
+    np.testing.assert_array_equal(ds.tensor, [1, 2])
+    document["fields"] = {"vector": {"modify": {"operation": "add", "cells": {"0": 1}}}}
+    with pytest.raises(ValueError, match="without 'assign', so it has no complete tensor"):
+        vespa_from_json(document, "tensor(x[2])", field="vector")
+
+
 def test_field_of_tensor_raises() -> None:
     with pytest.raises(ValueError, match="field='vector' applies only to a document"):
         vespa_from_json([1, 2], "tensor(x[2])", field="vector")

@@ -53,7 +53,14 @@ def select_field(data: Any, field: str | None) -> Any:
             f"the JSON is a document with the fields {names}; pass one of them as field= to "
             f"xr_tensorfmt.vespa_from_json, not {field!r}{hint}"
         )
-    return fields[field]
+    if "update" not in data:
+        return fields[field]
+    if not (isinstance(fields[field], dict) and fields[field].keys() == {"assign"}):
+        raise ValueError(
+            f"the document updates the field {field!r} without 'assign', so it has no complete "
+            "tensor; open the stored document instead"
+        )
+    return fields[field]["assign"]
 
 
 def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
