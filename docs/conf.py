@@ -185,7 +185,8 @@ copybutton_prompt_is_regexp = True
 def show_examples_as_code(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001
     """Convert the examples at the end of ``--help`` to a code block."""
     if lines:
-        examples = [f"   {line}" for line in lines if line.startswith("  ")]
+        plain = [line.removeprefix("| ") for line in lines]
+        examples = [f"   {line}" for line in plain if line.startswith("  ")]
         lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
 
 
