@@ -1,4 +1,4 @@
-"""Check the built pages: options of the command, outputs, blocks of code, and words of the search."""
+"""Check the built pages: options of the command, outputs, code, and words of the search."""
 
 import re
 import sys

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from check_pages import find_empty_blocks, find_lazy_values, find_missing_options, find_missing_words
+from check_pages import (
+    find_empty_blocks,
+    find_lazy_values,
+    find_missing_options,
+    find_missing_words,
+)
 from flowchart import draw_flowchart
 from notebooks import build_binder_url
 from page_metadata import select_description
@@ -139,7 +144,7 @@ def test_a_tutorial_runs_on_binder_if_the_repository_has_an_address(
     ("paragraphs", "expected"),
     [
         (["Open a URL like a path:", "It reads a range. Then:"], "It reads a range."),
-        (["The integrals \\Gamma are small.", "A file opens. It is lazy."], "A file opens. It is lazy."),
+        (["The integrals \\Gamma are small.", "A file opens."], "A file opens."),
         (["Pass e.g. a path. " + "Long. " * 60], "Pass e.g. a path. " + ("Long. " * 30).strip()),
         (["Bases: ValueError"], ""),
     ],
