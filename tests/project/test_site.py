@@ -18,7 +18,6 @@ from check_pages import (
 from flowchart import draw_flowchart
 from notebooks import build_binder_url
 from page_metadata import select_description
-from themes import convert_to_dark
 
 from tests.paths import ROOT
 
@@ -154,9 +153,10 @@ def test_description_is_full_sentences(paragraphs: list[str], expected: str) -> 
 
 
 def test_plot_of_dark_page_has_light_text_and_same_colors() -> None:
+    themes = pytest.importorskip("themes", exc_type=ImportError, reason="matplotlib is missing")
     text, background, red = (0x33, 0x33, 0x33, 200), (0xFF, 0xFF, 0xFF, 0), (200, 10, 10, 255)
     pixels = np.array([[text, background, red]], dtype=np.uint8)
-    dark = convert_to_dark(pixels)
+    dark = themes.convert_to_dark(pixels)
     assert dark[0, 0].tolist() == [0xDD, 0xDD, 0xDD, 200]
     assert dark[0, 1, 3] == 0
     assert dark[0, 2].tolist() == list(red)
