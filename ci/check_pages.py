@@ -1,4 +1,4 @@
-"""Check the built pages: options of the command, values in tutorials, and words of the search."""
+"""Check the built pages: options of the command, outputs, code, and words of the search."""
 
 import re
 import sys
@@ -34,6 +34,13 @@ def find_lazy_values(page: str) -> Iterator[str]:
             yield f"an output is a lazy array, expected its value: {text[:60]}"
 
 
+def find_empty_blocks(page: str) -> Iterator[str]:
+    """Yield a fault for each block of code without text."""
+    for block in re.findall(r"<pre>(.*?)</pre>", page, flags=re.DOTALL):
+        if not re.sub(r"<[^>]*>", "", block).strip():
+            yield "a block of code is empty"
+
+
 def find_missing_words(index: str) -> Iterator[str]:
     """Yield the words that the index of the search, the text of ``searchindex.js``, lacks."""
     terms = index.partition('"terms":{')[2].partition("}")[0]
@@ -52,8 +59,9 @@ def main(root: Path) -> int:
     index = (root / "searchindex.js").read_text(encoding="utf-8")
     faults += [f"searchindex.js: {fault}" for fault in find_missing_words(index)]
     for path in sorted(root.rglob("*.html")):
+        page = path.read_text(encoding="utf-8")
         faults += [
-            f"{path}: {fault}" for fault in find_lazy_values(path.read_text(encoding="utf-8"))
+            f"{path}: {fault}" for fault in (*find_lazy_values(page), *find_empty_blocks(page))
         ]
     print("\n".join([*faults, f"{len(faults)} faults of options, outputs and words"]))
     return len(faults)

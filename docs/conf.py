@@ -5,11 +5,8 @@ import os
 import sys
 import tomllib
 import zlib
-from html import escape
 from importlib.resources import files
 from pathlib import Path
-
-from docutils import nodes
 
 import xr_tensorfmt
 
@@ -27,17 +24,20 @@ def repository() -> str:
     return PROJECT["urls"]["Issues"].removesuffix("/issues")
 
 
-def install_box() -> str:
-    """Return the install commands as Markdown."""
+def build_install_commands(*, with_address: bool) -> str:
+    """Return the install commands as Markdown, and the planned address of the repository."""
     url = repository()
-    note = ""
-    if PLACEHOLDER in url:
-        note = (
-            f"\n\n`{PLACEHOLDER}` is a placeholder until the repository is public. "
-            "In a copy of the source, only run `pip`."
+    pip = 'pip install ".[s3,http]"'
+    if PLACEHOLDER not in url:
+        name = url.rpartition("/")[2]
+        return f"```sh\ngit clone {url}\ncd {name}\n{pip}\n```"
+    text = f"Run this command in the source directory:\n\n```sh\n{pip}\n```"
+    if with_address:
+        text += (
+            f"\n\nThe repository will be public at `{url}`. `{PLACEHOLDER}` is a placeholder until "
+            "then."
         )
-    name = url.rpartition("/")[2]
-    return f'```sh\ngit clone {url}\ncd {name}\npip install ".[s3,http]"\n```{note}'
+    return text
 
 
 def local_inventory(project: str) -> str:
@@ -66,7 +66,8 @@ def local_inventory(project: str) -> str:
 # Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
-# Extensions of this site: ci/flowchart.py, ci/generated_pages.py, ci/notebooks.py and ci/themes.py.
+# Extensions of this site: ci/flowchart.py, ci/generated_pages.py, ci/notebooks.py,
+# ci/page_metadata.py and ci/themes.py.
 sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
@@ -80,6 +81,7 @@ extensions = [
     "myst_nb",
     "notebooks",
     "numpydoc",
+    "page_metadata",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
@@ -97,7 +99,11 @@ nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 # Markdown, and pages whose cells are run when the site is built.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
-myst_substitutions = {"install": install_box(), "issues": f"<{repository()}/issues>"}
+myst_substitutions = {
+    "install": build_install_commands(with_address=True),
+    "install_short": build_install_commands(with_address=False),
+    "issues": f"<{repository()}/issues>",
+}
 notebooks_repository = repository()
 nb_execution_mode = "force"
 nb_execution_in_temp = True
@@ -131,6 +137,8 @@ intersphinx_mapping = {name: (url, local_inventory(name)) for name, url in _PAGE
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"xr_tensorfmt {version}"
+home_title = "xr_tensorfmt: binary tensor files as xarray Datasets"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 # The site has a copy of MathJax, so formulas need no connection.
 html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
@@ -177,28 +185,11 @@ copybutton_prompt_is_regexp = True
 def show_examples_as_code(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001
     """Convert the examples at the end of ``--help`` to a code block."""
     if lines:
-        examples = [f"   {line}" for line in lines if line.startswith("  ")]
+        plain = [line.removeprefix("| ") for line in lines]
+        examples = [f"   {line}" for line in plain if line.startswith("  ")]
         lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
 
 
-def add_description(
-    app: object,  # noqa: ARG001
-    page: str,  # noqa: ARG001
-    template: str,  # noqa: ARG001
-    context: dict,
-    doctree: nodes.document | None,
-) -> None:
-    """Add a description for search engines: of the front matter, or the first paragraph."""
-    text = (context.get("meta") or {}).get("description", "")
-    if doctree is not None and not text:
-        paragraph = next(doctree.findall(nodes.paragraph), None)
-        text = paragraph.astext() if paragraph is not None else ""
-    if text:
-        text = escape(" ".join(text.split()))
-        context["metatags"] += f'<meta name="description" content="{text}">\n'
-
-
 def setup(app: object) -> None:
-    """Connect the events of Sphinx and sphinx-click."""
+    """Connect the event of sphinx-click."""
     app.connect("sphinx-click-process-epilog", show_examples_as_code)
-    app.connect("html-page-context", add_description)

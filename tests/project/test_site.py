@@ -7,10 +7,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from check_pages import find_lazy_values, find_missing_options, find_missing_words
+from check_pages import (
+    find_empty_blocks,
+    find_lazy_values,
+    find_missing_options,
+    find_missing_words,
+)
 from flowchart import draw_flowchart
 from notebooks import build_binder_url
+from page_metadata import select_description
 
 from tests.paths import ROOT
 
@@ -95,6 +102,11 @@ def test_lazy_array_of_one_element_is_a_fault(output: str, count: int) -> None:
     assert len(list(find_lazy_values(page))) == count
 
 
+def test_block_of_code_without_text_is_a_fault() -> None:
+    page = "<pre><span></span>\n</pre> <pre><span></span>a = 1\n</pre>"
+    assert len(list(find_empty_blocks(page))) == 1
+
+
 def test_flowchart_omits_arrows_that_longer_path_implies() -> None:
     source = ["  top[The <b>] --> middle", "  middle --> low", "  top --> low"]
     drawing = draw_flowchart(source, "three boxes")
@@ -125,3 +137,26 @@ def test_a_tutorial_runs_on_binder_if_the_repository_has_an_address(
     repository: str | None, url: str
 ) -> None:
     assert build_binder_url(repository, "tutorials/cc4s") == url
+
+
+@pytest.mark.parametrize(
+    ("paragraphs", "expected"),
+    [
+        (["Open a URL like a path:", "It reads a range. Then:"], "It reads a range."),
+        (["The integrals \\Gamma are small.", "A file opens."], "A file opens."),
+        (["Pass e.g. a path. " + "Long. " * 60], "Pass e.g. a path. " + ("Long. " * 30).strip()),
+        (["Bases: ValueError"], ""),
+    ],
+)
+def test_description_is_full_sentences(paragraphs: list[str], expected: str) -> None:
+    assert select_description(paragraphs) == expected
+
+
+def test_plot_of_dark_page_has_light_text_and_same_colors() -> None:
+    themes = pytest.importorskip("themes", exc_type=ImportError, reason="matplotlib is missing")
+    text, background, red = (0x33, 0x33, 0x33, 200), (0xFF, 0xFF, 0xFF, 0), (200, 10, 10, 255)
+    pixels = np.array([[text, background, red]], dtype=np.uint8)
+    dark = themes.convert_to_dark(pixels)
+    assert dark[0, 0].tolist() == [0xDD, 0xDD, 0xDD, 200]
+    assert dark[0, 1, 3] == 0
+    assert dark[0, 2].tolist() == list(red)
