@@ -137,8 +137,8 @@ class TensorFormatAccessor:
         compute : bool
             If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
         region : mapping of str to slice, optional
-            Write to this part of an existing local file with the same variables. The slices are
-            integers; ``"auto"``, which `to_zarr` accepts, is not supported.
+            Write to this part of an existing local file with the same variables. Unlike in
+            `xarray.Dataset.to_zarr`, ``"auto"`` is not supported.
         encoding : mapping, optional
             ``{name: {"dtype": ...}}``: the dtype of a variable in the file. A name can be a
             pattern such as ``"layers.*"``, and ``{"dtype": ...}`` applies to all variables.

@@ -296,7 +296,7 @@ class Format(ABC):
         """
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Adjust the result of `read` after the embedded metadata have been applied.
+        """Adjust the result of `read` after the embedded metadata has been applied.
 
         Parameters
         ----------
