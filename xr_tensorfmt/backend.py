@@ -70,7 +70,8 @@ class TensorFormatBackend(BackendEntrypoint):
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values
             along one dimension, with a coordinate per dimension of the tensor; only formats with
             blocks or labels support it. ``"auto"`` uses the default of the format, and raises an
-            error if elements are missing and the full tensor has more than 2**40 elements.
+            error for a full tensor of more than 2**40 elements if the file need not store most of
+            them.
         fill_value : float, optional
             Value of missing elements, for formats that define none. The default is NaN. It is
             required for integers, which have no NaN, and for more than 2**32 elements.
@@ -210,7 +211,7 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_groups(filename_or_obj, parse_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether the content of a local file, file object or bytes has a supported format.
+        """Return whether the content of a file, file object or bytes identifies a supported format.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Open files as Datasets, trees and groups. Only the header is read."""
+"""Open files as Datasets, trees and groups. These functions read only the header."""
 
 from __future__ import annotations
 
