@@ -46,9 +46,9 @@ class TensorFormatBackend(BackendEntrypoint):
             file object. A file object is read from its start, its position changes, and it must
             stay open while values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            CF decoding, as in `xarray.open_dataset`. It uses the attributes that are stored in the
-            file. A variable is not decoded if one of its CF attributes has a type that netCDF does
-            not have, for example if ``coordinates`` is a list.
+            CF decoding, with the defaults of `xarray.open_dataset`. It uses the attributes that
+            are stored in the file. A variable is not decoded if one of its CF attributes has a
+            type that netCDF does not have, for example if ``coordinates`` is a list.
         drop_variables : str or iterable of str, optional
             Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
             xarray.
