@@ -625,7 +625,7 @@ def test_stated_properties_are_checked(claim: str) -> None:
 
 
 def test_properties_are_checked_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHUNK_BYTES", 200)
+    monkeypatch.setattr("xr_tensorfmt.core.value_checks.CHECKED_BYTES", 200)
     values = np.random.default_rng(0).random((40, 40))
     symmetric = values + values.T
     info = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 40, 40, properties={"is_symmetric": True})

@@ -1,6 +1,6 @@
 """The accessors ``ds.tensorfmt`` and ``tree.tensorfmt``, and the function `explain`.
 
-xarray imports this module when it lists its engines, so it imports little.
+xarray imports this module when it lists the engines. Keep its imports cheap.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def explain(
     Returns
     -------
     Explanation
-        The reads of all chunks, or of variables without chunks. Variables in memory and of other
-        engines have none. For index-value pairs, which are found by reading the file, the
-        result is an upper limit.
+        The planned reads: one per dask chunk, or one per variable without chunks. Variables in
+        memory or of other engines have none. For files of index-value pairs, the result is an
+        upper bound, because the positions of values are only known after reading.
 
     See Also
     --------
@@ -58,7 +58,7 @@ def explain(
     1 request fetches 64 B for 64 B (1.00 x)
     variable  chunk  values  ranges  requests  needed  fetched      bytes
       tensor   0, 0       8       1         1    64 B     64 B  48 to 112
-    >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched
+    >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched_bytes
     96
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
@@ -139,7 +139,8 @@ class TensorFormatAccessor:
         compute : bool
             If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
         region : mapping of str to slice, optional
-            Write to this part of an existing local file with the same variables.
+            Write to this part of an existing local file with the same variables. Unlike in
+            `xarray.Dataset.to_zarr`, ``"auto"`` is not supported.
         encoding : mapping, optional
             ``{name: {"dtype": ...}}``: the dtype of a variable in the file. A name can be a
             pattern such as ``"layers.*"``, and ``{"dtype": ...}`` applies to all variables.

@@ -1,6 +1,6 @@
 """The entry point for xarray.
 
-xarray imports all engines at the first open, so this module imports little.
+xarray imports this module when it lists the engines. Keep its imports cheap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TensorFormatBackend(BackendEntrypoint):
     # xarray needs a signature with all keywords. `parse_keywords` explains unknown ones.
     @with_keywords
     def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
-        """Open a file as a lazy Dataset. Only the header is read.
+        """Open a file as a lazy Dataset. This method reads only the header.
 
         Parameters
         ----------
@@ -46,67 +46,74 @@ class TensorFormatBackend(BackendEntrypoint):
             file object. A file object is read from its start, its position changes, and it must
             stay open while values are lazy.
         mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            As in `xarray.open_dataset`, for the attributes of the file.
+            CF decoding, with the defaults of `xarray.open_dataset`. It uses the attributes that
+            are stored in the file. A variable is not decoded if one of its CF attributes has a
+            type that netCDF does not have, for example if ``coordinates`` is a list.
         drop_variables : str or iterable of str, optional
-            Variables to drop, by their names in the Dataset.
+            Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
+            xarray.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
         format : str, optional
             Name of the format. The default depends on the first bytes of the file, or on the
             suffix for formats without a magic number. An unknown name raises an error that lists
             all names.
-        name : str
+        name : str, default: "tensor"
             Name of the variable, for formats with one unnamed tensor per file. Other files raise
             an error.
         dims : sequence of str, or mapping of variable name to sequence of str, optional
             Dimension names, in file order, instead of the names in the file. A key can be a
-            pattern, as in ``dims={"*.weight": ("out", "in")}``. A pattern applies
-            only to variables with as many dimensions as it gives names.
-        sparse : {"auto", "dense", "stored"}
+            pattern, as in ``dims={"*.weight": ("out", "in")}``. A pattern only
+            matches variables whose number of dimensions equals the number of names.
+        sparse : {"auto", "dense", "stored"}, default: "auto"
             How to open a file that does not store all elements. ``"dense"`` returns the full
             tensor with a fill value for missing elements. ``"stored"`` returns the stored values
             along one dimension, with a coordinate per dimension of the tensor; only formats with
-            blocks or labels support it. ``"auto"`` chooses one of them by the format, and
-            raises an error instead of filling more than 2**40 elements.
+            blocks or labels support it. ``"auto"`` uses the default of the format, and raises an
+            error for a full tensor of more than 2**40 elements if the file need not store most of
+            them.
         fill_value : float, optional
             Value of missing elements, for formats that define none. The default is NaN. It is
             required for integers, which have no NaN, and for more than 2**32 elements.
-        text_errors : {"strict", "surrogateescape"}
+        text_errors : {"strict", "surrogateescape"}, default: "strict"
             How to decode labels that are not UTF-8, as in `bytes.decode`.
-        verify : bool
+        verify : bool, default: True
             If False, a wrong header checksum and trailing bytes cause a warning instead of an
             error. A truncated file always raises an error, and so does a file of the wrong size if
             the size determines the offsets of the values.
-        apply_unit : bool
+        apply_unit : bool, default: False
             If True, multiply values by the factor to atomic units in the file; otherwise the
             factor is the attribute ``unit``. Only for formats with units.
         group : str, optional
             Open only variables whose names begin with this prefix, and remove the prefix:
-            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. ``"/layers/0"`` is the same
-            group. In this form, write a slash in a name as ``%2F``.
-        separator : str
+            ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. The path of the group in a
+            tree, ``"/layers/0"``, works too. In a path, write a slash that is part of a name as
+            ``%2F``.
+        separator : str, default: "."
             Separator of name parts, for `group` and trees.
         storage_options : mapping, optional
             Options of the fsspec file system of a URL, such as ``{"anon": True}`` for S3.
         fs : AbstractFileSystem, optional
             The fsspec file system, or obstore store, of the path `filename_or_obj`.
-        timeout : float, optional
-            Limit on a request to a store: this many seconds, plus 1 s per 5000 bytes. Requests are
-            retried after timeouts and transient failures, before `StoreTimeoutError` is raised.
+        timeout : float or None, default: 60
+            Seconds to wait for one attempt of a request to a store, plus 1 second per 5000
+            requested bytes. A request that times out or fails temporarily is retried before
+            `StoreTimeoutError` is raised.
             ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
             have no limit.
-        io : {"mmap", "read"}
+        io : {"mmap", "read"}, default: "mmap"
             How to read a local file. ``"mmap"`` maps the pages of a larger read into memory.
             ``"read"`` copies the bytes, which is best for network file systems.
-        chunk_bytes : int or str
+        chunk_bytes : int or str, default: "31MiB"
             Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
             a dense tensor is larger only if an element is, or if there would be more than a
-            million chunks. The default is 31 MiB. dask's ``array.chunk-size`` is also a limit.
+            million chunks. dask's ``array.chunk-size`` is also a limit.
 
         Returns
         -------
         Dataset
-            All variables are lazy.
+            All variables are lazy, except dimension coordinates, which xarray loads to create
+            indexes (see ``create_default_indexes``).
 
         Raises
         ------
@@ -204,7 +211,7 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_groups(filename_or_obj, parse_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether a local file, a file object or bytes certainly have a supported format.
+        """Return whether the content of a file, file object or bytes identifies a supported format.
 
         Parameters
         ----------

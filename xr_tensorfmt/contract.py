@@ -1,9 +1,10 @@
 """The contract for file formats, built-in or of other packages.
 
 A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
-subclass of `Format`. Modules of formats import only this module, ``xr_tensorfmt.formats._shared``
-and their own folder. The names in ``__all__`` are public, and stable within a `CONTRACT_VERSION`.
-Other names are for built-in formats and can change in any release.
+subclass of `Format`. Of this package, built-in formats import only this module,
+``xr_tensorfmt.formats._shared`` and their own folder. The names in ``__all__`` are public, and
+stable within a `CONTRACT_VERSION`. Other names are for built-in formats and can change in any
+release.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ from xr_tensorfmt.core.source import (
     open_sibling,
 )
 from xr_tensorfmt.core.value_checks import (
-    CHUNK_BYTES,
+    CHECKED_BYTES,
     BoolArray,
     check_values,
     iterate_chunks,
@@ -217,8 +218,8 @@ class Format(ABC):
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     reader_attrs : frozenset of str
-        Attributes of variables that `read` sets without the user. Formats that do not support
-        attributes may omit them.
+        Names of variable attributes that `read` adds itself. If a Dataset is written to a format
+        without attributes, they are omitted without an error.
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
         ``apply_unit``. Other options raise an error before `read` is called.
@@ -242,14 +243,14 @@ class Format(ABC):
         Parameters
         ----------
         reader : HeaderReader
-            The file. ``reader.head`` are the first 64 bytes, ``reader.source`` has size and name.
-            Other programs may use the same magic number or suffix.
+            The file. ``reader.head`` holds the first 64 bytes. ``reader.source`` has the size and
+            the name of the file. Other programs may use the same magic number or suffix.
 
         Returns
         -------
         Match
-            By default, certain if the file begins with one of ``magics``, and possible if there
-            are none and the file has one of ``suffixes``.
+            By default, ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
+            magic number, ``POSSIBLE`` if the file has one of ``suffixes``. Otherwise ``NONE``.
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
@@ -295,7 +296,7 @@ class Format(ABC):
         """
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Change what `read` returned, after the embedded metadata are applied.
+        """Adjust the result of `read` after the embedded metadata has been applied.
 
         Parameters
         ----------
@@ -312,7 +313,7 @@ class Format(ABC):
         Raises
         ------
         ValueError
-            An option does not fit the file.
+            An option does not apply to the file.
         """
         return container
 
@@ -337,7 +338,7 @@ class Format(ABC):
         Returns
         -------
         FilePlan or DeferredPlans
-            The plan, or plans to try if they depend on values.
+            The plan, or a sequence of plans to try if the plan depends on values.
 
         Raises
         ------
@@ -362,7 +363,7 @@ class Format(ABC):
         container : Container
             The result of `read` with `validation_options`.
         limit : int
-            Limit on similar findings: 1, unless the user requests all.
+            Maximum number of findings of each kind: 1, unless the user asked for all of them.
 
         Yields
         ------

@@ -1,4 +1,4 @@
-"""Open files as Datasets, trees and groups. Only the header is read."""
+"""Open files as Datasets, trees and groups. These functions read only the header."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
 
 
 def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
-    """Open a file as one Dataset per group, by path. xarray does not store their source."""
+    """Open a file as a dict of group paths and Datasets.
+
+    xarray does not set ``encoding["source"]`` here, so there is nothing to redact.
+    """
     return _build_groups(file, keywords, FileVariable, is_tree=False)
 
 
@@ -53,7 +56,10 @@ def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
 
 
 def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
-    """Return the faster type, unless xarray would give replaced objects the same name in dask."""
+    """Return `Variable`, or `FileVariable` for remote files.
+
+    xarray cannot see that a remote object was replaced, so its dask arrays would keep their names.
+    """
     return FileVariable if is_remote(file) or keywords.fs is not None else Variable
 
 
@@ -71,7 +77,8 @@ def _build_groups(
 
 def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
     """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
-    # An OpenFile has both names, and `path` lacks its protocol. Of other objects, xarray uses path.
+    # xarray stores the attribute `path` of a file object as its source. The `path` of an OpenFile
+    # lacks the protocol, but `full_name` has it.
     url = getattr(file, "full_name", getattr(file, "path", file))
     if isinstance(url, str) and is_url(url) and redact(url) != url:
         opened.encoding["source"] = redact(url)
@@ -79,7 +86,7 @@ def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
 
 
 def is_recognised(file: Any) -> bool:
-    """Return whether a file certainly has a supported format, from its content."""
+    """Return whether the content of a file identifies a supported format."""
     if is_remote(file):
         return False
     position = file.tell() if hasattr(file, "tell") else None

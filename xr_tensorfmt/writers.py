@@ -120,7 +120,8 @@ def to_file(
         If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
     region : mapping of str to slice, optional
         Write to a part of an existing local file with the same variables. The file is changed in
-        place, so an error can leave the part incomplete.
+        place, so an error can leave the part incomplete. Unlike in `xarray.Dataset.to_zarr`,
+        ``"auto"`` is not supported.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
         rounded to it; integers must be representable. Without an encoding, values must be

@@ -81,14 +81,14 @@ def test_json_of_explain_has_every_range_and_request() -> None:
     assert explained["path"] == "vertex.bin"
     ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
     expected = ds.tensorfmt.explain({"c": 1, "a": slice(0, 2)})
-    assert explained["fetched"] == expected.fetched == 80
-    assert explained["needed"] == expected.needed == 48
+    assert explained["fetched_bytes"] == expected.fetched_bytes == 80
+    assert explained["needed_bytes"] == expected.needed_bytes == 48
     assert explained["requests"] == 1
     assert explained["amplification"] == expected.amplification
-    (piece,) = explained["pieces"]
-    assert piece["ranges"] == [list(range_) for range_ in expected.pieces[0].ranges]
-    assert piece["requests"] == [list(request) for request in expected.pieces[0].requests]
-    assert (piece["variable"], piece["shape"]) == ("tensor", [2, 3])
+    (read,) = explained["reads"]
+    assert read["ranges"] == [list(range_) for range_ in expected.reads[0].ranges]
+    assert read["request_ranges"] == list(map(list, expected.reads[0].request_ranges))
+    assert (read["variable"], read["shape"]) == ("tensor", [2, 3])
 
 
 # Terminals

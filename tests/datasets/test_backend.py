@@ -553,7 +553,7 @@ def test_options_that_format_does_not_declare_raise(
     xr_tensorfmt.to_mag(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), tmp_path / "a.mag")
     (keyword,) = options
     with pytest.raises(
-        ValueError, match=f"{keyword}=.* does not fit format 'mag', which .*{words}"
+        ValueError, match=f"{keyword}=.* does not apply to format 'mag', which .*{words}"
     ):
         xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", **options)
 

@@ -49,7 +49,7 @@ def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bo
     assert not store.log.gets
     with dask.config.set(scheduler="synchronous"):
         computed.compute()
-    planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+    planned = [(a, b - a) for read in explained.reads for _, a, b in read.request_ranges]
     assert sorted(store.log.gets) == sorted(planned)
     assert explained.requests == len(planned)
 
@@ -57,21 +57,21 @@ def test_explained_ranges_equal_actual_reads(store, computation: str, inline: bo
 def test_explain_shows_inefficient_chunks(store) -> None:
     good = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain()
     assert (good.requests, good.amplification) == (16, 1.0)
-    assert [piece.chunk for piece in good.pieces] == [(0, n) for n in range(4)]
+    assert [read.chunk for read in good.reads] == [(0, n) for n in range(4)]
     with pytest.warns(UserWarning, match="separate the stored chunks"):
         bad = open_lazily(TENSOR, chunks={"a": 64, "b": -1}).tensorfmt.explain()
-    assert len(bad.pieces) == 16
-    assert bad.needed == good.needed
-    assert bad.fetched > 15 * good.fetched
+    assert len(bad.reads) == 16
+    assert bad.needed_bytes == good.needed_bytes
+    assert bad.fetched_bytes > 15 * good.fetched_bytes
 
 
 def test_explain_selection(store) -> None:
     explained = open_lazily(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
-    (piece,) = explained.pieces
-    assert piece.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
-    assert piece.requests == tuple(piece.ranges)
-    assert (piece.variable, piece.chunk, piece.shape) == ("tensor", (), (10,))
-    assert (explained.needed, explained.fetched) == (80, 80)
+    (read,) = explained.reads
+    assert read.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
+    assert read.request_ranges == tuple(read.ranges)
+    assert (read.variable, read.chunk, read.shape) == ("tensor", (), (10,))
+    assert (explained.needed_bytes, explained.fetched_bytes) == (80, 80)
     function = xr_tensorfmt.explain(open_lazily(TENSOR).tensor, b=100, a=slice(0, 10))
     assert repr(function) == repr(explained)
 
@@ -108,7 +108,7 @@ def test_explanation_of_loaded_data_is_empty(store) -> None:
     dataset = open_lazily(TENSOR)
     assert dataset.tensorfmt.explain().requests == 1 + 10
     dataset.load()
-    assert dataset.tensorfmt.explain().pieces == ()
+    assert dataset.tensorfmt.explain().reads == ()
     assert dataset.tensorfmt.explain().amplification == 1.0
     assert xr_tensorfmt.explain(xr.Dataset({"x": ("a", [1, 2])})).requests == 0
 
@@ -116,7 +116,7 @@ def test_explanation_of_loaded_data_is_empty(store) -> None:
 def test_explanation_without_pairs_is_empty() -> None:
     content = tf.make_index_value((4, 3), [], np.zeros(0))
     explanation = open_lazily(content).tensorfmt.explain()
-    assert (explanation.needed, explanation.requests) == (0, 0)
+    assert (explanation.needed_bytes, explanation.requests) == (0, 0)
     assert "0 requests fetch 0 B" in repr(explanation)
 
 
@@ -126,11 +126,11 @@ def test_local_file_is_read_by_windows_of_pages(tmp_path: Path) -> None:
     dataset = xr.open_dataset(path, engine="tensorfmt")
     full = dataset.tensorfmt.explain()
     assert full.requests == 1
-    assert full.fetched == 32 * MIB + 4096
+    assert full.fetched_bytes == 32 * MIB + 4096
     row = dataset.tensorfmt.explain(a=3)
-    assert (row.requests, row.needed, row.fetched) == (1, 32768, 4096 * 4096)
+    assert (row.requests, row.needed_bytes, row.fetched_bytes) == (1, 32768, 4096 * 4096)
     by_reading = xr.open_dataset(path, engine="tensorfmt", io="read").tensorfmt.explain(b=[0, 9])
-    assert (by_reading.requests, by_reading.fetched) == (2, 2 * 8192)
+    assert (by_reading.requests, by_reading.fetched_bytes) == (2, 2 * 8192)
 
 
 def test_unknown_dimensions_of_selection_raise(store) -> None:
@@ -147,15 +147,15 @@ def test_trees_are_explained_by_path(tmp_path: Path, chunks: dict[str, int] | No
     }
     xr.DataTree.from_dict(nodes).tensorfmt.to_file(tmp_path / "a.mag")
     tree = xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt", chunks=chunks)
-    pieces = xr_tensorfmt.explain(tree).pieces
-    assert {piece.variable: piece.needed for piece in pieces} == {
+    reads = xr_tensorfmt.explain(tree).reads
+    assert {read.variable: read.needed_bytes for read in reads} == {
         "scale": 16,
         "c": 16,
         "layers/0/w": 32,
     }
-    assert tree.tensorfmt.explain(b=0).needed == 48
-    (piece,) = tree["layers"].tensorfmt.explain(b=0).pieces
-    assert (piece.variable, piece.needed) == ("0/w", 16)
+    assert tree.tensorfmt.explain(b=0).needed_bytes == 48
+    (read,) = tree["layers"].tensorfmt.explain(b=0).reads
+    assert (read.variable, read.needed_bytes) == ("0/w", 16)
 
 
 def test_explain_needs_data_of_xarray() -> None:

@@ -116,7 +116,7 @@ class TestVespaJson(WritableFormatTests):
         path = self.create_file(tmp_path)
         opened = self.open(path)
         os.remove(path)
-        assert explain(opened.tensor).needed == 0
+        assert explain(opened.tensor).needed_bytes == 0
         np.testing.assert_array_equal(opened.tensor.values, VALUES)
 
 

@@ -51,8 +51,8 @@ for opened in (
 ):
     xr.testing.assert_identical(opened.load(), ds)
 assert xr.open_dataset("a.grid", chunks={}).chunks["y"]
-assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed == 8000
-with pytest.raises(ValueError, match="sparse='stored' does not fit format 'grid'"):
+assert xr.open_dataset("a.grid").tensorfmt.explain(y=5).needed_bytes == 8000
+with pytest.raises(ValueError, match="sparse='stored' does not apply to format 'grid'"):
     xr.open_dataset("a.grid", sparse="stored")
 renamed = xr.open_dataset("a.grid", name="t", dims=("lat", "lon"))
 assert renamed.t.dims == ("lat", "lon")
@@ -165,7 +165,7 @@ stored = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt", sparse="st
 expected = xr.Dataset({"tensor": (("entry", "x"), values)}, {"y": ("entry", [2, 5, 7])})
 xr.testing.assert_identical(stored.load(), expected)
 part = xr.open_dataset(rows((9, 4), [2, 5, 7]), engine="tensorfmt").tensor
-assert part[3:6].tensorfmt.explain().needed == 32
+assert part[3:6].tensorfmt.explain().needed_bytes == 32
 for content, wrong in (
     (rows((9, 4), [2, 2, 7]), "the row numbers"),
     (rows((7, 4), [2, 5, 7]), "ascending numbers below 7"),

@@ -36,7 +36,7 @@ MIB = 1 << 20
 
 
 AT_THE_END = ("pycauset-dense", "pycauset-bits", "pycauset-triangle")
-"""Their metadata follow the values."""
+"""Their metadata follows the values."""
 
 PASSED_OVER = ("vespa-irregular.tbf", "vespa-uniform.tbf")
 """Their blocks are looked for, or at some of them."""

@@ -38,7 +38,7 @@ from xr_tensorfmt.cli.options import (
     NETCDF,
     STORES,
     ZARR,
-    Pairs,
+    KeyValues,
     dims_option,
     format_examples,
     format_option,
@@ -119,7 +119,11 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")
 def convert(
-    sources: tuple[str, ...], target: str, to: str | None, storage_options: Pairs, **options: Any
+    sources: tuple[str, ...],
+    target: str,
+    to: str | None,
+    storage_options: KeyValues,
+    **options: Any,
 ) -> None:
     """Convert files between tensor formats, zarr and netCDF.
 
@@ -164,7 +168,7 @@ def _find_suffix(to: str) -> str:
 
 
 def _find_targets(
-    sources: Sequence[str], target: str, to: str | None, storage_options: Pairs
+    sources: Sequence[str], target: str, to: str | None, storage_options: KeyValues
 ) -> list[str]:
     """Return the target of every file: OUT, or a file in the directory OUT."""
     is_store = store_format(target) is not None
@@ -200,9 +204,9 @@ def _convert_file(
     *,
     to: str | None,
     drop: tuple[DroppablePart, ...],
-    storage_options: Pairs,
+    storage_options: KeyValues,
     overwrite: bool,
-    options: Pairs,
+    options: KeyValues,
     quiet: bool,
     **reading: Any,
 ) -> None:
@@ -266,7 +270,7 @@ def _open_selected(
     return ds, encoding
 
 
-def _locate(file: str, storage_options: Pairs) -> Location:
+def _locate(file: str, storage_options: KeyValues) -> Location:
     """Locate a file, with resolved links."""
     location = locate(file, get_storage_options(file, storage_options), None)
     path = os.path.realpath(location.path) if location.is_local else location.path
@@ -274,7 +278,7 @@ def _locate(file: str, storage_options: Pairs) -> Location:
 
 
 def _check_target(
-    source: str, target: str, location: Location, storage_options: Pairs, *, overwrite: bool
+    source: str, target: str, location: Location, storage_options: KeyValues, *, overwrite: bool
 ) -> None:
     """Raise an error if the target is, contains or is inside the input, or exists."""
     origin = _locate(source, storage_options)
@@ -290,7 +294,7 @@ def _check_target(
 
 
 def _write_tensors(
-    data: OpenedData, target: str, to: str, pairs: Pairs, *, overwrite: bool, **writing: Any
+    data: OpenedData, target: str, to: str, pairs: KeyValues, *, overwrite: bool, **writing: Any
 ) -> None:
     """Write a tensor file."""
     options = dict(pairs)

@@ -15,7 +15,7 @@ import numpy as np
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
-    Pairs,
+    KeyValues,
     add_source_options,
     format_examples,
     group_options,
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 @click.command(epilog=format_examples("diff a.mag b.zarr", "diff before/ after/"))
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @group_options
 @add_source_options
 @verify_option
-def diff(first: str, second: str, as_json: bool, storage_options: Pairs, **options: Any) -> None:
+def diff(
+    first: str, second: str, as_json: bool, storage_options: KeyValues, **options: Any
+) -> None:
     """Compare the variables of two files.
 
     Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.

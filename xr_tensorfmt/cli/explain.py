@@ -11,7 +11,7 @@ import click
 import xr_tensorfmt
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
-    Pairs,
+    KeyValues,
     add_source_options,
     dims_option,
     expand_paths,
@@ -50,18 +50,18 @@ def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
     help="Select DIM=3, DIM=0:10, DIM=0:10:2 or DIM=1,5,7. Repeatable.",
 )
 @click.option("--variable", "-v", help="Only this variable.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list with ranges and requests.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with ranges and requests.")
 @dims_option
 @sparse_option
 @add_source_options
 @verify_option
 def explain(
     files: tuple[str, ...],
-    selection: Pairs,
+    selection: KeyValues,
     variable: str | None,
     dims: list[str] | None,
     as_json: bool,
-    storage_options: Pairs,
+    storage_options: KeyValues,
     **options: Any,
 ) -> None:
     """Show the byte ranges and requests of a read.

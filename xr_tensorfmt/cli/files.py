@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Literal
 
 import xarray as xr
 
-from xr_tensorfmt.cli.options import STORES, ZARR, Pairs, get_storage_options, store_format
+from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
 from xr_tensorfmt.core.container import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -29,7 +29,7 @@ def open_input(
     *,
     group: str | None,
     separator: str,
-    storage_options: Pairs,
+    storage_options: KeyValues,
     tree: bool = False,
     **options: Any,
 ) -> OpenedData:

@@ -13,7 +13,7 @@ import numpy as np
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
-    Pairs,
+    KeyValues,
     add_source_options,
     expand_paths,
     format_examples,
@@ -45,7 +45,7 @@ _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skippe
     epilog=format_examples("info model.mag", "info --stats vertex.bin", "info 's3://bucket/*.mag'")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per file.")
 @click.option(
     "--stats",
     is_flag=True,
@@ -61,7 +61,7 @@ def info(
     group: str | None,
     separator: str,
     format: str | None,
-    storage_options: Pairs,
+    storage_options: KeyValues,
     verify: bool,
 ) -> None:
     """Describe the format, variables and attributes of files."""

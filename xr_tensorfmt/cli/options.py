@@ -19,7 +19,7 @@ from xr_tensorfmt.sources.locations import locate
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-Pairs = tuple[tuple[str, Any], ...]
+KeyValues = tuple[tuple[str, Any], ...]
 """The values of a repeatable option ``KEY=VALUE``."""
 
 STORES = ZARR, NETCDF = "zarr", "netcdf"
@@ -36,8 +36,8 @@ def parse_target_format(file: str) -> str:
     """Return the name of the format or store for the suffix of a new file."""
     if store := store_format(file):
         return store
-    writers = [choice for choice in formats.load_formats() if choice.can_write]
-    suffixes = [*(suffix for choice in writers for suffix in choice.suffixes), *_SUFFIXES]
+    writers = [file_format for file_format in formats.load_formats() if file_format.can_write]
+    suffixes = [*(suffix for file_format in writers for suffix in file_format.suffixes), *_SUFFIXES]
     try:
         return formats.find_format_for_path(file).name
     except ValueError:
@@ -51,7 +51,7 @@ def parse_target_format(file: str) -> str:
 
 def parse_format_name(name: str) -> str:
     """Check the name of a format or store."""
-    names = (*(choice.name for choice in formats.load_formats()), *STORES)
+    names = (*(file_format.name for file_format in formats.load_formats()), *STORES)
     if name not in names:
         hint = did_you_mean(name, names)
         raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
@@ -145,12 +145,12 @@ def add_source_options(function: Function) -> Function:
     return from_option(storage_option(function))
 
 
-def get_storage_options(file: str, storage_options: Pairs) -> dict[str, Any] | None:
+def get_storage_options(file: str, storage_options: KeyValues) -> dict[str, Any] | None:
     """Return the storage options if a file is a URL."""
     return (dict(storage_options) or None) if is_url(file) else None
 
 
-def expand_paths(paths: Iterable[str], storage_options: Pairs) -> Iterator[str]:
+def expand_paths(paths: Iterable[str], storage_options: KeyValues) -> Iterator[str]:
     """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches."""
     for path in paths:
         with errors_in_one_line(path):
@@ -158,7 +158,7 @@ def expand_paths(paths: Iterable[str], storage_options: Pairs) -> Iterator[str]:
         yield from files or [path]
 
 
-def match_pattern(path: str, storage_options: Pairs) -> list[str]:
+def match_pattern(path: str, storage_options: KeyValues) -> list[str]:
     """Return the paths or URLs that match a pattern, or an empty list."""
     if not is_url(path):
         return [] if os.path.exists(path) else sorted(glob(path))
@@ -170,7 +170,7 @@ def match_pattern(path: str, storage_options: Pairs) -> list[str]:
     ]
 
 
-def list_files(path: str, storage_options: Pairs) -> list[str]:
+def list_files(path: str, storage_options: KeyValues) -> list[str]:
     """Return the tensor files in a directory. A directory with an index opens as a whole."""
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if not is_directory or store_format(path):
@@ -178,21 +178,24 @@ def list_files(path: str, storage_options: Pairs) -> list[str]:
     location = locate(path, get_storage_options(path, storage_options), None)
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
-    choices = [(name, formats.find_format_by_suffix(name)) for name in sorted(names)]
-    if any(choice and choice.index_suffix == choice.find_suffix(name) for name, choice in choices):
+    matches = [(name, formats.find_format_by_suffix(name)) for name in sorted(names)]
+    if any(
+        file_format and file_format.index_suffix == file_format.find_suffix(name)
+        for name, file_format in matches
+    ):
         return [path]
     return [
         f"{path.rstrip('/')}/{name}"
-        for name, choice in choices
-        if choice and not _is_described(name, choice, names)
+        for name, file_format in matches
+        if file_format and not _is_described(name, file_format, names)
     ]
 
 
-def _is_described(name: str, choice: Format, names: Collection[str]) -> bool:
+def _is_described(name: str, file_format: Format, names: Collection[str]) -> bool:
     """Return whether another file describes a file, which has no magic number."""
-    suffix = choice.find_suffix(name)
-    main = name.removesuffix(name[-len(suffix) :]) + choice.suffixes[0]
-    return not choice.magics and main != name and main in names
+    suffix = file_format.find_suffix(name)
+    main = name.removesuffix(name[-len(suffix) :]) + file_format.suffixes[0]
+    return not file_format.magics and main != name and main in names
 
 
 def group_options(function: Function) -> Function:

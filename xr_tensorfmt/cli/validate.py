@@ -9,7 +9,7 @@ import click
 
 from xr_tensorfmt.cli.messages import describe_files, to_one_line
 from xr_tensorfmt.cli.options import (
-    Pairs,
+    KeyValues,
     add_source_options,
     expand_paths,
     format_examples,
@@ -24,7 +24,7 @@ from xr_tensorfmt.validation import validate as find_faults
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per file.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per file.")
 @add_source_options
 def validate(
     files: tuple[str, ...],
@@ -32,7 +32,7 @@ def validate(
     show_all: bool,
     as_json: bool,
     format: str | None,
-    storage_options: Pairs,
+    storage_options: KeyValues,
 ) -> None:
     """Check files: header, checksums, padding and values."""
 

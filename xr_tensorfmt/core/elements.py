@@ -205,6 +205,6 @@ class Boolean(Element):
         np.not_equal(raw, 0, out=values)
 
     def encode(self, values: Array) -> Array:
-        """Convert to bytes 0 and 1, since an array of bool may contain other bytes."""
+        """Convert to bytes 0 and 1, because an array of bool may contain other bytes."""
         raw: Array = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8)
         return raw if raw.max(initial=0) <= 1 else np.minimum(raw, 1)

@@ -102,7 +102,7 @@ class EmbeddedMetadata:
 
 
 def apply_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
-    """Apply the embedded metadata of a container, or ignore them with a finding."""
+    """Apply the embedded metadata of a container, or ignore it with a finding."""
     try:
         embedded = EmbeddedMetadata.from_dict(_decode(container.embedded))
         applied = _apply(container, embedded, options)

@@ -48,40 +48,40 @@ class AxisIndexer:
         return isinstance(self.post_indexer, int)
 
 
-NOTHING = AxisIndexer(range(0), KEEP)
-"""No index."""
+EMPTY_INDEXER = AxisIndexer(range(0), KEEP)
+"""Selects no elements of an axis."""
 
 
 def build_axis_indexer(key: Any, length: int) -> AxisIndexer:
     """Normalize a slice, an integer or an integer array."""
     if isinstance(key, slice):
-        return _build_from_range(range(*key.indices(length)))
+        return _indexer_from_range(range(*key.indices(length)))
     indices = normalize_indices(np.asarray(key), length)
     if indices.ndim == 0:
         return AxisIndexer(range(int(indices), int(indices) + 1), 0)
-    return _build_from_array(indices)
+    return _indexer_from_array(indices)
 
 
-def _build_from_range(indices: range) -> AxisIndexer:
+def _indexer_from_range(indices: range) -> AxisIndexer:
     if not indices:
-        return NOTHING
+        return EMPTY_INDEXER
     if indices.step > 0:
         return AxisIndexer(indices, KEEP)
     return AxisIndexer(indices[::-1], _REVERSE)
 
 
-def _build_from_array(indices: Integers) -> AxisIndexer:
+def _indexer_from_array(indices: Integers) -> AxisIndexer:
     if not indices.size:
-        return NOTHING
+        return EMPTY_INDEXER
     first, last = int(indices[0]), int(indices[-1])
     steps = np.diff(indices)
     step = int(steps[0]) if steps.size else 1
     if step and (steps == step).all():
-        return _build_from_range(range(first, last + (1 if step > 0 else -1), step))
+        return _indexer_from_range(range(first, last + (1 if step > 0 else -1), step))
     if (steps > 0).all():
         return AxisIndexer(indices, KEEP)
     unique, inverse = np.unique(indices, return_inverse=True)
-    return AxisIndexer(_build_from_array(unique).indices, inverse)
+    return AxisIndexer(_indexer_from_array(unique).indices, inverse)
 
 
 def normalize_indices(indices: NDArray[Any], length: int) -> Integers:
@@ -186,7 +186,7 @@ def plan_outer(key: Sequence[Any], shape: tuple[int, ...]) -> OuterPlan:
     return OuterPlan(shape, tuple(map(build_axis_indexer, key, shape)))
 
 
-# Points with at least this many elements are read one by one, because indices cost more.
+# A point that spans at least this many elements gets its own read, because indices cost more.
 _LARGE_POINT = 512
 # Points are read in batches, to bound the memory of their indices.
 _MAX_POINTS = 1 << 21
@@ -194,14 +194,14 @@ _MAX_POINTS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class PointPlan:
-    """Read plan for a key that selects points along some axes, and applies to others independently.
+    """Read plan for pointwise (vectorized) indexing along some axes, and outer along the others.
 
     Parameters
     ----------
     tensor_shape : tuple of int
         Shape of the tensor.
     points : dict
-        The indices of all points by axis, for the axes that vary together.
+        The indices of all points along each axis that is indexed pointwise.
     indexers : dict
         The key of every other axis, by axis.
     arrangement : Arrangement
@@ -228,15 +228,15 @@ class PointPlan:
 
     def extents_by_source(self, layout: Layout, source: Source) -> list[SourceExtents]:
         """Return the byte ranges that `read` would fetch, grouped by source."""
-        if self._reads_one_by_one(layout):
+        if self._reads_per_point(layout):
             plans, _ = self._build_plans()
             return [part for plan in plans for part in plan.extents_by_source(layout, source)]
-        return layout.point_extents_by_source(source, self._find_elements(slice(0, self._count)))
+        return layout.point_extents_by_source(source, self._expand_points(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
-        """Read all points at once, or one by one if they have many elements."""
-        one_by_one = self._reads_one_by_one(layout)
-        read = self._read_one_by_one if one_by_one else self._read_together
+        """Gather single elements, or make one read per point if each point spans many elements."""
+        per_point = self._reads_per_point(layout)
+        read = self._read_per_point if per_point else self._gather_elements
         return self.arrangement.apply(read(layout, source))
 
     @property
@@ -249,7 +249,7 @@ class PointPlan:
         kept = (indexer for indexer in self.indexers.values() if not indexer.is_dropped)
         return tuple(indexer.ordered_indices.size for indexer in kept)
 
-    def _reads_one_by_one(self, layout: Layout) -> bool:
+    def _reads_per_point(self, layout: Layout) -> bool:
         return prod(self._point_shape) >= _LARGE_POINT and not layout.prefers_points
 
     def _build_plans(self) -> tuple[list[OuterPlan], Integers]:
@@ -264,7 +264,7 @@ class PointPlan:
             plans.append(OuterPlan(self.tensor_shape, tuple(indexers[a] for a in sorted(indexers))))
         return plans, inverse
 
-    def _read_one_by_one(self, layout: Layout, source: Source) -> Array:
+    def _read_per_point(self, layout: Layout, source: Source) -> Array:
         plans, inverse = self._build_plans()
         values = np.empty((len(plans), *self._point_shape), dtype=layout.dtype)
 
@@ -275,17 +275,17 @@ class PointPlan:
         is_identity = np.array_equal(inverse, np.arange(len(plans)))
         return values if is_identity else values[inverse]
 
-    def _read_together(self, layout: Layout, source: Source) -> Array:
+    def _gather_elements(self, layout: Layout, source: Source) -> Array:
         shape, count = self._point_shape, self._count
         values = np.empty((count, prod(shape)), dtype=layout.dtype)
         step = max(1, _MAX_POINTS // max(1, prod(shape)))
         for first in range(0, count, step):
             batch = slice(first, min(first + step, count))
-            elements = self._find_elements(batch)
+            elements = self._expand_points(batch)
             values[batch] = layout.read_points(source, elements).reshape(-1, prod(shape))
         return values.reshape(count, *shape)
 
-    def _find_elements(self, batch: slice) -> tuple[Integers, ...]:
+    def _expand_points(self, batch: slice) -> tuple[Integers, ...]:
         """Return the indices of all elements of a batch of points."""
         mesh = np.ix_(*(indexer.ordered_indices for indexer in self.indexers.values()))
         column = (-1, *(1,) * len(mesh))
@@ -305,9 +305,9 @@ def plan_vectorized(
     arrays = _broadcast(key, tensor_shape)
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     if 0 in shape:
-        # Values of size 0 can be reshaped to the result, whatever their number of axes is.
+        # An empty array can be reshaped to any other empty shape.
         arrangement = Arrangement((tuple(range(len(shape))),), shape)
-        return OuterPlan(tensor_shape, (NOTHING,) * len(tensor_shape), arrangement)
+        return OuterPlan(tensor_shape, (EMPTY_INDEXER,) * len(tensor_shape), arrangement)
     # Axes of the tensor that vary along the same axis of the result are read as points. The other
     # axes are independent.
     varying = list(map(_find_varying_axes, arrays))

@@ -116,8 +116,8 @@ class Layout(ABC):
         Parameters
         ----------
         target : int
-            Bytes per chunk. A chunk is larger if the format cannot divide a row, such as the bits
-            of a byte.
+            Bytes per chunk. Chunks exceed it if the format cannot split a row, for example because
+            several elements share a byte.
 
         Returns
         -------

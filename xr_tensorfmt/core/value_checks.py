@@ -20,11 +20,11 @@ from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 BoolArray = NDArray[np.bool_]
 
-CHUNK_BYTES = 16 << 20
-"""Size of the chunks that are checked, in bytes."""
+CHECKED_BYTES = 16 << 20
+"""Bytes to check at a time."""
 
 MAX_FINDINGS_PER_CHECK = 20
-"""Limit on similar findings if all findings are requested."""
+"""Limit on the findings of each kind if all findings are requested."""
 
 
 def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Itera
         yield from islice(findings, limit)
 
 
-def iterate_chunks(layout: Layout, target: int = CHUNK_BYTES) -> Iterator[Selection]:
+def iterate_chunks(layout: Layout, target: int = CHECKED_BYTES) -> Iterator[Selection]:
     """Yield selections that together cover a layout."""
     shape = layout.shape
     if 0 in shape:

@@ -35,9 +35,9 @@ class ChunkRead:
         Shape of the values.
     extents : mapping of str to Extents
         The byte ranges of the values, by file.
-    requests : tuple of (str, int, int)
+    request_ranges : tuple of (str, int, int)
         File, first byte and stop of every request.
-    fetched : int
+    fetched_bytes : int
         Bytes that the requests transfer.
     """
 
@@ -45,8 +45,8 @@ class ChunkRead:
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
     extents: Mapping[str, Extents] = field(repr=False)
-    requests: tuple[tuple[str, int, int], ...] = field(repr=False)
-    fetched: int
+    request_ranges: tuple[tuple[str, int, int], ...] = field(repr=False)
+    fetched_bytes: int
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
@@ -58,7 +58,7 @@ class ChunkRead:
         ]
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Bytes of the values in the file."""
         return sum(extents.nbytes for extents in self.extents.values())
 
@@ -68,16 +68,16 @@ class ChunkRead:
         Returns
         -------
         dict
-            The fields. Ranges and requests are lists of file, first byte and stop.
+            The fields. Every range is a list of file, first byte and stop.
         """
         return {
             "variable": self.variable,
             "chunk": list(self.chunk),
             "shape": list(self.shape),
-            "needed": self.needed,
-            "fetched": self.fetched,
+            "needed_bytes": self.needed_bytes,
+            "fetched_bytes": self.fetched_bytes,
             "ranges": list(map(list, self.ranges)),
-            "requests": list(map(list, self.requests)),
+            "request_ranges": list(map(list, self.request_ranges)),
         }
 
     @property
@@ -90,9 +90,9 @@ class ChunkRead:
             ", ".join(map(str, self.chunk)) or "-",
             f"{prod(self.shape):,}",
             f"{sum(map(len, self.extents.values())):,}",
-            f"{len(self.requests):,}",
-            format_size(self.needed),
-            format_size(self.fetched),
+            f"{len(self.request_ranges):,}",
+            format_size(self.needed_bytes),
+            format_size(self.fetched_bytes),
             "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
         )
 
@@ -103,31 +103,31 @@ class Explanation:
 
     Parameters
     ----------
-    pieces : tuple of ChunkRead
+    reads : tuple of ChunkRead
         The reads of chunks, or of variables without chunks.
     """
 
-    pieces: tuple[ChunkRead, ...]
+    reads: tuple[ChunkRead, ...]
 
     @cached_property
     def requests(self) -> int:
         """Number of requests, or of memory maps of a local file."""
-        return sum(len(piece.requests) for piece in self.pieces)
+        return sum(len(read.request_ranges) for read in self.reads)
 
     @cached_property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Bytes of the values in the file."""
-        return sum(piece.needed for piece in self.pieces)
+        return sum(read.needed_bytes for read in self.reads)
 
     @cached_property
-    def fetched(self) -> int:
+    def fetched_bytes(self) -> int:
         """Bytes that the requests transfer."""
-        return sum(piece.fetched for piece in self.pieces)
+        return sum(read.fetched_bytes for read in self.reads)
 
     @property
     def amplification(self) -> float:
         """Ratio of fetched to needed bytes."""
-        return self.fetched / self.needed if self.needed else 1.0
+        return self.fetched_bytes / self.needed_bytes if self.needed_bytes else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return totals and reads as values that JSON supports.
@@ -135,26 +135,26 @@ class Explanation:
         Returns
         -------
         dict
-            The totals, and ``pieces``, a list of dicts with the fields of every read.
+            The totals, and ``reads``, a list of dicts with the fields of every read.
         """
         return {
             "requests": self.requests,
-            "needed": self.needed,
-            "fetched": self.fetched,
+            "needed_bytes": self.needed_bytes,
+            "fetched_bytes": self.fetched_bytes,
             "amplification": self.amplification,
-            "pieces": [piece.to_dict() for piece in self.pieces],
+            "reads": [read.to_dict() for read in self.reads],
         }
 
     def __repr__(self) -> str:
         """Return the totals and a table of up to 20 reads."""
         requests = "request fetches" if self.requests == 1 else "requests fetch"
-        sizes = f"{format_size(self.fetched)} for {format_size(self.needed)}"
-        rows = [_COLUMNS, *(piece.cells for piece in self.pieces[:_MAX_LINES])]
-        if len({name for piece in self.pieces for name in piece.extents}) <= 1:
+        sizes = f"{format_size(self.fetched_bytes)} for {format_size(self.needed_bytes)}"
+        rows = [_COLUMNS, *(read.cells for read in self.reads[:_MAX_LINES])]
+        if len({name for read in self.reads for name in read.extents}) <= 1:
             rows = [row[1:] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
-        more = len(self.pieces) - _MAX_LINES
+        more = len(self.reads) - _MAX_LINES
         lines += [f"... and {more:,} more"] if more > 0 else []
         totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
         return "\n".join([totals, *lines])

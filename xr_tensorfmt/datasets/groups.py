@@ -1,6 +1,6 @@
 """Groups: variable names with a separator, such as a dot, as paths in a tree.
 
-In a path, ``%`` is written as ``%25``. Four kinds of names are changed too:
+Paths escape ``%`` as ``%25``. Four other cases:
 
 - An empty part: ``a..b`` is ``/a/%/b``.
 - A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``.
@@ -19,7 +19,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 EMPTY_PART = "%"
-"""Replaces an empty part of a name."""
+"""Path component of an empty part of a name."""
 
 GROUP_NAME_MARK = "%"
 """Appended to the name of a variable that is also the name of a group."""
@@ -30,44 +30,44 @@ MAX_GROUP_LEVELS = 64
 
 def select_group(container: Container, group: str | None, separator: str) -> Container:
     """Return the tensors of a group, without its prefix in their names."""
-    start = get_prefix(group, separator)
-    if not start:
+    prefix = get_prefix(group, separator)
+    if not prefix:
         return container
-    if not any(tensor.name.startswith(start) for tensor in container.tensors):
-        start = f"{group}{separator}"  # the slash may be part of a name
-    scope = _Scope(tuple(_find_starts(start, separator)[:-1]))
+    if not any(tensor.name.startswith(prefix) for tensor in container.tensors):
+        prefix = f"{group}{separator}"  # the slash may be part of a name
+    scope = _Scope(tuple(_list_parent_prefixes(prefix, separator)[:-1]))
     tensors = tuple(
-        scope.rename(tensor, tensor.name[len(start) :])
+        scope.rename(tensor, tensor.name[len(prefix) :])
         for tensor in container.tensors
-        if tensor.name.startswith(start)
+        if tensor.name.startswith(prefix)
     )
     if not tensors:
         raise _build_missing_group_error(container, group, separator)
-    own, inherited = [], []
-    groups = _list_prefixes(container, separator)
+    own_coordinates, inherited = [], []
+    prefixes = _list_prefixes(container, separator)
     for coordinate in container.coordinates:
-        owner = _find_owner(coordinate, groups, separator)
-        if owner.startswith(start):
-            own.append(scope.rename_coordinate(coordinate))
-        elif start.startswith(owner):
+        owner = _find_owner(coordinate, prefixes, separator)
+        if owner.startswith(prefix):
+            own_coordinates.append(scope.rename_coordinate(coordinate))
+        elif prefix.startswith(owner):
             inherited.append(scope.rename_coordinate(coordinate))
-    return _build_node(tensors, own, inherited, container, start)
+    return _build_node(tensors, own_coordinates, inherited, container, prefix)
 
 
 def _build_missing_group_error(
     container: Container, group: str | None, separator: str
 ) -> ValueError:
-    start = get_prefix(group, separator)
+    prefix = get_prefix(group, separator)
     names = [tensor.name.split(separator) for tensor in container.tensors]
     first = dict.fromkeys(parts[0] for parts in names)
     groups = dict.fromkeys(
         separator.join(parts[:length]) for parts in names for length in range(1, len(parts))
     )
-    suggestion = did_you_mean(start.removesuffix(separator), groups)
+    suggestion = did_you_mean(prefix.removesuffix(separator), groups)
     actual = f"names begin with {shorten(', '.join(map(repr, first)))}" if first else "no names"
     return ValueError(
         f"group={shorten(repr(group))}{suggestion} is not in the file: no name begins with "
-        f"{shorten(repr(start))}; {actual}"
+        f"{shorten(repr(prefix))}; {actual}"
     )
 
 
@@ -87,18 +87,18 @@ def get_group_path(group: str | None, separator: str) -> str | None:
     return "/".join(map(quote, prefix.split(separator))) if prefix else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Scope:
-    """Names of dimensions and coordinates in a group, without the prefix of the group."""
+    """The names in use in a group and its parents, without the prefixes of the groups."""
 
     # Prefixes of the group and its parents, the longest first.
     prefixes: tuple[str, ...] = ()
     # Names in the file by names in the group. Names of parent groups are visible.
     names: ChainMap[str, str] = field(default_factory=ChainMap)
 
-    def create_child(self, start: str) -> _Scope:
+    def create_child(self, prefix: str) -> _Scope:
         """Return the scope of a group in this group."""
-        return _Scope((start, *self.prefixes), self.names.new_child())
+        return _Scope((prefix, *self.prefixes), self.names.new_child())
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Rename a tensor, and its dimensions if they contain its name."""
@@ -111,21 +111,21 @@ class _Scope:
         while any(self.names.get(short, dim) != dim for dim, short in short_names.items()):
             short_names = {dim: f"{short}_" for dim, short in short_names.items()}
         self.names.update((short, dim) for dim, short in short_names.items())
-        dims = (short_names.get(dim) or self.claim_short_name(dim) for dim in tensor.dims)
+        dims = (short_names.get(dim) or self.reserve_short_name(dim) for dim in tensor.dims)
         return replace(tensor, name=name, dims=tuple(dims))
 
     def rename_coordinate(self, tensor: Tensor) -> Tensor:
         """Rename a coordinate. An index coordinate keeps the name of its dimension."""
-        return self.rename(tensor, self.claim_short_name(tensor.name))
+        return self.rename(tensor, self.reserve_short_name(tensor.name))
 
-    def claim_short_name(self, name: str) -> str:
+    def reserve_short_name(self, name: str) -> str:
         """Remove the prefix from a name and reserve the result, unless it is in use."""
-        start = next((start for start in self.prefixes if name.startswith(start)), "")
-        short = name[len(start) :] or name
+        prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
+        short = name[len(prefix) :] or name
         return short if self.names.setdefault(short, name) == name else name
 
 
-def _find_starts(name: str, separator: str) -> list[str]:
+def _list_parent_prefixes(name: str, separator: str) -> list[str]:
     """Return the prefixes of all groups that contain a name, the longest first."""
     parts = name.split(separator)[: MAX_GROUP_LEVELS + 1]
     levels = reversed(range(len(parts)))
@@ -135,12 +135,13 @@ def _find_starts(name: str, separator: str) -> list[str]:
 def _list_prefixes(container: Container, separator: str) -> set[str]:
     """Return the prefixes of all groups."""
     names = (tensor.name for tensor in container.tensors)
-    return {"", *(start for name in names for start in _find_starts(name, separator))}
+    return {"", *(prefix for name in names for prefix in _list_parent_prefixes(name, separator))}
 
 
-def _find_owner(coordinate: Tensor, groups: set[str], separator: str) -> str:
+def _find_owner(coordinate: Tensor, prefixes: set[str], separator: str) -> str:
     """Return the prefix of the group that a coordinate belongs to."""
-    return next(start for start in _find_starts(coordinate.name, separator) if start in groups)
+    parents = _list_parent_prefixes(coordinate.name, separator)
+    return next(prefix for prefix in parents if prefix in prefixes)
 
 
 def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict[str, Container]:
@@ -156,24 +157,24 @@ def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
     groups = _collect_members(container, separator)
-    starts = {start for start, _ in groups.values()}
-    owned: dict[str, list[Tensor]] = {start: [] for start in starts}
+    prefixes = {prefix for prefix, _ in groups.values()}
+    owned: dict[str, list[Tensor]] = {prefix: [] for prefix in prefixes}
     for coordinate in container.coordinates:
-        owned[_find_owner(coordinate, starts, separator)].append(coordinate)
+        owned[_find_owner(coordinate, prefixes, separator)].append(coordinate)
     scopes: dict[str, _Scope] = {}
     nodes: dict[str, Container] = {}
-    for path, (start, members) in groups.items():
+    for path, (prefix, members) in groups.items():
         parent = str(PurePosixPath(path).parent)
-        scope = scopes[path] = scopes[parent].create_child(start) if start else _Scope()
-        own = [scope.rename_coordinate(coordinate) for coordinate in owned[start]]
+        scope = scopes[path] = scopes[parent].create_child(prefix) if prefix else _Scope()
+        own_coordinates = [scope.rename_coordinate(coordinate) for coordinate in owned[prefix]]
         tensors = tuple(scope.rename(tensor, name) for tensor, name in members)
-        parents = [] if is_tree or not start else ["", *reversed(scope.prefixes[1:])]
+        parents = [] if is_tree or not prefix else ["", *reversed(scope.prefixes[1:])]
         inherited = [
             scope.rename_coordinate(coordinate)
             for ancestor in parents
             for coordinate in owned[ancestor]
         ]
-        nodes[path] = _build_node(tensors, own, inherited, container, start)
+        nodes[path] = _build_node(tensors, own_coordinates, inherited, container, prefix)
     return nodes
 
 
@@ -186,10 +187,10 @@ def _collect_members(container: Container, separator: str) -> dict[str, tuple[st
     prefixes = _list_prefixes(container, separator)
     for tensor in container.tensors:
         *parts, leaf = tensor.name.split(separator)
-        path = start = ""
+        path = prefix = ""
         for part in parts:
-            path, start = f"{path}/{quote(part)}", f"{start}{part}{separator}"
-            members.setdefault(path, (start, []))
+            path, prefix = f"{path}/{quote(part)}", f"{prefix}{part}{separator}"
+            members.setdefault(path, (prefix, []))
         is_prefix = f"{tensor.name}{separator}" in prefixes
         name = quote(leaf) + (GROUP_NAME_MARK if is_prefix else "")
         members[path or "/"][1].append((tensor, name))
@@ -212,16 +213,16 @@ def unquote(part: str) -> str:
 
 def _build_node(
     tensors: tuple[Tensor, ...],
-    own: Sequence[Tensor],
+    own_coordinates: Sequence[Tensor],
     inherited: Sequence[Tensor],
     container: Container,
-    start: str,
+    prefix: str,
 ) -> Container:
     """Build a group with its coordinates, and the inherited ones that fit its dimensions."""
     dims = {name for tensor in tensors for name in tensor.dims}
     clash = next((tensor.name for tensor in tensors if tensor.name in dims), None)
     if clash is not None:
-        group = f"the group with the prefix {start!r}" if start else "the root group"
+        group = f"the group with the prefix {prefix!r}" if prefix else "the root group"
         raise ValueError(
             f"{clash!r} would be both a variable and a dimension of {group}; "
             "open the file without groups, or choose another separator= or other names in dims="
@@ -232,7 +233,7 @@ def _build_node(
         for coordinate in inherited
         if dims.issuperset(coordinate.dims) and coordinate.name not in names
     )
-    coordinates = (*own, *fitting)
-    if not start:
+    coordinates = (*own_coordinates, *fitting)
+    if not prefix:
         return replace(container, tensors=tensors, coordinates=coordinates)
     return Container(tensors, coordinates)

@@ -1,4 +1,7 @@
-"""Lazy arrays. Only this module uses private names of xarray."""
+"""Lazy arrays. Only this module uses private names of xarray.
+
+It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...}`` to `chunk`.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class LazyTensor(LazilyIndexedArray):
     __slots__ = ()
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
-        # xarray misreads some empty slices, such as [-7::-1] of 5 elements.
+        # Workaround for a bug of xarray: [-7::-1] of 5 elements is empty, but xarray selects all.
         entries = (
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)
@@ -84,10 +87,10 @@ class LazyTensor(LazilyIndexedArray):
 
 
 class FileVariable(Variable):
-    """A variable whose dask arrays are named by the version of the file and the layout.
+    """A Variable that adds the version of the file and the layout to the names of its dask arrays.
 
-    xarray names dask arrays by path, modification time, options and variable. It omits the group
-    in `xarray.open_groups`, and the version of an object in a store.
+    xarray derives these names from path, modification time, options and variable name, which do
+    not distinguish groups in `xarray.open_groups`, or versions of a remote object.
     """
 
     __slots__ = ()

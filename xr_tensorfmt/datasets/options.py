@@ -66,8 +66,8 @@ class EngineKeywords(OpenOptions):
 
         if not isinstance(self.dims, Mapping):
             return self
-        start = get_prefix(self.group, self.separator)
-        return replace(self, dims={f"{start}{name}": dims for name, dims in self.dims.items()})
+        prefix = get_prefix(self.group, self.separator)
+        return replace(self, dims={f"{prefix}{name}": dims for name, dims in self.dims.items()})
 
     @property
     def dropped(self) -> frozenset[str]:

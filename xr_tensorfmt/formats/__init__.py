@@ -43,7 +43,9 @@ def list_names(*, writable: bool = False) -> list[str]:
 
     Formats of other packages are not imported, and count as writable.
     """
-    built_in = [choice.name for choice in BUILT_IN if choice.can_write or not writable]
+    built_in = [
+        file_format.name for file_format in BUILT_IN if file_format.can_write or not writable
+    ]
     return built_in + sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 

@@ -56,7 +56,7 @@ def _check_options(file_format: Format, options: OpenOptions) -> None:
         value = getattr(options, keyword)
         if keyword not in file_format.open_options and value != getattr(OpenOptions, keyword):
             raise ValueError(
-                f"{keyword}={value!r} does not fit format {file_format.name!r}, which {reason}"
+                f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )
 
 

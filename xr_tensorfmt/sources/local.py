@@ -28,11 +28,12 @@ from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
 from xr_tensorfmt.errors import SourceChangedError
 
-# Before Python 3.13, a memory map keeps a file descriptor open. Windows may use a quarter of them.
+# Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
+# the limit of the process.
 _DESCRIPTOR_FRACTION = 4
 
-# Linux refuses a writable window that is larger than the memory without this flag. Python has it
-# since 3.13. The value is for x86, ARM, RISC-V and s390.
+# Linux refuses a writable window that is larger than the memory without this flag. Python 3.13
+# added it. The value is for x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 _FileKey = tuple[int, int]
@@ -152,7 +153,7 @@ class LocalFile(Source):
         return self.path
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Path, size and times. A replaced file has other names in dask."""
+        """Return path, size and times, so that a replaced file gets another token."""
         return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
 
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
@@ -170,7 +171,7 @@ class LocalFile(Source):
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
         is_same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
-        if is_same and (self.host != platform.node() or not self._may_be_replaced(status)):
+        if is_same and (self.host != platform.node() or not self._may_be_replacement(status)):
             return
         raise SourceChangedError(
             self.path,
@@ -180,17 +181,18 @@ class LocalFile(Source):
             hint="it was changed or replaced after it was opened; open it again",
         )
 
-    def _may_be_replaced(self, status: os.stat_result) -> bool:
-        """Return whether a file of the same size and modification time may be a replacement.
+    def _may_be_replacement(self, status: os.stat_result) -> bool:
+        """Return whether a file of the same size and modification time may be another file.
 
         - Same change time, same inode: no.
         - Same change time, other inode: only if the file changed just before it was opened.
-        - Other change time, same inode: unless the mode, owner or link count changed.
+        - Other change time, same inode: yes, unless mode, owner or link count explain the change.
         - Other change time, other inode: yes.
         """
         is_other = status.st_ino != self.inode
         if status.st_ctime_ns == self.ctime_ns:
-            # Some network file systems renumber inodes, so old times are sufficient.
+            # Some network file systems renumber inodes, so another inode alone is no evidence of
+            # another file, unless the times are too recent to be unique.
             return is_other and self.is_recent
         return is_other or _get_attributes(status) == self.attributes
 

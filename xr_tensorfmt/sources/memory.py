@@ -27,7 +27,7 @@ class Memory(Source):
         self._name = name or f"<{self.size} bytes in memory>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        """Return a random token, since dask would hash the content for every variable."""
+        """Return a random token, because dask would hash the content for every variable."""
         return type(self).__name__, self._token
 
     @property
@@ -69,7 +69,7 @@ class FileObject(Source):
             raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        """Return a random token, since dask would hash the content for every variable."""
+        """Return a random token, because dask would hash the content for every variable."""
         return type(self).__name__, self._token
 
     @property
@@ -82,7 +82,7 @@ class FileObject(Source):
 
     @contextmanager
     def open(self) -> Iterator[Fill]:
-        """Lock the file object, since all readers share its position."""
+        """Lock the file object, because all readers share its position."""
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)

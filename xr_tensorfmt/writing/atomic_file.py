@@ -129,8 +129,8 @@ class AtomicFile:
     path: str = ""
 
     @property
-    def _named_path(self) -> str:
-        """The directory of the unfinished file, joined with the name of the target."""
+    def _base_path(self) -> str:
+        """Path that the name of the unfinished file is built from: the target by default."""
         return self.target
 
     def begin(self) -> Self:
@@ -138,8 +138,8 @@ class AtomicFile:
 
         Orphaned files of the same target are removed.
         """
-        remove_orphaned(self._named_path)
-        return replace(self, path=get_unfinished_path(self._named_path)).create()
+        remove_orphaned(self._base_path)
+        return replace(self, path=get_unfinished_path(self._base_path)).create()
 
     def create(self) -> Self:
         """Create the unfinished file at `path`."""

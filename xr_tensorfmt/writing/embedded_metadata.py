@@ -1,4 +1,4 @@
-"""Metadata to embed because the format does not support them."""
+"""Metadata to embed because the format does not support it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class ExistingFile:
         return cls(path, _get_identity(path))
 
     def begin(self) -> ExistingFile:
-        """Detach values that were loaded by processes of a cluster."""
+        """Detach loaded values in this process and in the workers of a cluster."""
         detach_file(self.path)
         distributed = sys.modules.get("distributed")
         if distributed is not None:
@@ -103,14 +103,14 @@ def _finish(files: Sequence[ExistingFile]) -> None:
 
 
 def detach_file(path: str) -> None:
-    """Copy pages of loaded values that are mapped from a file."""
+    """Copy the pages of a file that loaded values map, so that they keep their old content."""
     with suppress(FileNotFoundError):
         detach(os.stat(path))
 
 
 def _get_identity(path: str) -> tuple[int, ...]:
     status = os.stat(path)
-    return status.st_ino, status.st_size  # the device has another number on another machine
+    return status.st_ino, status.st_size  # without st_dev, which differs between machines
 
 
 def write_region(

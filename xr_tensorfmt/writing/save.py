@@ -126,7 +126,7 @@ def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
         return ()
     try:
         return plan.find_orphans(_read_existing(location))
-    except OSError:  # the file must not be read
+    except OSError:  # no permission to read the file
         return ()
 
 

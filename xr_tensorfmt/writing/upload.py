@@ -60,7 +60,7 @@ class UploadedFile(AtomicFile):
     directory: str
 
     @property
-    def _named_path(self) -> str:
+    def _base_path(self) -> str:
         # The URL is redacted, so the name has no secrets.
         return os.path.join(self.directory, os.path.basename(self.target))
 

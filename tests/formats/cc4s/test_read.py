@@ -728,8 +728,8 @@ class TestChunks:
         path = cf.save(tmp_path, "a", values, ["F", "S", "S"])
         lazy = open_lazily(path, chunks={}, chunk_bytes=100_000).a
         explained = lazy.tensorfmt.explain()
-        ranges = [request[1:] for piece in explained.pieces for request in piece.requests]
-        assert len(explained.pieces) == len(ranges) == 13
+        ranges = [request[1:] for read in explained.reads for request in read.request_ranges]
+        assert len(explained.reads) == len(ranges) == 13
         assert explained.amplification == 1
         assert all(start % 4096 == 0 for start, _ in ranges)
         assert sum(stop - start for start, stop in ranges) == values.nbytes
@@ -738,7 +738,7 @@ class TestChunks:
     def test_explain_names_file_of_elements(self, tmp_path: Path) -> None:
         path = cf.save(tmp_path, "a", cf.make_values((3,)))
         explained = open_lazily(path).a.tensorfmt.explain()
-        ((name, start, stop),) = explained.pieces[0].requests
+        ((name, start, stop),) = explained.reads[0].request_ranges
         assert (Path(name).name, start, stop) == ("a.elements", 0, 24)
 
     @pytest.mark.parametrize("name", ["vasp/CoulombVertex", "blocks/Blocks", "vasp/EigenEnergies"])

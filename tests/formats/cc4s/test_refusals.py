@@ -436,7 +436,7 @@ class TestOptions:
 
     def test_units_of_other_formats(self, tmp_path: Path) -> None:
         (tmp_path / "a.tens").write_bytes(b"TENS")
-        with pytest.raises(ValueError, match="apply_unit=True does not fit format 'tens'"):
+        with pytest.raises(ValueError, match="apply_unit=True does not apply to format 'tens'"):
             xr.open_dataset(tmp_path / "a.tens", engine="tensorfmt", apply_unit=True)
 
     def test_tensors_of_blocks_that_no_memory_could_hold(self, tmp_path: Path) -> None:

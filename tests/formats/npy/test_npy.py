@@ -117,9 +117,9 @@ def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
     values = np.arange(1 << 18).reshape(512, 512)
     memory.pipe_file("/bucket/a.npz", zip_files(a=values, b=values + 1, c=np.ones(3)))
     actual = open_lazily("memory://bucket/a.npz")
-    assert actual.tensorfmt.explain().needed == 2 * values.nbytes + 24
+    assert actual.tensorfmt.explain().needed_bytes == 2 * values.nbytes + 24
     rows = actual.b[[3, 400]]
-    assert rows.tensorfmt.explain().needed == 2 * 512 * 8
+    assert rows.tensorfmt.explain().needed_bytes == 2 * 512 * 8
     np.testing.assert_array_equal(rows, values[[3, 400]] + 1)
 
 

@@ -207,5 +207,5 @@ def test_very_large_outer_product_requires_fill_value() -> None:
 def test_fill_value_is_refused_if_the_format_defines_one(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tens"
     path.write_bytes(tf.make_index_value((3,), [1], np.array([2.0])))
-    with pytest.raises(ValueError, match="fill_value=1 does not fit format 'tens'"):
+    with pytest.raises(ValueError, match="fill_value=1 does not apply to format 'tens'"):
         xr.open_dataset(path, engine="tensorfmt", fill_value=1)

@@ -1,4 +1,4 @@
-"""Formats that store tensors under keys and do not name dimensions."""
+"""Shared code of formats that store named tensors without dimension names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ from xr_tensorfmt.contract import (
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file. `source` is the file with the values, if it is not the opened file."""
+    """A tensor stored in a file.
+
+    `source` is the file that contains the values, or None for the opened file.
+    """
 
     key: str
     shape: tuple[int, ...]
@@ -53,7 +56,7 @@ class StoredTensor:
         offset: int,
         header_offset: int,
     ) -> Self:
-        """Create a tensor. Raise an error if it is too large."""
+        """Create a tensor. Raise TensorFormatError if it is too large."""
         item = element.stored.itemsize
         check_size(path, shape, item, header_offset)
         return cls(key, tuple(shape), element, offset, prod(shape) * item)
@@ -62,7 +65,7 @@ class StoredTensor:
     def from_document(
         cls, document: Document, key: str, shape: object, element: Element, offset: int
     ) -> Self:
-        """Create a tensor that a JSON document describes. Raise an error for an invalid shape."""
+        """Create a tensor from a JSON document. Raise TensorFormatError if the shape is invalid."""
         path, header_offset = document.path, document.offset
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
@@ -107,7 +110,7 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 def _check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
-    """Raise an error if a key is repeated or not encodable as UTF-8."""
+    """Raise TensorFormatError if a key is repeated or not encodable as UTF-8."""
     keys: set[str] = set()
     hint = "the header is corrupt"
     for tensor in tensors:

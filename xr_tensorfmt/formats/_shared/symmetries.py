@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xr_tensorfmt.contract import (
-    CHUNK_BYTES,
+    CHECKED_BYTES,
     Array,
     BoolArray,
     Finding,
@@ -45,7 +45,7 @@ def check_symmetry(source: Source, layout: Layout, claim: SymmetryClaim) -> Iter
         permuted = layout.read(source, selection.transpose(claim.axes)).transpose(inverse)
         return ~are_nearly_equal(values, claim.change(permuted))
 
-    yield from check_claim(source, layout, claim.name, find_wrong, CHUNK_BYTES // 2)
+    yield from check_claim(source, layout, claim.name, find_wrong, CHECKED_BYTES // 2)
 
 
 def check_claim(
@@ -53,7 +53,7 @@ def check_claim(
     layout: Layout,
     name: str,
     find_wrong: Callable[[Selection], Array],
-    target: int = CHUNK_BYTES,
+    target: int = CHECKED_BYTES,
 ) -> Iterator[Finding]:
     """Find elements that violate a claim. Stop at the first chunk that has any."""
     for selection in iterate_chunks(layout, target):

@@ -21,7 +21,7 @@ class Cc4sFormat(Format):
     open_options = frozenset({"name", "sparse", "apply_unit"})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Compare the keys of the YAML file, since many programs write YAML."""
+        """Compare the keys of the YAML file, because many programs write YAML."""
         if not self.find_suffix(reader.source.name):
             return Match.NONE
         from xr_tensorfmt.formats.cc4s.read import is_cc4s  # noqa: PLC0415

@@ -62,7 +62,7 @@ class StoredBlocks:
 
     lengths: tuple[int, ...]
     axes: tuple[Axis, ...]
-    # Number of the set, per block and axis.
+    # Number of the set of indices, per block and axis.
     labels: Integers
 
     @cached_property
@@ -83,7 +83,10 @@ class StoredBlocks:
         return int(self.offsets[-1])
 
     def locate(self, points: tuple[Integers, ...]) -> tuple[Integers, Integers]:
-        """Return the numbers of points that are in a block, and their indices in the file."""
+        """Return the positions in `points` of those in a block, and their stored indices.
+
+        A stored index counts the elements of all blocks in the order of the file.
+        """
         axes = list(zip(self.axes, points, strict=True))
         labels = np.stack([axis.labels[indices] for axis, indices in axes], axis=1)
         within = np.stack([axis.positions[indices] for axis, indices in axes], axis=1)
@@ -190,7 +193,7 @@ class ZeroFilledBlocks(Layout):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths."""
+        """Shape of the full tensor, slowest axis first."""
         return self.blocks.lengths
 
     @property
@@ -211,7 +214,7 @@ class ZeroFilledBlocks(Layout):
 
     @property
     def prefers_points(self) -> bool:
-        """True, since reading points does not search all blocks."""
+        """True, because `locate` finds points without searching all blocks."""
         return True
 
     def read(self, source: Source, selection: Selection) -> Array:
@@ -297,7 +300,7 @@ class IndexOfStored(Layout):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """dtype of the indices, always int64."""
         return np.dtype(np.int64)
 
     def extents(self, selection: Selection) -> Extents:

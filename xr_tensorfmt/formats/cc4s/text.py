@@ -71,7 +71,7 @@ class Text(Layout):
 
     @property
     def prefers_points(self) -> bool:
-        """True, since neighbouring points share a range of the text."""
+        """True, because neighbouring points share a range of the text."""
         return True
 
     def read(self, source: Source, selection: Selection) -> Array:

@@ -201,7 +201,7 @@ def _build_tensor(
 
 
 def _update_energies(variable: Variable) -> Mapping[Any, Any]:
-    """Return attributes without stale energies, since cc4s counts occupied states by them."""
+    """Return attributes without stale energies, because cc4s counts occupied states by them."""
     attrs = variable.attrs
     energies: Any = attrs.get("energies")
     is_list = isinstance(energies, list | tuple | np.ndarray)

@@ -1,8 +1,8 @@
 """Archives of version 1 and 100, written until December 2025.
 
-An archive has a header of 24 bytes, metadata records, tensor records, padding, and data. Tensor
-records as in the published specification are different. They are supported for other programs,
-because no release of magnetron writes them.
+An archive has a header of 24 bytes, metadata records, tensor records, padding, and data. The
+published specification defines other tensor records. No release of magnetron writes them, but
+other programs may, so they are read too.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
 def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
     """Read a tensor record of the specification, which does not define the rank.
 
-    Take the rank from aux, as in streams. If aux has none, the shape ends before the first length
-    of zero, or before trailing ones if there is no zero.
+    As in streams, aux contains the rank. If it contains 0, the rank is inferred: the shape stops
+    before the first 0, or, if there is none, without its trailing 1s.
     """
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     key = _read_key(cursor, record_name)
@@ -213,7 +213,8 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
     """Read tensor records as magnetron writes them, or as the specification describes them.
 
-    A published record begins with the length of the key. Below 256, it is no valid rank and dtype.
+    A published record begins with the length of the key. Below 256, the length is not a valid rank
+    and dtype.
     """
     start = cursor.offset
     try:

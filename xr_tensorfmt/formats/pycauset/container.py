@@ -188,7 +188,7 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
 
 
 def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
-    """Return the matrix that the metadata describe."""
+    """Return the matrix that the metadata describes."""
     view = metadata.get_map("view")
     matrix = metadata.build_matrix("r1", view, slot.payload_offset, limit)
     is_dense = matrix.matrix_type == "DENSE_FLOAT"

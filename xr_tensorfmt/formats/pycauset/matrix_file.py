@@ -62,7 +62,7 @@ class MatrixFile:
 
     @property
     def is_mostly_implied(self) -> bool:
-        """Whether the file may store few of the elements."""
+        """Whether the matrix type may imply most elements, so that the file does not store them."""
         matrix_type = spec.MATRIX_TYPES.get(self.matrix.matrix_type)
         return matrix_type is None or matrix_type.stored in ("diagonal", "none")
 
@@ -90,7 +90,7 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
-        matrix = _add_diagonal(reader, matrix, matrix.payload_length)
+        matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
         shape = f"{matrix.rows} x {matrix.columns}"
@@ -139,19 +139,21 @@ _LENGTH_EXCESS = 64
 """Excess of the payload length in files of PyCauset 0.5.0, in bytes."""
 
 
-def _add_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
-    """Find out whether the diagonal of a triangle of numbers is stored, by the payload length."""
-    strict, full = (
+def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
+    """Infer from the payload length whether a triangle of numbers includes its diagonal."""
+    strict_bytes, full_bytes = (
         max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)
         for triangle in (matrix, replace(matrix, has_diagonal=True))
     )
-    has_diagonal = matrix.rows > 0 and length in (full, full + _LENGTH_EXCESS)
-    if has_diagonal and strict == full:
-        has_diagonal = any(reader.read_field(matrix.offset, full, "the payload"))
-    elif has_diagonal and length == strict + _LENGTH_EXCESS:
-        # A strict triangle by 0.5.0, or a complete one by 0.6: metadata follow at once.
-        following = matrix.offset + ceil_div(strict, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        magic = reader.read_field(following, len(BLOCK_MAGIC), "the end of the payload")
+    has_diagonal = matrix.rows > 0 and length in (full_bytes, full_bytes + _LENGTH_EXCESS)
+    if has_diagonal and strict_bytes == full_bytes:
+        has_diagonal = any(reader.read_field(matrix.offset, full_bytes, "the payload"))
+    elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
+        # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
+        # one by 0.6.
+        following = ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
+        offset = matrix.offset + following
+        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
@@ -198,4 +200,4 @@ def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: 
             required = f"{expected!r} as in {source.name}"
             hint = "the files do not belong together; save that file again"
             raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
-    return replace(block, source=sibling)  # without the first bytes
+    return block

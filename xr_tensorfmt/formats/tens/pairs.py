@@ -88,7 +88,7 @@ def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
 
 
 def _negate(values: Array) -> Array:
-    """Return negative values. A zero stays positive."""
+    """Negate values. Zero stays +0."""
     with np.errstate(invalid="ignore"):  # signalling NaNs warn
         return np.asarray(0 - values)
 
@@ -217,33 +217,36 @@ class Pairs(Layout):
 
     def _fill_stored(self, source: Source, runs: Runs, filled: Array, is_set: Array) -> None:
         """Set the stored elements. Check for repeated indices unless `is_set` is empty."""
-        for numbers, positions, values in self._read_images(source, runs, self.group[0]):
+        for pair_numbers, run_positions, values in self._read_images(source, runs, self.group[0]):
             if is_set.size:
-                repeated = is_set[positions] | is_repeated(positions)
+                repeated = is_set[run_positions] | is_repeated(run_positions)
                 if repeated.any():
-                    raise self.build_index_error(source, int(numbers[np.argmax(repeated)]))
-                is_set[positions] = True
-            filled[positions] = values
+                    raise self.build_index_error(source, int(pair_numbers[np.argmax(repeated)]))
+                is_set[run_positions] = True
+            filled[run_positions] = values
 
     def _fill_images(
         self, source: Source, runs: Runs, operation: Operation, filled: Array, is_set: Array
     ) -> None:
         """Set the images of stored elements. Raise an error if they contradict other elements."""
-        for numbers, positions, values in self._read_images(source, runs, operation):
+        for pair_numbers, run_positions, values in self._read_images(source, runs, operation):
             images = values if operation.sign > 0 else _negate(values)
-            conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
-            filled[positions], is_set[positions] = images, True
+            conflicts = is_set[run_positions] & ~_find_equal_rows(filled[run_positions], images)
+            filled[run_positions], is_set[run_positions] = images, True
             # If several images are one element, the array now holds the last image.
-            conflicts |= ~_find_equal_rows(filled[positions], images)
+            conflicts |= ~_find_equal_rows(filled[run_positions], images)
             if operation.sign < 0:  # the smallest integer is its own negative
                 conflicts |= ((images == values) & (values != 0)).any(axis=-1)
             if conflicts.any():
-                raise self._build_conflict_error(source, int(numbers[np.argmax(conflicts)]))
+                raise self._build_conflict_error(source, int(pair_numbers[np.argmax(conflicts)]))
 
     def _read_images(
         self, source: Source, runs: Runs, operation: Operation
     ) -> Iterator[tuple[Integers, Integers, Array]]:
-        """Yield numbers of pairs, positions in the runs, and values before the sign is applied."""
+        """Yield pair numbers, positions in the runs, and values before the sign is applied.
+
+        An image is the element that a symmetry operation derives from a stored element.
+        """
         block_index = self.get_block_index(source)
         # An operation can map any stored element into the runs.
         everything = Runs(np.zeros(1, dtype=np.int64), self.total)
@@ -254,11 +257,11 @@ class Pairs(Layout):
             if block_index.ascending:
                 selected = _search_runs(pairs["index"], candidates)
             indices = pairs["index"][selected].astype(np.int64)
-            positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
-            inside = np.flatnonzero(positions >= 0)
-            selected, positions = selected[inside], positions[inside]
+            run_positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
+            inside = np.flatnonzero(run_positions >= 0)
+            selected, run_positions = selected[inside], run_positions[inside]
             values = self.element.adopt(pairs["value"][selected].view(self.element.stored))
-            yield start + selected, positions, values.reshape(-1, self.components)
+            yield start + selected, run_positions, values.reshape(-1, self.components)
 
     def build_index_error(self, source: Source, pair: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""

@@ -40,7 +40,7 @@ class ParsedTensor:
 
 
 def select_field(data: Any, field: str | None) -> Any:
-    """Return a field of a document, or `data` itself if it is no document."""
+    """Return a field of a document, or `data` itself if it is not a document."""
     fields = data.get("fields") if isinstance(data, dict) else None
     if not isinstance(fields, dict):  # a map of labels has no objects
         if field is not None:
@@ -89,9 +89,10 @@ def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
 
 
 def _find_content(data: Any) -> tuple[str, Any] | None:
-    """Return the member of an object that contains a tensor, or None if there is no such object.
+    """Return ``(key, content)`` of a wrapper object, or None if `data` is no wrapper.
 
-    An object can also be a map of labels, which may be equal to the keys.
+    A dict can also map labels to cells, and a label may be ``cells`` or ``values``, so the content
+    is inspected too.
     """
     if not isinstance(data, dict) or not data.keys() <= _WRAPPER_KEYS:
         return None
@@ -108,7 +109,7 @@ def _find_content(data: Any) -> tuple[str, Any] | None:
 
 
 def _unwrap(header: VespaHeader, data: Any) -> tuple[str, Any]:
-    """Return the content of a tensor and its key. Without a wrapper, the content has the key."""
+    """Return ``(key, content)`` of a tensor. Infer the key if `data` has no wrapper object."""
     member = _find_content(data)
     # A tensor with labels has no values, so "values" is a label.
     is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
