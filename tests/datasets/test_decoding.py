@@ -90,6 +90,17 @@ def test_dropped_variables_are_not_decoded(tmp_path: Path) -> None:
     assert ds.time_bnds.dtype == np.float32
 
 
+@pytest.mark.parametrize("coordinates", ["polar", "lat missing", ["lat"], 3, ""])
+def test_attribute_of_the_file_with_another_meaning_is_kept(
+    tmp_path: Path, coordinates: Any
+) -> None:
+    ds = build_references().assign_attrs(coordinates=coordinates)
+    to_mag(ds, tmp_path / "a.mag")
+    actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
+    assert set(actual.coords) == {"lat", "lon", "time"}
+    assert actual.attrs == ds.attrs
+
+
 NAMES = ("a", "b", "x", "y")
 ATTRS = st.fixed_dictionaries(
     {},
@@ -109,7 +120,7 @@ ATTRS = st.fixed_dictionaries(
 @pytest.mark.filterwarnings("ignore:Variable\\(s\\) referenced in:UserWarning")
 @given(
     attrs=st.fixed_dictionaries(dict.fromkeys(NAMES, ATTRS)),
-    global_attrs=ATTRS,
+    global_attrs=st.sampled_from([{}, {"coordinates": "a b"}, {"note": "text"}]),
     decode_coords=st.sampled_from([True, "all", False]),
 )
 def test_any_attributes_are_decoded_as_by_xarray(

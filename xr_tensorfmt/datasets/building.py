@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +53,7 @@ def build_dataset(
     }
     coordinates = {tensor.name for tensor in container.coordinates} & tensors.keys()
     attrs = container.attrs
-    if "coordinates" in attrs or any(tensor.attrs for tensor in tensors.values()):
+    if _names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         variables, attrs, decoded_coordinates = _decode(arguments, attrs, keywords)
         coordinates |= variables.keys() & decoded_coordinates
         arguments = {name: _get_arguments(variable) for name, variable in variables.items()}
@@ -79,9 +79,10 @@ def _decode(
     decodable = {
         name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
     }
-    decoded, decoded_attrs, coordinates = conventions.decode_cf_variables(
+    cf_attrs = dict(attrs) if _names_coordinates(attrs, arguments) else {}
+    decoded, remaining, coordinates = conventions.decode_cf_variables(
         decodable,
-        dict(attrs),
+        cf_attrs,
         mask_and_scale=keywords.mask_and_scale,
         decode_times=keywords.decode_times,
         concat_characters=keywords.concat_characters,
@@ -89,7 +90,20 @@ def _decode(
         use_cftime=keywords.use_cftime,
         decode_timedelta=keywords.decode_timedelta,
     )
-    return {**variables, **decoded}, dict(decoded_attrs), coordinates
+    decoded_attrs = {
+        name: value for name, value in attrs.items() if name in remaining or name not in cf_attrs
+    }
+    return {**variables, **decoded}, decoded_attrs, coordinates
+
+
+def _names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
+    """Return whether the attribute `coordinates` of a file names variables, as CF defines it.
+
+    xarray removes the attribute, which may have another meaning in these formats.
+    """
+    text = attrs.get("coordinates")
+    names = text.split() if isinstance(text, str) else []
+    return bool(names) and set(names) <= set(variables)
 
 
 def _get_arguments(variable: Variable) -> _Arguments:
