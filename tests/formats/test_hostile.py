@@ -328,6 +328,7 @@ def write_labels(path: Path, count: int, first: bytes = b"\0\0") -> Path:
     return write_hollow(path, head + first, len(head) + len(first) + 2 * count - 2)
 
 
+@pytest.mark.slow
 class TestManyLabels:
     """Vespa files with more labels than fit in memory."""
 

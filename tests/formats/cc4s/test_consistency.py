@@ -88,6 +88,7 @@ def test_windows_keeps_the_yaml_file_until_it_is_replaced(
     xr.testing.assert_identical(load(path), make_tensor(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [make_tensor, make_tensor_set])
 def test_values_always_have_unit_of_their_write(tmp_path: Path, make: Any) -> None:
     path, expected = tmp_path / "a.yaml", make(1)

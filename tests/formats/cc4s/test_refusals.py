@@ -524,6 +524,7 @@ def test_parsing_yaml_of_millions_of_values_stops(form: bytes) -> None:
         Fields.parse("a.yaml", content)
 
 
+@pytest.mark.slow
 def test_yaml_of_two_properties_of_many_states_is_not_too_much() -> None:
     spins = b"".join(b"  %d: 1\n" % number for number in range(400_000))
     fields = Fields.parse("State.yaml", b"Spin:\n" + spins + b"Momentum:\n" + spins)
