@@ -184,7 +184,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "an index of a block": ({"blocks": [{"address": {"x": "a", "y": 0}, "values": [1]}]},
                             "tensor(x{},y[1])", "does not fit"),
     "lone surrogate": ({"\ud800": 1}, "tensor(x{})", "have a lone surrogate"),
-    "zeros beyond the limit": ({"cells": []}, "tensor(x[16777217])", "more than 16777216 cells"),
+    "zeros beyond the limit": ({"cells": []}, "tensor(x[4194305])", "more than 4194304 cells"),
     "uneven": ([[1, 2], 3], "tensor(x[3])", r"has the shape \(2,\)"),
     "a str": (["1x"], "tensor(x[1])", "'1x' is not the value of a cell"),
     "a bool": ([True], "tensor(x[1])", "True is not the value of a cell"),

@@ -14,7 +14,7 @@ from xr_tensorfmt.contract import Array, did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Strings, VespaHeader
 from xr_tensorfmt.formats.vespa.type_string import format_type, parse_type
 
-MAX_JSON_CELLS = 1 << 24
+MAX_JSON_CELLS = 1 << 22
 """Limit on the cells of a tensor if JSON lists only some of them."""
 
 _CONTENT_KEYS = ("cells", "values", "blocks")
