@@ -348,3 +348,24 @@ def test_names_with_slashes_need_a_tree_in_zarr() -> None:
     run_ok("convert", "a.mag", "a.zarr", "--tree")
     assert "2 equal, 0 different" in run_ok("diff", "a.mag", "a.zarr")
     assert "1 equal, 0 different" in run_ok("diff", "a.mag", "a.zarr", "--group", "/a%2Fb/c")
+
+
+def test_packed_values_are_converted_as_they_are_stored() -> None:
+    packed = {"scale_factor": 0.5, "_FillValue": np.int16(3)}
+    days = {"units": "days since 2000-01-01"}
+    values = np.arange(6, dtype="i2")
+    ds = xr.Dataset({"p": ("x", values, packed), "t": ("x", np.arange(6), days)})
+    to_file(ds, "a.mag")
+    run_ok("convert", "a.mag", "b.safetensors")
+    copy = xr.open_dataset("b.safetensors", engine="tensorfmt", decode_cf=False)
+    xr.testing.assert_identical(copy, ds)
+    assert "2 equal, 0 different" in run_ok("diff", "a.mag", "b.safetensors")
+    assert "min 0, max 5, mean 2.5, nan 0" in run_ok("info", "--stats", "a.mag")
+    for store in ("a.zarr", "a.nc"):
+        run_ok("convert", "a.mag", store)
+        assert "2 equal, 0 different" in run_ok("diff", "a.mag", store)
+        with xr.open_dataset(store, decode_cf=False) as stored:
+            assert (stored.p.dtype, stored.p.attrs["scale_factor"]) == (np.int16, 0.5)
+    dropped = [f"--drop={part}" for part in ("attrs", "dims", "name")]
+    run_ok("convert", "a.mag", "p.npy", "--variable", "p", *dropped)
+    np.testing.assert_array_equal(np.load("p.npy"), xr.decode_cf(ds).p)

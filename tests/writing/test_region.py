@@ -214,7 +214,7 @@ def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
 def test_values_unsupported_by_dtype_raise(path: Path) -> None:
     check_refused(patch(4, 6, dtype="c8"), path, {}, "and as bfloat16 it would lose its imag")
     text = xr.Dataset({"b": ("y", np.array(list("abcdef")))})
-    check_refused(text, path, {}, "'b' is str32, but MAG supports only int16")
+    check_refused(text, path, {}, "'b' is str32, but 'b' in the file supports only int16")
     requested = {"encoding": {"a": {"dtype": "float16"}}}
     check_refused(patch(4, 6), path, {}, "requests 'a' as float16, but .* as bfloat16", **requested)
 
@@ -362,3 +362,66 @@ def test_extents_of_region_do_not_touch_its_neighbours() -> None:
     assert isinstance(extents, Extents)
     assert extents.starts.tolist() == [136, 160]
     assert extents.lengths.tolist() == [12, 12]
+
+
+PACKED: dict[str, dict[str, Any]] = {
+    "scale": {"scale_factor": 0.5, "add_offset": 1.0},
+    "fill value": {"_FillValue": np.int16(3)},
+    "missing value": {"missing_value": np.int16(3), "units": "K"},
+    "time": {"units": "days since 2000-01-01", "calendar": "proleptic_gregorian"},
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens"])
+def test_packed_values_are_not_mixed_with_decoded_ones(
+    tmp_path: Path, suffix: str, name: str
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    ds = xr.Dataset({"p": ("x", np.arange(6, dtype="i2"), PACKED[name])})
+    to_file(ds, path)
+    before = path.read_bytes()
+    region = {"x": slice(2, 4)}
+    decoded = xr.open_dataset(path, engine="tensorfmt").load().isel(region)
+    raw = xr.open_dataset(path, engine="tensorfmt", decode_cf=False).load().isel(region)
+    attribute = next(iter(PACKED[name]))
+    message = rf"'p' has {attribute}=.* in the file, but no such attribute in the data; open the"
+    for data in (decoded, raw.drop_attrs()):
+        with pytest.raises(ValueError, match=message):
+            to_file(data, path, region=region)
+    other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
+    with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* in the file, but 7 in the data"):
+        to_file(other, path, region=region)
+    assert path.read_bytes() == before
+    to_file(raw * 0 + raw.astype("i2"), path, region=region)  # keeps attributes
+    assert path.read_bytes() == before
+    changed = raw.copy(data={"p": np.array([9, 8], "i2")})
+    to_file(changed, path, region=region)
+    after = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
+    np.testing.assert_array_equal(after.p, [0, 1, 9, 8, 4, 5])
+    assert after.p.attrs == ds.p.attrs
+
+
+def test_attributes_without_a_meaning_for_values_may_differ(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    attrs = {"_FillValue": np.float32("nan"), "units": "eV", "note": "first"}
+    to_mag(xr.Dataset({"p": ("x", np.zeros(3, "f4"), attrs)}), path)
+    data = xr.Dataset({"p": ("x", np.ones(3, "f4"), {"_FillValue": np.float32("nan"), "note": 2})})
+    to_mag(data, path, region={})
+    np.testing.assert_array_equal(load(path).p, [1, 1, 1])
+    with pytest.raises(ValueError, match="has units='eV' in the file, but 'K' in the data"):
+        to_mag(data.assign(p=data.p.assign_attrs(units="K")), path, region={})
+
+
+def test_values_that_the_dtype_of_the_file_cannot_represent_raise(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    to_mag(xr.Dataset({"i": ("x", np.arange(4)), "f": ("x", np.ones(4, "f4"))}), path)
+    halves = xr.Dataset({"i": ("x", [0.5, 1.0])})
+    for encoding in (None, {"i": {"dtype": "int64"}}):
+        with pytest.raises(ValueError, match="change the values, or rewrite the whole file to k"):
+            to_mag(halves, path, region={"x": slice(0, 2)}, encoding=encoding)
+    tenths = xr.Dataset({"f": ("x", [0.1, 1.0])})
+    with pytest.raises(ValueError, match=r"pass encoding=.* to round such values, or rewrite the"):
+        to_mag(tenths, path, region={"x": slice(0, 2)})
+    to_mag(tenths, path, region={"x": slice(0, 2)}, encoding={"f": {"dtype": "float32"}})
+    np.testing.assert_array_equal(load(path).f, np.float32([0.1, 1, 1, 1]))

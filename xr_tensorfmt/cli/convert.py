@@ -36,6 +36,7 @@ from xr_tensorfmt.cli.messages import (
 )
 from xr_tensorfmt.cli.options import (
     NETCDF,
+    STORED_VALUES,
     STORES,
     ZARR,
     KeyValues,
@@ -257,6 +258,8 @@ def _open_selected(
     **reading: Any,
 ) -> tuple[OpenedData, dict[Any, Any]]:
     """Return the data to write and their encoding, for a store with groups if possible."""
+    if "attrs" not in drop:  # otherwise packed values would lose their meaning
+        reading |= STORED_VALUES
     data = open_input(source, content, from_, separator=separator, chunks={}, **reading)
     keeps_groups = to in STORES and not (variable or name or dims)
     ds = flatten(source, data, separator, ("attrs",) if keeps_groups else drop)

@@ -15,11 +15,14 @@ import numpy as np
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
+    STORED_VALUES,
+    STORES,
     KeyValues,
     add_source_options,
     format_examples,
     group_options,
     list_files,
+    store_format,
     verify_option,
 )
 from xr_tensorfmt.cli.statistics import iterate_blocks
@@ -87,6 +90,10 @@ def _compare_directories(
 
 def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
     """Compare two files, and return a document for JSON."""
+    # Stores contain decoded values, or attributes by which xarray decodes them.
+    formats = (options["format"] or store_format(file) for file in (first, second))
+    if not any(name in STORES for name in formats):
+        options |= STORED_VALUES
     both = [_open(file, **options) for file in (first, second)]
     with errors_in_one_line(first, second):
         return {"first": to_one_line(first), "second": to_one_line(second), **compare(*both)}

@@ -13,6 +13,7 @@ import numpy as np
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
+    STORED_VALUES,
     KeyValues,
     add_source_options,
     expand_paths,
@@ -90,6 +91,7 @@ def info(
                 separator=separator,
                 storage_options=url_options,
                 verify=verify,
+                **STORED_VALUES,
             )
             _add_statistics(document, ds)
         return document

@@ -25,6 +25,8 @@ class Conversion:
     name: str
     element: Element
     exact: bool
+    is_fixed: bool = False
+    """Whether an existing file determines the dtype."""
 
     def apply(self, values: Array) -> Array:
         """Convert values. Raise ValueError if a value would change or overflow."""
@@ -86,15 +88,19 @@ class Conversion:
         if np.all(preserved):
             return
         first = values[~preserved].flat[0]
-        hint = (
-            f"pass encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}} to round such "
-            f"values, or use '{values.dtype}' there to keep them"
-            if self.exact
-            else "choose another dtype, or change the values"
-        )
         raise ValueError(
-            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; {hint}"
+            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; "
+            f"{self._build_hint(values.dtype)}"
         )
+
+    def _build_hint(self, dtype: np.dtype[Any]) -> str:
+        """Return how to write values that the element cannot represent."""
+        if self.exact and self.element.dtype.kind in "fc":
+            encoding = f"encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}}"
+            change, keep = f"pass {encoding} to round such values", f"use '{dtype}' there"
+        else:
+            change, keep = "change the values", "choose another dtype"
+        return f"{change}, or {'rewrite the whole file' if self.is_fixed else keep} to keep them"
 
 
 def _count_underflows(values: Array, stored: Array) -> int:

@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from dask.delayed import Delayed
 from xarray import Variable
 
@@ -31,6 +32,9 @@ from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.write_target import Piece
 
 Region = Mapping[Any, slice]
+
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Attributes by which xarray computes values from stored ones."""
 
 
 class MutableFile(LocalFile):
@@ -230,6 +234,7 @@ def _plan_variable(
             f"{name!r} has dims {variable.dims}, but {checked.path} has {tensor.dims}; "
             "rename or transpose it"
         )
+    _check_attrs(checked, name, variable, tensor)
     variable = variable.transpose(*tensor.dims)
     sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
     origin = tuple(_get_start(*size, region) for size in sizes)
@@ -252,10 +257,35 @@ def _plan_variable(
         )
     dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
     # Values are rounded only if encoding= names the dtype.
-    conversion = checked.build_conversion(
+    conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=name not in checked.encoding
     )
-    return PlannedVariable(variable, tensor.layout, conversion, origin)
+    return PlannedVariable(variable, tensor.layout, replace(conversion, is_fixed=True), origin)
+
+
+def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
+    """Raise an error if attributes of the file would give the values another meaning."""
+    units = tensor.attrs.get("units")
+    is_time = isinstance(units, str) and " since " in units
+    required = (*_PACKING, "units", "calendar") if is_time else _PACKING
+    for attribute, expected in tensor.attrs.items():
+        is_missing = attribute in required and attribute not in variable.attrs
+        actual = variable.attrs.get(attribute, expected)
+        is_other = attribute in (*required, "unit", "units") and not _are_same(actual, expected)
+        if is_missing or is_other:
+            raise ValueError(
+                f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
+                "with decode_cf=False and without apply_unit=, change the stored values, and keep "
+                "the attributes"
+            )
+
+
+def _are_same(first: Any, second: Any) -> bool:
+    """Return whether two attributes are equal. NaN equals NaN."""
+    with suppress(TypeError):  # strings are not NaN
+        return bool(np.array_equal(first, second, equal_nan=True))
+    return bool(np.array_equal(first, second))
 
 
 def _check_unit(name: str, dim: str, unit: int, start: int, stop: int, *, is_end: bool) -> None:

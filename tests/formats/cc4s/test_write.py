@@ -737,15 +737,35 @@ class TestRegions:
         with pytest.raises(ValueError, match="reads from"):
             to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
 
-    @pytest.mark.parametrize("name", ["vasp/EigenEnergies", "blocks/Blocks"])
-    def test_texts_and_blocks_are_written_whole_only(self, tmp_path: Path, name: str) -> None:
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("vasp/EigenEnergies", "has a list of the energies of 'EigenEnergies', .*make stale"),
+            ("vasp/GridVectors", r"cannot be written in part.*write the whole file"),
+            ("blocks/Blocks", r"cannot be written in part.*write the whole file"),
+        ],
+    )
+    def test_some_files_are_written_whole_only(
+        self, tmp_path: Path, name: str, message: str
+    ) -> None:
         folder = shutil.copytree((DATA / name).parent, tmp_path / "x")
         path = folder / f"{Path(name).name}.yaml"
         before = read_files(folder)
         dataset = load(path).drop_vars(list(load(path).coords))
-        with pytest.raises(ValueError, match=r"cannot be written in part.*write the whole file"):
+        with pytest.raises(ValueError, match=message):
             to_cc4s(dataset, path, region={})
         assert read_files(folder) == before
+
+    def test_values_in_another_unit_raise(self, tmp_path: Path) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_cc4s(make_vertex(), path)
+        stored = load(path).CoulombVertex
+        converted = xr.open_dataarray(path, engine="tensorfmt", apply_unit=True).load()
+        with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but 1.0 in the data"):
+            to_cc4s(converted, path, region={})
+        to_cc4s(stored, path, region={})
+        to_cc4s(stored.drop_attrs(), path, region={})
+        xr.testing.assert_identical(load(path).CoulombVertex, stored)
 
 
 class TestStores:

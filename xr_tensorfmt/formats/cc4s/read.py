@@ -114,6 +114,11 @@ def _build_container(
         ),
         ends=tuple(variable.end for variable in variables),
         embedded=embedded,
+        derived=tuple(
+            f"a list of the energies of {variable.tensor.name!r}"
+            for variable in variables
+            if "energies" in variable.tensor.attrs
+        ),
         parsed=entries,
     )
 
