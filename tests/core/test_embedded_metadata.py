@@ -111,10 +111,11 @@ def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -
     actual[...] = actual.copy()  # a copy
 
 
-def test_strings_of_any_length_round_trip() -> None:
-    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
+@pytest.mark.parametrize("options", [{}, {"na_object": np.nan}, {"coerce": False}])
+def test_strings_of_any_length_round_trip(options: dict[str, Any]) -> None:
+    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType(**options))
     actual = array_from_json(round_trip(array_to_json(array, "it")))
-    assert actual.dtype == array.dtype
+    assert actual.dtype == np.dtypes.StringDType()
     np.testing.assert_array_equal(actual, array)
 
 

@@ -96,7 +96,7 @@ def array_to_json(array: Array, subject: str) -> dict[str, Any]:
 
 
 def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], subject: str) -> str:
-    if dtype == np.dtypes.StringDType():
+    if dtype.kind == "T":  # with any options, such as na_object
         return "T"
     for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
         if dtype.kind == "O" or _is_compact(candidate, strings):
