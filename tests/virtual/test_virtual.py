@@ -360,6 +360,19 @@ def test_coordinates_among_tensors_are_virtual(tmp_path: Path) -> None:
         xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
+@pytest.mark.parametrize("label", ["x", "label"])
+def test_coordinates_in_header_and_among_tensors_can_share_dims(tmp_path: Path, label: str) -> None:
+    dataset = xr.Dataset(
+        {"a": ("x", np.ones(3)), "empty": (("x", "y"), np.ones((3, 0)))},
+        {label: ("x", ["s", "p", "d"]), "number": ("x", [0, 1, 2])},
+    )
+    dataset.tensorfmt.to_file(tmp_path / "a.safetensors")
+    actual = open_virtual(tmp_path / "a.safetensors")
+    assert isinstance(actual.number.variable.data, ManifestArray)
+    assert actual[label].variable.data.tolist() == ["s", "p", "d"]
+    xr.testing.assert_identical(open_references(to_kerchunk(actual)).load().drop_attrs(), dataset)
+
+
 def test_zeros_of_integers_cannot_become_missing_by_writer_of_virtualizarr(
     tmp_path: Path,
 ) -> None:
