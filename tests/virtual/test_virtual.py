@@ -642,6 +642,20 @@ def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
     xr.testing.assert_equal(back.load(), open_lazily(path).load())
 
 
+def test_references_with_reserved_attribute_raise(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    attrs = {"_ARRAY_DIMENSIONS": ["y"]}
+    for dataset in (
+        xr.Dataset({"a": ("x", [1, 2], attrs)}),
+        xr.Dataset({"a": ("x", [1, 2])}, {"label": ("x", ["s", "p"], attrs)}),
+    ):
+        dataset.tensorfmt.to_file(path)
+        actual = open_virtual(path)
+        with pytest.raises(ValueError, match=r"attribute '_ARRAY_DIMENSIONS', which Kerchunk"):
+            to_kerchunk(actual)
+        xr.testing.assert_identical(write_icechunk(tmp_path, {"g": actual})["g"].load(), dataset)
+
+
 def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5.0))
     actual = open_virtual(tmp_path / "a.npy")
