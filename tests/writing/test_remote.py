@@ -377,6 +377,13 @@ def test_archives_are_not_written(tmp_path: Path, format: str | None) -> None:
     assert (tmp_path / "x.zip").read_bytes() == content
 
 
+def test_compressed_files_are_not_written(tmp_path: Path) -> None:
+    file = fsspec.open(str(tmp_path / "x.mag"), "wb", compression="gzip")
+    with pytest.raises(ValueError, match=r"x\.mag: compression='gzip', but .*; omit compression="):
+        to_file(make_dataset(10), file)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) -> None:
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
         with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
