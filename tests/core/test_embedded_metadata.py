@@ -30,6 +30,7 @@ from xr_tensorfmt.core.embedded_metadata import (
 )
 from xr_tensorfmt.core.json_values import (
     DTYPE_TAG,
+    MAX_INTEGER_BITS,
     MAX_LEVELS,
     array_from_json,
     array_to_json,
@@ -111,10 +112,11 @@ def test_labels_round_trip_with_their_dtype(kind: str, shape: tuple[int, ...]) -
     actual[...] = actual.copy()  # a copy
 
 
-def test_strings_of_any_length_round_trip() -> None:
-    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType())
+@pytest.mark.parametrize("options", [{}, {"na_object": np.nan}, {"coerce": False}])
+def test_strings_of_any_length_round_trip(options: dict[str, Any]) -> None:
+    array = np.array(["a", "bcd"], dtype=np.dtypes.StringDType(**options))
     actual = array_from_json(round_trip(array_to_json(array, "it")))
-    assert actual.dtype == array.dtype
+    assert actual.dtype == np.dtypes.StringDType()
     np.testing.assert_array_equal(actual, array)
 
 
@@ -155,6 +157,7 @@ REFUSED = [
     (np.array([1, "a"], dtype=object), "it has dtype object, which JSON does not support"),
     (np.zeros(2, "i4,i4"), "which JSON does not support; convert it to numbers or strings"),
     (nest(MAX_LEVELS + 1), "nested deeper than 32 levels"),
+    (-(2**MAX_INTEGER_BITS), "an integer of 14285 bits, expected at most 14284; convert it to a"),
     (CYCLE, "nested deeper than 32 levels"),
 ]
 
@@ -170,6 +173,11 @@ def test_unsupported_json_values_raise(value: Any, match: str) -> None:
 
 def test_deepest_nesting_round_trips() -> None:
     assert from_json(round_trip(to_json(nest(MAX_LEVELS), "it"))) == nest(MAX_LEVELS)
+
+
+def test_largest_integer_round_trips() -> None:
+    largest = 2**MAX_INTEGER_BITS - 1
+    assert from_json(round_trip(to_json(largest, "it"))) == largest
 
 
 def pack(text: str = "AAAA", **facts: Any) -> dict[str, Any]:

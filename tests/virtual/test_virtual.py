@@ -360,6 +360,19 @@ def test_coordinates_among_tensors_are_virtual(tmp_path: Path) -> None:
         xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
+@pytest.mark.parametrize("label", ["x", "label"])
+def test_coordinates_in_header_and_among_tensors_can_share_dims(tmp_path: Path, label: str) -> None:
+    dataset = xr.Dataset(
+        {"a": ("x", np.ones(3)), "empty": (("x", "y"), np.ones((3, 0)))},
+        {label: ("x", ["s", "p", "d"]), "number": ("x", [0, 1, 2])},
+    )
+    dataset.tensorfmt.to_file(tmp_path / "a.safetensors")
+    actual = open_virtual(tmp_path / "a.safetensors")
+    assert isinstance(actual.number.variable.data, ManifestArray)
+    assert actual[label].variable.data.tolist() == ["s", "p", "d"]
+    xr.testing.assert_identical(open_references(to_kerchunk(actual)).load().drop_attrs(), dataset)
+
+
 def test_zeros_of_integers_cannot_become_missing_by_writer_of_virtualizarr(
     tmp_path: Path,
 ) -> None:
@@ -627,6 +640,20 @@ def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
         to_kerchunk(actual)
     back = write_icechunk(tmp_path, {"g": actual})["g"]
     xr.testing.assert_equal(back.load(), open_lazily(path).load())
+
+
+def test_references_with_reserved_attribute_raise(tmp_path: Path) -> None:
+    path = tmp_path / "a.mag"
+    attrs = {"_ARRAY_DIMENSIONS": ["y"]}
+    for dataset in (
+        xr.Dataset({"a": ("x", [1, 2], attrs)}),
+        xr.Dataset({"a": ("x", [1, 2])}, {"label": ("x", ["s", "p"], attrs)}),
+    ):
+        dataset.tensorfmt.to_file(path)
+        actual = open_virtual(path)
+        with pytest.raises(ValueError, match=r"attribute '_ARRAY_DIMENSIONS', which Kerchunk"):
+            to_kerchunk(actual)
+        xr.testing.assert_identical(write_icechunk(tmp_path, {"g": actual})["g"].load(), dataset)
 
 
 def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:

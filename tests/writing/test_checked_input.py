@@ -42,12 +42,14 @@ NOT_WRITTEN = {
         r"'z' belongs to a MultiIndex, .* call reset_index\('z'\) first",
     ),
     "labels alone": (
-        xr.Dataset(coords={"x": [1, 2]}).x, ValueError, "'x' has the name of one of its dimensions"
+        xr.Dataset(coords={"x": [1, 2]}).x,
+        ValueError,
+        "'x' has the name of one of its dimensions.*; rename it, or write a Dataset that has it as",
     ),
     "a dimension's name": (
         xr.DataArray(np.ones((2, 3)), dims=("x", "y"), name="y"),
         ValueError,
-        "'y' has the name of one of its dimensions but is not a .*; rename it, or call set_coords",
+        "'y' has the name of one of its dimensions but is not a coordinate",
     ),
     "an array": (np.ones(3), TypeError, "a ndarray cannot be written; pass an xarray Dataset"),
     "a variable": (xr.Variable("x", [1]), TypeError, "a Variable cannot be written"),

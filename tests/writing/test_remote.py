@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import s3fs
 import xarray as xr
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.zip import ZipFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from tests.opening import open_lazily
@@ -360,6 +362,26 @@ def test_region_of_local_url_is_written(tmp_path: Path) -> None:
 def test_read_only_store_raises(http: HttpStore) -> None:
     with pytest.raises(OSError, match=r"its file system is read-only; write to a local .*x.mag'"):
         to_mag(make_dataset(10), f"{http.url}/x.mag")
+
+
+@pytest.mark.parametrize("format", ["mag", None])
+def test_archives_are_not_written(tmp_path: Path, format: str | None) -> None:
+    url = f"zip://inside/x.mag::{tmp_path / 'x.zip'}"
+    with pytest.raises(ValueError, match=r"x\.zip: files cannot be written into an archive; write"):
+        to_file(make_dataset(10), url, format)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("README", "text")
+    content = (tmp_path / "x.zip").read_bytes()
+    with pytest.raises(OSError, match=r"its file system is read-only; write to a local"):
+        to_file(make_dataset(10), "x.mag", format, fs=ZipFileSystem(str(tmp_path / "x.zip")))
+    assert (tmp_path / "x.zip").read_bytes() == content
+
+
+def test_compressed_files_are_not_written(tmp_path: Path) -> None:
+    file = fsspec.open(str(tmp_path / "x.mag"), "wb", compression="gzip")
+    with pytest.raises(ValueError, match=r"x\.mag: compression='gzip', but .*; omit compression="):
+        to_file(make_dataset(10), file)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ MAX_LEVELS = 32
 MAX_ARRAY_DIMENSIONS = 64
 """Limit on the dimensions of an array, as in numpy."""
 
+MAX_INTEGER_BITS = 14_284
+"""Limit on an integer. Python parses at most 4300 decimal digits by default."""
+
 _DTYPE_KINDS = "biufcmMS"  # strings are not bytes in JSON
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # Every string of a numpy array takes the memory of the longest one, so short JSON could require a
@@ -35,6 +38,11 @@ def to_json(value: Any, subject: str, level: int = 0) -> Any:
         raise TypeError(f"{subject} is nested deeper than {MAX_LEVELS} levels; flatten it")
     if isinstance(value, np.ndarray | np.generic | complex) and not isinstance(value, str):
         return {DTYPE_TAG: array_to_json(np.asanyarray(value), subject)}
+    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
+        raise TypeError(
+            f"{subject} contains an integer of {value.bit_length()} bits, expected at most "
+            f"{MAX_INTEGER_BITS}; convert it to a str such as hex(...)"
+        )
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):
@@ -96,7 +104,7 @@ def array_to_json(array: Array, subject: str) -> dict[str, Any]:
 
 
 def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], subject: str) -> str:
-    if dtype == np.dtypes.StringDType():
+    if dtype.kind == "T":  # with any options, such as na_object
         return "T"
     for candidate in (dtype, np.array(strings, dtype=np.str_).dtype):
         if dtype.kind == "O" or _is_compact(candidate, strings):

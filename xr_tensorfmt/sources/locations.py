@@ -108,6 +108,11 @@ def locate(
             f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
             "system of fsspec"
         )
+    if isinstance(file, OpenFile) and file.compression:
+        raise ValueError(
+            f"{redact(file.full_name)}: compression={file.compression!r}, but tensor files cannot "
+            "be written compressed; omit compression="
+        )
     options, _ = _split_timeout(file, storage_options, None)
     return _locate(file, options, fs, None, {})
 

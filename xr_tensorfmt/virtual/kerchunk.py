@@ -36,7 +36,8 @@ def to_kerchunk(
     Raises
     ------
     ValueError
-        An array is neither row-major nor column-major.
+        An array is neither row-major nor column-major, or a variable has an attribute that
+        Kerchunk references reserve.
 
     Examples
     --------
@@ -57,6 +58,11 @@ def to_kerchunk(
     """
     orders, writable = {}, {}
     for name, variable in virtual.variables.items():
+        if "_ARRAY_DIMENSIONS" in variable.attrs:
+            raise ValueError(
+                f"{name!r} has an attribute '_ARRAY_DIMENSIONS', which Kerchunk references reserve "
+                "for the dims; delete it, or write the Dataset to Icechunk"
+            )
         array = variable.data
         if isinstance(array, ManifestArray) and _is_raw(array):
             if _has_all_chunks(array):

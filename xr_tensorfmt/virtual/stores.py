@@ -125,7 +125,7 @@ class VirtualStore(ManifestStore):
             loadable_variables = [name for name in dims if dims[name] == (name,)]
         virtual = super().to_virtual_dataset(group, [*loadable_variables, *loaded], decode_times)
         for name in loaded:
-            virtual[name].load()
+            virtual.variables[name].load()
         return virtual
 
     def to_virtual_datatree(

@@ -49,7 +49,7 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
     if name in variable.dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
-            "would open as one; rename it, or call set_coords"
+            "would open as one; rename it, or write a Dataset that has it as a coordinate"
         )
 
 

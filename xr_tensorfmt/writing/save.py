@@ -25,7 +25,7 @@ from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.upload import UploadedFile
+from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, UploadedFile
 from xr_tensorfmt.writing.write_target import WriteTarget
 
 IS_WINDOWS = sys.platform == "win32"
@@ -42,6 +42,11 @@ def get_name(path: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(
             f"{redact(repr(path))} is neither a path nor a URL; pass a str or a PathLike"
+        )
+    if name.startswith(tuple(f"{protocol}://" for protocol in ARCHIVE_PROTOCOLS)):
+        raise ValueError(
+            f"{redact(name)}: files cannot be written into an archive; write a local file, and add "
+            "it to the archive"
         )
     return name
 

@@ -28,6 +28,9 @@ from xr_tensorfmt.writing.write_target import Piece
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
 
+ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
+"""Protocols of archives. fsspec cannot replace files in them."""
+
 PART_SIZE = 16 << 20
 """Bytes of a part of an upload to S3. s3fs keeps ten parts in memory."""
 
@@ -134,7 +137,7 @@ class Upload:
             reason = "the cache would keep the previous object; write to the URL after '::'"
             raise ValueError(f"{url}: {reason}")
         protocols = [self._fs.protocol] if isinstance(self._fs.protocol, str) else self._fs.protocol
-        if not {"http", "https"}.isdisjoint(protocols):
+        if not {"http", "https", *ARCHIVE_PROTOCOLS}.isdisjoint(protocols):
             raise self._build_read_only_error()
         self._location.call(self._check_absent, context=_UNCHANGED)
 

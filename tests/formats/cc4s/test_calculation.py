@@ -231,6 +231,13 @@ def test_states_must_exist(tmp_path: Path, states: object) -> None:
         select_cc4s_states(open_cc4s_calculation(tmp_path), states)
 
 
+def test_no_states_can_be_selected(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    part = select_cc4s_states(open_cc4s_calculation(tmp_path), [])
+    assert part.CoulombVertex.shape == (FIELDS, 0, 0)
+    assert (part.No, part.Nv, part.EigenEnergies.attrs["energies"]) == (0, 0, [])
+
+
 def test_invalid_arguments_raise(tmp_path: Path) -> None:
     write_calculation(tmp_path / "all", is_complex=False)
     ds = open_cc4s_calculation(tmp_path / "all")

@@ -136,6 +136,16 @@ def test_long_comment_and_large_archives_are_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive, archive.open("b.npy", "w", force_zip64=True) as one:
         one.write(save(np.arange(5)))
     np.testing.assert_array_equal(open_lazily(path).b, range(5))
+    content = make_archive(("b.npy", save(np.arange(5))))
+    end = content.index(b"PK\5\6")
+    zip64 = content[: end + 8] + b"\xff" * 4 + content[end + 12 :]  # the count is elsewhere
+    np.testing.assert_array_equal(open_lazily(zip64).b, range(5))
+
+
+def test_names_without_flag_of_utf8_are_read() -> None:
+    content = make_archive(("cafX.npy", save(np.arange(3)))).replace(b"cafX", b"caf\x82")
+    assert list(open_lazily(content)) == ["caf\N{LATIN SMALL LETTER E WITH ACUTE}"]
+    assert validate(content) == []
 
 
 FOREIGN: Mapping[str, tuple[Any, str]] = {
@@ -272,12 +282,24 @@ def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
     encrypted[good.index(b"PK\1\2") + 8] |= 1
     moved = bytearray(good)
     moved[0] = 0
+    renamed = bytearray(good)
+    renamed[30] ^= 1
+    swallowed = bytearray(zip_files(a=np.arange(3), b=np.arange(4)))
+    swallowed[swallowed.index(b"PK\1\2") + 32] ^= 0x80  # the length of a comment
     return {
         "cut off": (good[:-30], "the directory of the zip at byte .*truncated or corrupt"),
         "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
         "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
         "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
+        "another name": (
+            bytes(renamed),
+            "the member 'a' at byte 0: the name b'`.npy' in its header, expected b'a.npy'",
+        ),
+        "an entry too few": (
+            bytes(swallowed),
+            r"the number of entries in the directory of the zip at byte \d+: 1, expected 2",
+        ),
         "no array": (
             make_archive(("a.npy", b"text")),
             "magic and version of the array 'a' at byte 35",
@@ -289,7 +311,18 @@ def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
     }
 
 
-@pytest.mark.parametrize("name", ["cut off", "no zip", "a name twice", "encrypted", "no header"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cut off",
+        "no zip",
+        "a name twice",
+        "encrypted",
+        "no header",
+        "another name",
+        "an entry too few",
+    ],
+)
 def test_corrupt_zips_raise(name: str) -> None:
     content, message = make_damaged_zips()[name]
     with pytest.raises(TensorFormatError, match=message):

@@ -25,18 +25,24 @@ ZIP_MAGIC = b"PK\x03\x04"
 _HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
 _ENCRYPTED = 1
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
-"""Magic number and size of the last record. Its last two bytes are the size of a comment."""
+"""Magic number and size of the last record. It ends with the size of a comment that follows."""
+
+_ZIP64_COUNT = 0xFFFF
+"""Number of entries in the last record of a zip64, whose actual number is in another record."""
 
 _CHECKED_AT_ONCE = 16 << 20
 
 _DIRECTORY = "the directory of the zip"
 _CORRUPT = "the file is corrupt; fetch it again"
 
-_TAIL = 64 << 10
-"""Bytes read at the end of a file to find the directory."""
+_TAIL = _END_BYTES + (1 << 16)
+"""Bytes read at the end of a file to find the directory, including the longest comment."""
 
-_USUAL_NAME = 512
-"""Usual limit on the bytes of a name and extra fields, read with the header of a member."""
+_USUAL_EXTRA = 512
+"""Usual limit on the bytes of extra fields, read with the header of a member."""
+
+_UTF8 = 1 << 11
+"""Flag of a member with a name in UTF-8."""
 
 
 def read_first_member(reader: HeaderReader) -> tuple[bytes, int]:
@@ -56,6 +62,7 @@ class _File:
         self._position = max(0, self._size - _TAIL)
         tail = self.read()
         record = tail.rfind(_END_OF_DIRECTORY)
+        self.count = int.from_bytes(tail[record:][10:12], "little")
         stop = record + _END_BYTES + int.from_bytes(tail[record:][20:22], "little")
         self.stop = self._size - len(tail) + stop if record >= 0 else self._size
 
@@ -86,7 +93,11 @@ class Directory:
 
 
 def read_directory(reader: HeaderReader, limit: int) -> Directory:
-    """Read the directory of a zip. Raise an error if it exceeds `limit` bytes or repeats a name."""
+    """Read the directory of a zip.
+
+    Raise an error if it exceeds `limit` bytes, repeats a name or has another number of entries than
+    the end of the zip states.
+    """
     file = _File(reader, limit)
     try:
         with ZipFile(file) as archive:
@@ -98,6 +109,10 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
         start = max(0, reader.source.size - _TAIL)
         actual = f"not readable ({fault})"
         raise reader.error(_DIRECTORY, actual, "a complete zip", hint, start) from fault
+    if file.count not in (len(members), _ZIP64_COUNT):
+        field = f"the number of entries in {_DIRECTORY}"
+        expected = f"{file.count} as stated at the end of the file"
+        raise reader.error(field, len(members), expected, _CORRUPT, archive.start_dir)
     names: set[str] = set()
     for member in members:
         if member.filename in names:
@@ -133,7 +148,8 @@ def locate_stored_content(
 ) -> tuple[int, bytes]:
     """Return the offset of a member's content, and up to `length` of its first bytes.
 
-    Raise TensorFormatError if the content is compressed, with the hint, or out of bounds.
+    Raise TensorFormatError if the content is compressed, with the hint, or out of bounds, or if the
+    header has another name than the directory.
     """
     offset, size = member.header_offset, reader.source.size
 
@@ -143,12 +159,17 @@ def locate_stored_content(
     if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
         actual = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
         raise error(actual, "an uncompressed member", hint)
-    stop = min(size, offset + _HEADER.size + _USUAL_NAME + length)
+    name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
+    stop = min(size, offset + _HEADER.size + len(name) + _USUAL_EXTRA + length)
     head = reader.read_bytes(offset, stop) if 0 <= offset < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         expected = f"a header that begins with {ZIP_MAGIC!r}"
         raise error("no header at this offset", expected, _CORRUPT)
     *_, name_length, extra_length = _HEADER.unpack_from(head)
+    header_name = head[_HEADER.size :][:name_length]
+    if header_name != name:
+        actual = f"the name {shorten(repr(header_name))} in its header"
+        raise error(actual, f"{shorten(repr(name))} as in the directory", _CORRUPT)
     start = offset + _HEADER.size + name_length + extra_length
     if start + member.file_size > size:
         actual = f"{member.file_size} bytes from byte {start} on"

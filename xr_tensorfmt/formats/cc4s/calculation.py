@@ -158,7 +158,8 @@ def select_cc4s_states(
             "open_cc4s_calculation"
         )
     if not isinstance(states, slice):
-        states = np.asarray(states)
+        # numpy would convert an empty list to floats.
+        states = np.asarray(states) if np.size(states) else np.arange(0)
     try:
         selected = np.arange(size)[states]
     except IndexError as error:

@@ -112,9 +112,9 @@ def plan_file(path: str, properties: Properties) -> SiblingFile:
         if present.pack() != properties.pack():
             names = ", ".join(properties.indices)
             raise ValueError(
-                f"{path}: {name} in the same directory has other values of {names}, which other "
-                "tensors there need; write into another directory, remove that file, or drop the "
-                "coordinates"
+                f"{path}: {name} in the same directory has other values of {names}, but it applies "
+                "to all tensors there; write into another directory, or remove that file if no "
+                "other tensor needs it"
             )
         return True
 
