@@ -420,6 +420,6 @@ def test_json_that_lists_few_cells_of_large_block_raises() -> None:
     content = {"type": f"tensor(x{{}},y[{(1 << 24) + 1}])", "cells": cells}
     with (
         limit_memory(16 * MIB),
-        pytest.raises(TensorFormatError, match="more than 16777216 cells, but lists"),
+        pytest.raises(TensorFormatError, match="more than 4194304 cells, but lists"),
     ):
         open_lazily(json.dumps(content).encode(), format="vespa-json")

@@ -127,14 +127,14 @@ def test_selection_sends_the_explained_requests(store: Store, family: str) -> No
         explained = lazy.tensorfmt.explain()
         assert not store.log.gets
         xr.testing.assert_identical(lazy.load(), eager)
-        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+        planned = [(a, b - a) for read in explained.reads for _, a, b in read.request_ranges]
         if family not in AT_MOST:
             assert sorted(store.log.gets) == sorted(planned), what
-            assert store.log.fetched == explained.fetched
+            assert store.log.fetched == explained.fetched_bytes
         elif family != "tens-pairs":
             # A read also includes the labels of a block, which precede its cells.
-            assert store.log.fetched <= explained.fetched + 4096
-        assert explained.needed <= explained.fetched
+            assert store.log.fetched <= explained.fetched_bytes + 4096
+        assert explained.needed_bytes <= explained.fetched_bytes
         store.log.clear()
 
 
@@ -147,9 +147,9 @@ def test_chunks_send_the_explained_requests(store: Store, family: str) -> None:
         values = remote.compute()
     xr.testing.assert_identical(values, open_local(content).load())
     if family not in AT_MOST:
-        planned = [(a, b - a) for piece in explained.pieces for _, a, b in piece.requests]
+        planned = [(a, b - a) for read in explained.reads for _, a, b in read.request_ranges]
         assert sorted(store.log.gets) == sorted(planned)
-        assert explained.fetched == explained.needed
+        assert explained.fetched_bytes == explained.needed_bytes
         assert bool(store.log.heads) == isinstance(store, MemoryStore)
 
 

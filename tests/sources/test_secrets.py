@@ -170,7 +170,7 @@ def test_repr_of_tensor_has_no_secrets(http: HttpStore, way: Way) -> None:
     chunked = open_tensor(url, storage_options=options, chunks={})
     explained = explain(chunked)
     assert_silent(source, source.name, tensor, lazy.array, lazy.key, tensor.variable._data, chunked)
-    assert_silent(explained, explained.pieces, explained.pieces[0].requests)
+    assert_silent(explained, explained.reads, explained.reads[0].request_ranges)
     assert_silent(chunked.data, dict(chunked.__dask_graph__()), tensor._repr_html_())
 
 

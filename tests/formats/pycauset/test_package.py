@@ -117,7 +117,7 @@ def test_saved_triangles_with_and_without_diagonal_open_equal(triangles: Path) -
         expected[stored] = np.arange(1, stored[0].size + 1)
         array = xr.open_dataset(path, engine="tensorfmt").tensor
         if code == "f8" and order != "1":
-            assert array.tensorfmt.explain().needed == 8 * stored[0].size
+            assert array.tensorfmt.explain().needed_bytes == 8 * stored[0].size
         np.testing.assert_array_equal(array.values, expected, err_msg=path.name, strict=True)
         assert not validate(path)
 
