@@ -55,7 +55,8 @@ THEMES = {
 def read_cells(page: str) -> Iterator[str]:
     """Yield the code of the cells or examples of a page."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    pattern = r"```(?:\{code-cell\} ipython3|pycon|python)\n(.*?)```"
+    options = r"(?:---\n.*?---\n)?"
+    pattern = rf"```(?:\{{code-cell\}} ipython3|pycon|python)\n{options}(.*?)```"
     for cell in re.findall(pattern, text, flags=re.DOTALL):
         if ">>>" in cell:
             yield "\n".join(re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", cell, flags=re.MULTILINE))
