@@ -106,6 +106,8 @@ def style_axes(axes: Axes, theme: str) -> None:
         for label in legend.get_texts():
             label.set(color=text, fontsize=11)
     handles = legend.legend_handles if legend else []
+    for handle in handles:
+        handle.set_alpha(1)
     for curve in [*axes.lines, *handles] if theme == "dark" else []:
         if isinstance(curve, Line2D):
             curve.set_color(0.7 * np.array(to_rgb(curve.get_color())) + 0.3)
@@ -126,7 +128,7 @@ def save_card(figure: Figure, shown: tuple[int, ...], name: str) -> None:
             part.remove()
     axes[shown[0]].set_subplotspec(GridSpec(1, 1, figure)[0])
     figure.set_size_inches(CARD)
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", w_pad=0.1)
     figure.patch.set_alpha(0)
     for theme in THEMES:
         for number in shown:
