@@ -75,7 +75,7 @@ sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
-copyright = f"2026, {author}"
+copyright = f"2026, {author}. Licence: Apache 2.0"
 version = release = xr_tensorfmt.__version__
 
 extensions = [
