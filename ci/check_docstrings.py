@@ -17,7 +17,6 @@ from numpydoc.validate import validate
 
 import xr_tensorfmt
 from xr_tensorfmt import accessor, contract, testing, virtual
-from xr_tensorfmt.datasets import explanation
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"][
@@ -28,7 +27,6 @@ OFFERED = [getattr(contract, name) for name in contract.__all__ if name != "CONT
 VIRTUAL = [virtual.TensorFormatParser, virtual.to_kerchunk]
 OTHERS = [
     accessor.TensorFormatAccessor,
-    explanation.Explanation,
     *(getattr(testing, name) for name in testing.__all__),
 ]
 MEMBERS = (FunctionType, classmethod, staticmethod, property, cached_property)

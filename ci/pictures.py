@@ -15,6 +15,7 @@ import matplotlib as mpl
 import numpy as np
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
@@ -55,7 +56,8 @@ THEMES = {
 def read_cells(page: str) -> Iterator[str]:
     """Yield the code of the cells or examples of a page."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    pattern = r"```(?:\{code-cell\} ipython3|pycon|python)\n(.*?)```"
+    options = r"(?:---\n.*?---\n)?"
+    pattern = rf"```(?:\{{code-cell\}} ipython3|pycon|python)\n{options}(.*?)```"
     for cell in re.findall(pattern, text, flags=re.DOTALL):
         if ">>>" in cell:
             yield "\n".join(re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", cell, flags=re.MULTILINE))
@@ -90,6 +92,19 @@ def reduce_ticks(axes: Axes) -> None:
             axis.set_major_locator(ticks)
 
 
+def style_legend(axes: Axes, text: str) -> list[Artist]:
+    """Use the color of the text and opaque markers in a legend, and return the markers."""
+    legend = axes.get_legend()
+    if legend is None:
+        return []
+    legend.get_frame().set_alpha(0)
+    for label in legend.get_texts():
+        label.set(color=text, fontsize=11)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+    return legend.legend_handles
+
+
 def style_axes(axes: Axes, theme: str) -> None:
     """Use the colors of a theme, and sizes for a card."""
     text, line, card, (low, high) = THEMES[theme]
@@ -100,11 +115,7 @@ def style_axes(axes: Axes, theme: str) -> None:
         label.set(color=text, fontsize=12)
     for spine in axes.spines.values():
         spine.set_edgecolor(line)
-    if legend := axes.get_legend():
-        legend.get_frame().set_alpha(0)
-        for label in legend.get_texts():
-            label.set(color=text, fontsize=11)
-    handles = legend.legend_handles if legend else []
+    handles = style_legend(axes, text)
     for curve in [*axes.lines, *handles] if theme == "dark" else []:
         if isinstance(curve, Line2D):
             curve.set_color(0.7 * np.array(to_rgb(curve.get_color())) + 0.3)
@@ -125,7 +136,7 @@ def save_card(figure: Figure, shown: tuple[int, ...], name: str) -> None:
             part.remove()
     axes[shown[0]].set_subplotspec(GridSpec(1, 1, figure)[0])
     figure.set_size_inches(CARD)
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", w_pad=0.1)
     figure.patch.set_alpha(0)
     for theme in THEMES:
         for number in shown:

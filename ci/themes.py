@@ -43,7 +43,7 @@ class DarkPictures(SphinxTransform):
                 uri = light["uri"].replace("-light.png", "-dark.png")
             elif light.parent.get("mime_type") == "image/png":
                 uri = self.save_dark_plot(light["uri"])
-                light["alt"] = "Plot of the code above"
+                light.setdefault("alt", "Plot of the code above")
             else:
                 continue
             dark = light.deepcopy()

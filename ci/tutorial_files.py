@@ -49,7 +49,8 @@ CITIES = {
 def write_molecule(directory: Path) -> None:
     """Write the calculation of lithium hydride, with the code of a tutorial."""
     page = (ROOT / "docs" / "tutorials" / "cc4s_calculation.md").read_text()
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", page, flags=re.DOTALL)
+    pattern = r"```\{code-cell\} ipython3\n(?:---\n.*?---\n)?(.*?)```"
+    cells = re.findall(pattern, page, flags=re.DOTALL)
     with contextlib.chdir(directory), contextlib.redirect_stdout(io.StringIO()):
         exec("".join(cells[:2]), {})
 

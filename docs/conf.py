@@ -31,7 +31,10 @@ def build_install_commands(*, with_address: bool) -> str:
     if PLACEHOLDER not in url:
         name = url.rpartition("/")[2]
         return f"```sh\ngit clone {url}\ncd {name}\n{pip}\n```"
-    text = f"Run this command in the source directory:\n\n```sh\n{pip}\n```"
+    text = (
+        "There is no public repository yet. If you have a copy of the source, run this command in "
+        f"its directory:\n\n```sh\n{pip}\n```"
+    )
     if with_address:
         text += (
             f"\n\nThe repository will be public at `{url}`. `{PLACEHOLDER}` is a placeholder until "
@@ -72,7 +75,7 @@ sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
-copyright = f"2026, {author}"
+copyright = f"2026, {author}. Licence: Apache 2.0"
 version = release = xr_tensorfmt.__version__
 
 extensions = [
@@ -160,6 +163,7 @@ html_theme_options = {
         "image_light": "_static/icon.svg",
         "image_dark": "_static/icon.svg",
     },
+    "navbar_align": "left",
     "navbar_center": ["navbar-nav"],
     "header_links_before_dropdown": 6,
     "navbar_end": _NAVBAR_END,
@@ -180,6 +184,7 @@ html_theme_options = {
 html_show_sourcelink = True
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 
 def show_examples_as_code(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001

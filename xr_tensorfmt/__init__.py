@@ -18,6 +18,7 @@ from xr_tensorfmt.errors import (
 if typing.TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
+    from xr_tensorfmt.datasets.explanation import Explanation
     from xr_tensorfmt.formats.cc4s.calculation import (
         open_cc4s_calculation,
         select_cc4s_states,
@@ -39,6 +40,7 @@ if typing.TYPE_CHECKING:
     )
 
 __all__ = [
+    "Explanation",
     "Finding",
     "SourceChangedError",
     "StoreTimeoutError",
@@ -72,6 +74,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "backend": "TensorFormatBackend",
     "core.findings": "Finding",
+    "datasets.explanation": "Explanation",
     "formats.cc4s.calculation": "open_cc4s_calculation select_cc4s_states to_cc4s_calculation",
     "formats.pycauset.popcount": "popcount",
     "formats.vespa.json": "vespa_from_hex vespa_from_json",

@@ -44,7 +44,7 @@ def explain(
 
     See Also
     --------
-    xr_tensorfmt.datasets.explanation.Explanation : The result.
+    xr_tensorfmt.Explanation : The result.
 
     Examples
     --------

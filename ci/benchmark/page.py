@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ from benchmark.sections import SECTIONS
 CHARTS = {"sum": ("local", "sum"), "open": ("open", "some"), "remote": ("remote", "sum by s3fs")}
 """Section and job of each chart."""
 
-COLOURS = {"ours": "#0b8a9c", "peer": "#9aa3ad", "baseline": "none"}
+BARS = {
+    "light": {"ours": "#0b8a9c", "peer": "#9aa3ad", "baseline": "none"},
+    "dark": {"ours": "#3fb1c5", "peer": "#5a6472", "baseline": "none"},
+}
 THEMES = {"light": "#1f2328", "dark": "#dfe4ea"}
 
 PAGE = """\
@@ -83,26 +86,27 @@ def draw_charts(report: Report, directory: Path) -> None:
             figure = Figure(figsize=(4.8, 0.55 + 0.34 * len(items)))
             figure.set_layout_engine("constrained")
             title = {"ha": "left", "fontsize": 10, "color": colour}
-            figure.suptitle(f"{items[0].text}, in seconds", x=0.01, **title)
-            _draw_bars(figure.subplots(), items, colour)
+            figure.suptitle(f"Seconds to {items[0].text} (less is better)", x=0.01, **title)
+            _draw_bars(figure.subplots(), items, colour, BARS[theme])
             path = directory / f"{name}-{theme}.svg"
             figure.savefig(path, transparent=True, metadata={"Date": None})
             lines = (line.rstrip() for line in path.read_text("utf-8").splitlines())
             path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _draw_bars(axes: Any, items: Sequence[Measurement], colour: str) -> None:
+def _draw_bars(
+    axes: Any, items: Sequence[Measurement], colour: str, fills: Mapping[str, str]
+) -> None:
     order = {"baseline": 0, "ours": 1, "peer": 2}
     items = sorted(items, key=lambda item: (order[item.role], item.median))
     for index, item in enumerate(reversed(items)):
-        _draw_bar(axes, index, item, colour)
+        _draw_bar(axes, index, item, colour, fills[item.role])
     axes.set(xticks=[], xlim=(0, 1.18 * max(item.median for item in items)))
     axes.tick_params(left=False, labelcolor=colour, labelsize=10)
     axes.spines[:].set_visible(False)
 
 
-def _draw_bar(axes: Any, index: int, item: Measurement, colour: str) -> None:
-    fill = COLOURS[item.role]
+def _draw_bar(axes: Any, index: int, item: Measurement, colour: str, fill: str) -> None:
     edge = colour if item.role == "baseline" else fill
     label = f"baseline: {item.name}" if item.role == "baseline" else item.name
     axes.barh(label, item.median, 0.68, color=fill, edgecolor=edge, linewidth=1)

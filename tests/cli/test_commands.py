@@ -35,6 +35,7 @@ from tests.paths import DOCS
 from tests.processes import run_python
 from xr_tensorfmt import to_file
 from xr_tensorfmt.cli import main, statistics
+from xr_tensorfmt.writing import unfinished
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -84,7 +85,17 @@ def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> N
     assert words in run_failing(*arguments, code=2)
 
 
-def test_examples_of_page_print_their_output() -> None:
+def write_unfinished_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a file of a process that ended on this host, and a file of another host."""
+    monkeypatch.setattr(unfinished, "_get_host", lambda: "3f2a9c41b7d0")
+    monkeypatch.setattr(unfinished, "_is_running", lambda process: process != 4071)
+    Path(".model.mag.3f2a9c41b7d0-4071-9be02c11.part").write_bytes(bytes(4096))
+    foreign = Path(".vertex.mag.7c15e0aa92d3-812-51d0c6fe.part")
+    foreign.write_bytes(bytes(2048))
+    os.utime(foreign, (1768469400, 1768469400))
+
+
+def test_examples_of_page_print_their_output(monkeypatch: pytest.MonkeyPatch) -> None:
     write_vertex()
     model = xr.Dataset(
         {
@@ -97,11 +108,13 @@ def test_examples_of_page_print_their_output() -> None:
     content = bytearray(Path("model.mag").read_bytes())
     content[4000] = 0x21
     Path("damaged.mag").write_bytes(content)
+    write_unfinished_files(monkeypatch)
     page = DOCS / "cli.md"
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL)
     assert len(blocks) > 5
     for block in blocks:
-        for command in re.split(r"^\$ xr-tensorfmt ", block, flags=re.MULTILINE)[1:]:
+        joined = block.replace("\\\n", " ")
+        for command in re.split(r"^\$ xr-tensorfmt ", joined, flags=re.MULTILINE)[1:]:
             line, _, expected = command.partition("\n")
             result = run(*line.split())
             assert (result.stdout + result.stderr).replace(f"{Path.cwd()}/", "") == expected, line

@@ -66,7 +66,7 @@ def test_readme_has_example() -> None:
 
 ELSEWHERE = {
     *("open_dataset", "open_datatree", "open_groups_as_dict", "guess_can_open"),
-    *("TensorFormatAccessor", "TensorFormatTreeAccessor", "Explanation"),
+    *("TensorFormatAccessor", "TensorFormatTreeAccessor"),
     *("TensorFormatParser", "to_kerchunk"),
     "get_path",
 }
