@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         encode_attrs,
         encode_metadata,
     )
+    from xr_tensorfmt.writing.encoding import resolve_encoding
     from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable, SiblingFile
     from xr_tensorfmt.writing.write_target import Piece
 
@@ -162,6 +163,7 @@ _LAZY = {
     "sources.memory": "Memory",
     "writing.checked_input": "CheckedInput",
     "writing.conversion": "Conversion",
+    "writing.encoding": "resolve_encoding",
     "writing.embedded_metadata": "check_header_size embed_coordinates embed_one_tensor "
     "embed_variable encode_attrs encode_metadata",
     "writing.file_plan": "DeferredPlans FilePlan PlannedVariable SiblingFile",

@@ -158,6 +158,20 @@ def test_trees_are_explained_by_path(tmp_path: Path, chunks: dict[str, int] | No
     assert (read.variable, read.needed_bytes) == ("0/w", 16)
 
 
+def test_parts_of_joined_files_that_are_not_read_are_not_explained(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.mag" for number in range(4)]
+    for path in paths:
+        xr_tensorfmt.to_mag(xr.Dataset({"w": (("a", "b"), np.ones((4, 3), "f4"))}), path)
+    joined = xr.open_mfdataset(
+        paths, engine="tensorfmt", combine="nested", concat_dim="step", chunks={}
+    )
+    (read,) = joined.tensorfmt.explain(step=2).reads
+    assert list(read.extents) == [str(paths[2])]
+    (read,) = (joined.w.isel(step=1) + 1).mean().tensorfmt.explain().reads
+    assert (list(read.extents), read.needed_bytes) == ([str(paths[1])], 48)
+    assert joined.tensorfmt.explain().needed_bytes == 4 * 48
+
+
 def test_explain_needs_data_of_xarray() -> None:
     with pytest.raises(TypeError, match=r"not a str; open a file with xarray.open_dataset"):
         xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

@@ -195,7 +195,7 @@ def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
     expected = make_base().a.values
     expected[1:3] *= 2
     np.testing.assert_array_equal(load(path).a, expected)
-    differs = r"coordinate 'x' differs from .*; call drop_vars\('x'\)"
+    differs = r"the coordinate 'x' is .*, but the region of .* has .*; correct region="
     check_refused(part, path, {"x": slice(2, 4)}, differs)
     check_refused(part.assign_coords(x=part.x + 1), path, {"x": slice(1, 3)}, differs)
     check_refused(part, path, {"x": slice(1, 4)}, "selects 3 of 4 elements along 'x'")
@@ -206,9 +206,9 @@ def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
     to_mag(one * 2, path, region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])
     region = {"x": slice(1)}
-    check_refused(one.assign_coords(label="other"), path, region, "coordinate 'label' differs from")
-    check_refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' differs from")
-    check_refused(one.assign_coords(new=1), path, region, "coordinate 'new' differs from")
+    check_refused(one.assign_coords(label="other"), path, region, "'label' is other, but")
+    check_refused(one.assign_coords(level=("y", np.zeros(6))), path, region, "'level' is 0.0, 0.0")
+    check_refused(one.assign_coords(new=1), path, region, "has no coordinate 'new', and region=")
 
 
 def test_values_unsupported_by_dtype_raise(path: Path) -> None:

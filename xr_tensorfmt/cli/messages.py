@@ -34,6 +34,7 @@ _OPTIONS = tuple(
         (r"\bverify=False", "--no-verify"),
         (r"\bsparse='(\w+)'", r"--sparse \1"),
         (r"\bformat='([\w-]+)'", r"--from \1"),
+        ("pass one of them as a DataArray", "choose one with --variable"),
         (r"\bversion='?([\d.]+)'?", r"--option version=\1"),
     )
 )

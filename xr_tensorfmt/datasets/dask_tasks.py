@@ -12,6 +12,8 @@ import dask.array
 import dask.base
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.core import getter, getter_inline, getter_nofancy
+from dask.core import flatten
+from dask.optimization import cull
 
 __all__ = ["TaskRef", "find_lazy_reads"]
 
@@ -21,7 +23,9 @@ _GETTERS = (getter, getter_inline, getter_nofancy)
 def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the chunk index and the lazy selection of every read of a dask array."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
-    graph = dict(optimised.__dask_graph__())
+    # Tasks that dask fused into others can remain in the graph.
+    keys = list(flatten(optimised.__dask_keys__()))  # type: ignore[no-untyped-call]
+    graph, _ = cull(dict(optimised.__dask_graph__()), keys)  # type: ignore[no-untyped-call]
     for key, node in graph.items():
         chunk = key[1:] if isinstance(key, tuple) else ()
         yield from ((chunk, selection) for selection in _find_selections(node, graph))

@@ -262,12 +262,10 @@ class CheckedInput:
             candidates = [key for key in elements if elements[key].dtype.kind in kinds]
             choose = min if variable.dtype.kind == "b" else max
             suggested = choose(
-                candidates, key=lambda key: elements[key].stored.itemsize, default=""
+                candidates or elements, key=lambda key: elements[key].stored.itemsize
             )
             hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
-            if variable.dtype.kind == "c" and (
-                not suggested or elements[suggested].dtype.kind != "c"
-            ):
+            if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
         full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets.explanation import find_sources
-from xr_tensorfmt.errors import SourceChangedError, did_you_mean
+from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
 from xr_tensorfmt.sources.local import LocalFile, detach
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
@@ -171,7 +171,8 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
         if name not in tensors:
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
-                f"{', '.join(map(repr, tensors))}; rewrite the whole file to add one"
+                f"{shorten(', '.join(map(repr, tensors)))}; open the file without group=, or "
+                "rename() the variable, and rewrite the whole file to add one"
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
@@ -190,14 +191,22 @@ def _check_coordinates(
 ) -> None:
     """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
-        if name in tensors and coordinate.equals(  # type: ignore[no-untyped-call]
-            _read_region(tensors[name], source, region)
-        ):
-            continue
-        raise ValueError(
-            f"the coordinate {name!r} differs from {checked.path}, but region= does not "
-            f"write coordinates; call drop_vars({name!r}) first"
-        )
+        stored = _read_region(tensors[name], source, region) if name in tensors else None
+        if stored is None:
+            raise ValueError(
+                f"{checked.path} has no coordinate {name!r}{did_you_mean(name, tensors)}, and "
+                f"region= does not add one; call drop_vars({name!r}) first"
+            )
+        if not coordinate.equals(stored):  # type: ignore[no-untyped-call]
+            raise ValueError(
+                f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
+                f"{checked.path} has {_list_values(stored)}; correct region=, or rewrite the "
+                "whole file to change coordinates"
+            )
+
+
+def _list_values(variable: Variable) -> str:
+    return shorten(", ".join(map(str, variable.values.ravel()[:20].tolist())))
 
 
 def _read_region(tensor: Tensor, source: Source, region: Region) -> Variable:

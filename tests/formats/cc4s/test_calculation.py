@@ -298,3 +298,18 @@ def test_calculation_without_energies(tmp_path: Path) -> None:
     ds = open_cc4s_calculation(tmp_path)
     assert ds.attrs == {}
     assert select_cc4s_states(ds, slice(1, None)).CoulombVertex.shape == (FIELDS, 6, 6)
+
+
+def test_encoding_selects_dtypes_of_a_calculation(tmp_path: Path) -> None:
+    single = xr.Dataset(
+        {
+            "CoulombVertex": (("AuxiliaryField", "State", "State_2"), np.ones((2, 3, 3), "c8")),
+            "Energies": (("State",), np.ones(3, "f4")),
+        }
+    )
+    with pytest.raises(ValueError, match="choose a dtype with encoding="):
+        to_cc4s_calculation(single, tmp_path / "refused")
+    encoding = {"Coulomb*": {"dtype": "complex128"}, "Energies": {"dtype": "float64"}}
+    to_cc4s_calculation(single, tmp_path / "a", encoding=encoding)
+    actual = open_cc4s_calculation(tmp_path / "a")
+    assert (actual.CoulombVertex.dtype, actual["Energies"].dtype) == (complex, float)

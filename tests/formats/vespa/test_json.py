@@ -213,7 +213,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
     "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
-    "two": ("[1] [2]", "tensor(x[1])", "is not JSON: Extra data"),
+    "two": ("[1] [2]", "tensor(x[1])", "is not JSON: Extra data.*; pass the text of one"),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 from xarray import DataArray, Dataset
 
+from xr_tensorfmt.contract import resolve_encoding
 from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
@@ -182,7 +183,12 @@ def select_cc4s_states(
     return result.assign_attrs(_count(result))
 
 
-def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
+def to_cc4s_calculation(
+    ds: Dataset,
+    directory: str | os.PathLike[str],
+    *,
+    encoding: Mapping[Any, Any] | None = None,
+) -> None:
     """Write the tensors of a calculation to the files of a new directory.
 
     Parameters
@@ -195,6 +201,8 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     directory : str or PathLike
         A local directory. It is made if it does not exist, and must be empty. If writing fails,
         the files written so far remain.
+    encoding : mapping, optional
+        The dtypes of variables in the files, as for `to_file`.
 
     Raises
     ------
@@ -221,6 +229,7 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     if _ENERGIES in ds:
         whole = ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]]
         _check_lengths(whole, ds[_ENERGIES].size)
+    dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
@@ -237,7 +246,9 @@ def to_cc4s_calculation(ds: Dataset, directory: str | os.PathLike[str]) -> None:
         defaults = DimensionNames.plan({name: ds[name].variable for name in components}).defaults
         tensors = _merge(_rename_dims(ds[[name]], name, defaults[name]) for name in components)
         tensors.attrs = own_attrs
-        tensors.rename(components).tensorfmt.to_file(directory / f"{file}{YAML}", "cc4s")
+        chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
+        path = directory / f"{file}{YAML}"
+        tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
 
 
 def _find_tensors(directory: Path) -> list[Path]:

@@ -141,7 +141,10 @@ def _load_json(content: Any) -> Any:
         # A line of a feed may end with a comma.
         return json.loads(string.strip().removesuffix(","), object_pairs_hook=reject_repeated)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{shorten(repr(string))} is not JSON: {error}") from None
+        raise ValueError(
+            f"{shorten(repr(string))} is not JSON: {error}; pass the text of one document, such as "
+            "a line of a feed"
+        ) from None
 
 
 def _open(source: Memory, format: str, **keywords: Any) -> Dataset:
