@@ -278,7 +278,8 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
     is_time = isinstance(units, str) and " since " in units
     required = (*_PACKING, "units", "calendar") if is_time else _PACKING
     for attribute, expected in tensor.attrs.items():
-        is_missing = attribute in required and attribute not in variable.attrs
+        is_nan = not np.array_equal(expected, expected)  # such a _FillValue changes no value
+        is_missing = attribute in required and attribute not in variable.attrs and not is_nan
         actual = variable.attrs.get(attribute, expected)
         is_other = attribute in (*required, "unit", "units") and not _are_same(actual, expected)
         if is_missing or is_other:
