@@ -184,7 +184,9 @@ def _unwrap(error: Exception) -> Exception:
     is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO
     if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
         return error
-    is_useful = find_response(cause) or (is_vague and _get_errno(cause) != errno.EIO)
+    is_argument_error = isinstance(cause, TypeError | ValueError | OverflowError)
+    is_specific = is_argument_error or _get_errno(cause) != errno.EIO
+    is_useful = find_response(cause) or (is_vague and is_specific)
     return cause if is_useful else error
 
 
