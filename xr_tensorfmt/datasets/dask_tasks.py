@@ -5,15 +5,14 @@ dask has no public names for the classes of its tasks. Tests notice if the names
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import dask.array
 import dask.base
 from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.core import getter, getter_inline, getter_nofancy
-from dask.core import flatten
-from dask.optimization import cull
+from dask.core import flatten, get_dependencies
 
 __all__ = ["TaskRef", "find_lazy_reads"]
 
@@ -23,12 +22,27 @@ _GETTERS = (getter, getter_inline, getter_nofancy)
 def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the chunk index and the lazy selection of every read of a dask array."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
-    # Tasks that dask fused into others can remain in the graph.
-    keys = list(flatten(optimised.__dask_keys__()))  # type: ignore[no-untyped-call]
-    graph, _ = cull(dict(optimised.__dask_graph__()), keys)  # type: ignore[no-untyped-call]
+    graph = dict(optimised.__dask_graph__())
+    needed = _find_needed_keys(graph, flatten(optimised.__dask_keys__()))  # type: ignore[no-untyped-call]
     for key, node in graph.items():
-        chunk = key[1:] if isinstance(key, tuple) else ()
-        yield from ((chunk, selection) for selection in _find_selections(node, graph))
+        if key in needed:
+            chunk = key[1:] if isinstance(key, tuple) else ()
+            yield from ((chunk, selection) for selection in _find_selections(node, graph))
+
+
+def _find_needed_keys(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
+    """Return the keys of tasks that are needed. Tasks that dask fused can remain in a graph.
+
+    `dask.optimization.cull` does not support graphs without the tasks of persisted arrays.
+    """
+    needed: set[Any] = set()
+    remaining = list(keys)
+    while remaining:
+        key = remaining.pop()
+        if key in graph and key not in needed:
+            needed.add(key)
+            remaining += get_dependencies(graph, key)
+    return needed
 
 
 def _find_selections(node: Any, graph: Mapping[Any, Any]) -> Iterator[Any]:
