@@ -23,7 +23,8 @@ def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """Yield the chunk index and the lazy selection of every read of a dask array."""
     optimised = dask.base.optimize(array)[0]  # type: ignore[no-untyped-call]
     graph = dict(optimised.__dask_graph__())
-    needed = _find_needed_keys(graph, flatten(optimised.__dask_keys__()))  # type: ignore[no-untyped-call]
+    keys = flatten(optimised.__dask_keys__())  # type: ignore[no-untyped-call]
+    needed = _find_needed_keys(graph, keys)
     for key, node in graph.items():
         if key in needed:
             chunk = key[1:] if isinstance(key, tuple) else ()

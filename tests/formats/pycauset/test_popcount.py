@@ -222,6 +222,7 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
     assert source.requests == [(16 + 20 * 800 + 80, 80)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 1000, 1 << 20])
 @pytest.mark.parametrize("order", [128, 129, 300])
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(

@@ -59,6 +59,7 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
     return b"".join(pieces), np.cumsum([0, *map(len, pieces)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", CELLS)
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
