@@ -53,17 +53,37 @@ MARKERS = {
     },
 }  # fmt: skip
 STORE_FIXTURES = {"http", "s3"}
+QUICK = "not (cluster or docs or nightly or property or slow or store)"
 
 CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help=f"run only tests that are {QUICK}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.quick:
+        config.option.markexpr = QUICK
+
+
+def find_markers(path: Path) -> list[str]:
+    """Return the markers of all tests in a module or directory."""
+    place = path.relative_to(ROOT / "tests")
+    places = {place.as_posix(), *(parent.as_posix() for parent in place.parents)}
+    return [marker for marker, marked in MARKERS.items() if places & marked]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # Importing modules, and rewriting their assertions, takes seconds.
+    return True if config.option.quick and find_markers(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
-        module = item.path.relative_to(ROOT / "tests")
-        for marker, paths in MARKERS.items():
-            if {module.as_posix(), *(parent.as_posix() for parent in module.parents)} & paths:
-                item.add_marker(marker)
+        for marker in find_markers(item.path):
+            item.add_marker(marker)
         if STORE_FIXTURES & set(item.fixturenames):
             item.add_marker("store")
         if hasattr(item.obj, "hypothesis"):
