@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -20,10 +20,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_read
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
-
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along every axis."""
@@ -140,12 +138,9 @@ class BlockGrid:
 
     def write(self, block: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""
-        file.write(self.layout.encode(*self.convert(block, values)))
-
-    def convert(self, block: int, values: Any) -> tuple[Selection, Array]:
-        """Return the selection of a block, and its values in the dtype of the file."""
         selection = self.get_selection(block)
-        return selection, self.conversion.apply(self._to_numpy(values, selection.shape))
+        converted = self.conversion.apply(self._to_numpy(values, selection.shape))
+        file.write(self.layout.encode(selection, converted))
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name

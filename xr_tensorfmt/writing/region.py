@@ -29,7 +29,6 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.write_target import Piece
 
 Region = Mapping[Any, slice]
 
@@ -88,22 +87,12 @@ class ExistingFile:
         detach_file(self.path)
         write_batches(self.path, batches)
 
-    def complete(self, pieces: Sequence[Piece]) -> None:
-        """Wait until the disk has all bytes. The header exists, so there are no pieces."""
-        with open_descriptor(self.path) as descriptor:
-            os.fsync(descriptor)
 
-    def publish(self) -> None:
-        """Do nothing. The file already has its name."""
-
-    def discard(self) -> bool:
-        """Return False, because a part of the file may be changed."""
-        return False
-
-
-def _finish(files: Sequence[ExistingFile]) -> None:
+def _flush(files: Sequence[ExistingFile]) -> None:
+    """Wait until the disk has all bytes."""
     for file in files:
-        file.complete(())
+        with open_descriptor(file.path) as descriptor:
+            os.fsync(descriptor)
 
 
 def detach_file(path: str) -> None:
@@ -146,7 +135,7 @@ def write_region(
         (ExistingFile.prepare(path).begin, build_block_grids(planned))
         for path, planned in variables.items()
     ]
-    tasks = plan_tasks(files, _finish)
+    tasks = plan_tasks(files, _flush)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]
