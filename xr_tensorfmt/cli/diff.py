@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
+from xarray import Dataset, Variable
 
+from xr_tensorfmt.cli.files import flatten, open_input
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -29,9 +31,6 @@ from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
-
-if TYPE_CHECKING:
-    from xarray import Dataset, Variable
 
 
 @click.command(epilog=format_examples("diff a.mag b.zarr", "diff before/ after/"))
@@ -101,8 +100,6 @@ def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
     """Open a file as one Dataset, with flattened groups."""
-    from xr_tensorfmt.cli.files import flatten, open_input  # noqa: PLC0415  # imports xarray
-
     with errors_in_one_line(file):
         data = open_input(file, file, separator=separator, **options)
         return flatten(file, data, separator, ["attrs"])
