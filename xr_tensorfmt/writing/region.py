@@ -56,13 +56,6 @@ class ExistingFile:
         """Path of the file, because there is no temporary file."""
         return self.path
 
-    @classmethod
-    def prepare(cls, path: str) -> ExistingFile:
-        """Prepare a file for writing. Loaded values keep their old content."""
-        check_writable(path)
-        detach_file(path)
-        return cls(path, _get_identity(path))
-
     def begin(self) -> ExistingFile:
         """Detach loaded values in this process and in the workers of a cluster."""
         detach_file(self.path)
@@ -132,7 +125,7 @@ def write_region(
     variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
     files = [
-        (ExistingFile.prepare(path).begin, build_block_grids(planned))
+        (ExistingFile(path, _get_identity(path)).begin, build_block_grids(planned))
         for path, planned in variables.items()
     ]
     tasks = plan_tasks(files, _flush)
@@ -150,6 +143,7 @@ def _plan_variables(
     for name, variable in checked.variables.items():
         tensor = tensors[name]
         path = (tensor.source or source).name
+        check_writable(path)
         _check_overlap(checked, path)
         planned.setdefault(path, []).append(_plan_variable(checked, name, variable, tensor, region))
     return planned
