@@ -251,25 +251,22 @@ def _convert_to_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Ar
     return np.where(is_integer, real, 0).astype(dtype), is_integer
 
 
+@np.errstate(all="ignore")
 def _compute_distances(first: Array, second: Array) -> Array:
     """Return the absolute differences, exact for integers of the same sign."""
+    wide = np.complex128 if "c" in (first.dtype.kind, second.dtype.kind) else np.float64
+    rounded = np.asarray(np.abs(np.subtract(first, second, dtype=wide)))
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
         integers, is_integer = _convert_to_integers(second, first.dtype)
-        wide = np.complex128 if second.dtype.kind == "c" else np.float64
-        rounded = np.abs(np.subtract(first, second, dtype=wide))
         return np.where(is_integer, _compute_distances(first, integers), rounded)
     if {first.dtype.kind, second.dtype.kind} == {"i", "u"}:
         has_sign = (first < 0) | (second < 0)
         unsigned = [np.where(has_sign, 0, values).astype(np.uint64) for values in (first, second)]
-        rounded = np.abs(np.subtract(first, second, dtype=np.float64))
         return np.where(has_sign, rounded, _compute_distances(*unsigned))
-    with np.errstate(all="ignore"):
-        if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
-            # The difference of the larger and the smaller value is exact modulo 2**64.
-            high = np.maximum(first, second).astype(np.uint64)
-            return np.asarray(high - np.minimum(first, second).astype(np.uint64))
-        is_complex = "c" in (first.dtype.kind, second.dtype.kind)
-        wide = np.complex128 if is_complex else np.float64
-        return np.asarray(np.abs(np.subtract(first, second, dtype=wide)))
+    if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
+        # The difference of the larger and the smaller value is exact modulo 2**64.
+        high = np.maximum(first, second).astype(np.uint64)
+        return np.asarray(high - np.minimum(first, second).astype(np.uint64))
+    return rounded
