@@ -83,7 +83,7 @@ class TensorFormatAccessor:
     """
 
     def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
-        self._data = data
+        self._data: xr.Dataset | xr.DataArray | xr.DataTree = data
 
     def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
         """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
@@ -196,8 +196,8 @@ class TensorFormatAccessor:
 
 
 @xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
-class TensorFormatTreeAccessor:
-    """The methods of ``tree.tensorfmt``.
+class TensorFormatTreeAccessor(TensorFormatAccessor):
+    """The methods of ``tree.tensorfmt``. `explain` names variables by their paths in the tree.
 
     Parameters
     ----------
@@ -206,34 +206,7 @@ class TensorFormatTreeAccessor:
     """
 
     def __init__(self, tree: xr.DataTree) -> None:
-        self._tree = tree
-
-    def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
-        """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
-
-        Parameters
-        ----------
-        indexers : mapping, optional
-            Indices by dimension, as in ``DataTree.isel``.
-        **indexers_kwargs
-            The keyword form of `indexers`.
-
-        Returns
-        -------
-        Explanation
-            A table with a row per chunk. Names of variables are paths in the tree.
-
-        See Also
-        --------
-        xr_tensorfmt.explain : The function.
-
-        Examples
-        --------
-        >>> import xarray as xr
-        >>> tree = xr.open_datatree("model.mag", engine="tensorfmt", chunks={})  # doctest: +SKIP
-        >>> tree["layers"].tensorfmt.explain()  # doctest: +SKIP
-        """
-        return explain(self._tree, indexers, **indexers_kwargs)
+        self._data = tree
 
     def to_file(
         self, path: Any, format: str | None = None, *, separator: str = ".", **options: Any
@@ -277,4 +250,4 @@ class TensorFormatTreeAccessor:
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 
-        return to_file(self._tree, path, format, separator=separator, **options)
+        return to_file(self._data, path, format, separator=separator, **options)

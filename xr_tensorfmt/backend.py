@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt.datasets.options import KEYWORDS, parse_keywords, with_keywords
+from xr_tensorfmt.datasets.options import KEYWORDS, PARAMETERS, parse_keywords, with_keywords
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
@@ -34,7 +34,7 @@ class TensorFormatBackend(BackendEntrypoint):
     open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
 
     # xarray needs a signature with all keywords. `parse_keywords` explains unknown ones.
-    @with_keywords
+    @with_keywords(PARAMETERS)
     def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
         """Open a file as a lazy Dataset. This method reads only the header.
 

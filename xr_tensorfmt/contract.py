@@ -176,9 +176,7 @@ def __getattr__(name: str) -> Any:
     """Import a name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"xr_tensorfmt.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(f"xr_tensorfmt.{_MODULES[name]}"), name)
 
 
 CONTRACT_VERSION = 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import xarray as xr
 
 from xr_tensorfmt.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from xarray import Dataset
 
 __all__ = ["get_path", "open_dataset"]
 
@@ -59,7 +58,7 @@ def get_path(name: str) -> Path:
     return Path(__file__).with_name("tutorial_files") / _FILES[name]
 
 
-def open_dataset(name: str, **keywords: Any) -> Dataset:
+def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
     """Open a small file of this package as a Dataset.
 
     Parameters
@@ -93,6 +92,4 @@ def open_dataset(name: str, **keywords: Any) -> Dataset:
     >>> distance.sortby(distance).city[1:4].values.tolist()
     ['Berlin', 'Paris', 'London']
     """
-    import xarray as xr  # noqa: PLC0415
-
     return xr.open_dataset(get_path(name), engine="tensorfmt", **keywords)

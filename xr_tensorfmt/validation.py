@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, open_header
 
@@ -90,8 +90,6 @@ def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterat
     try:
         file_format = choose_format(reader, format)
         container = read_container(reader, file_format, file_format.validation_options)
-    except SourceChangedError:
-        raise
     except TensorFormatError as error:
         yield finding_from_error(error)
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, DataTree
@@ -13,6 +13,7 @@ from xarray import DataArray, Dataset, DataTree
 from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import OpenOptions
+from xr_tensorfmt.datasets.options import with_keywords
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
@@ -193,21 +194,10 @@ def to_file(
     return save(plan, location, overwrite=mode == "w", compute=compute)
 
 
-_Function = TypeVar("_Function")
-
-
-def with_write_options(function: _Function) -> _Function:
-    """Replace ``**options`` in the signature of a function with the keywords of `to_file`."""
-    writer: Any = function
-    original, shared = signature(writer), signature(to_file).parameters
-    named = [
-        parameter
-        for parameter in original.parameters.values()
-        if parameter.kind is not Parameter.VAR_KEYWORD
-    ]
-    named += [shared[name] for name in WriteOptions.__annotations__]
-    writer.__signature__ = original.replace(parameters=named)
-    return function
+with_write_options = with_keywords(
+    [signature(to_file).parameters[name] for name in WriteOptions.__annotations__]
+)
+"""Replaces ``**options`` in the signature of a function with the keywords of `to_file`."""
 
 
 @with_write_options

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -299,16 +299,8 @@ def _check_target(
 def _write_tensors(
     data: OpenedData, target: str, to: str, pairs: KeyValues, *, overwrite: bool, **writing: Any
 ) -> None:
-    """Write a tensor file."""
-    options = dict(pairs)
-    _check_options(options, to)
-    mode: Literal["w", "x"] = "w" if overwrite else "x"
-    xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
-
-
-def _check_options(options: Iterable[str], to: str) -> None:
-    """Raise an error if a key of --option is not an option of the format."""
-    writer = formats.find_format(to)
+    """Write a tensor file. Raise ValueError if a key of --option is not an option of the format."""
+    options, writer = dict(pairs), formats.find_format(to)
     for key in options:
         if key not in writer.write_options:
             names = ", ".join(sorted(writer.write_options))
@@ -317,6 +309,8 @@ def _check_options(options: Iterable[str], to: str) -> None:
             raise ValueError(
                 f"{key!r}{hint} is not an --option of {writer.title} files, {expected}"
             )
+    mode: Literal["w", "x"] = "w" if overwrite else "x"
+    xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
 
 
 @contextmanager

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
+from xarray import Dataset, Variable
 
+from xr_tensorfmt.cli.files import flatten, open_input
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -29,9 +31,6 @@ from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
-
-if TYPE_CHECKING:
-    from xarray import Dataset, Variable
 
 
 @click.command(epilog=format_examples("diff a.mag b.zarr", "diff before/ after/"))
@@ -101,8 +100,6 @@ def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
     """Open a file as one Dataset, with flattened groups."""
-    from xr_tensorfmt.cli.files import flatten, open_input  # noqa: PLC0415  # imports xarray
-
     with errors_in_one_line(file):
         data = open_input(file, file, separator=separator, **options)
         return flatten(file, data, separator, ["attrs"])
@@ -254,25 +251,22 @@ def _convert_to_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Ar
     return np.where(is_integer, real, 0).astype(dtype), is_integer
 
 
+@np.errstate(all="ignore")
 def _compute_distances(first: Array, second: Array) -> Array:
     """Return the absolute differences, exact for integers of the same sign."""
+    wide = np.complex128 if "c" in (first.dtype.kind, second.dtype.kind) else np.float64
+    rounded = np.asarray(np.abs(np.subtract(first, second, dtype=wide)))
     if first.dtype.kind in "fc" and second.dtype.kind in "iu":
         first, second = second, first
     if first.dtype.kind in "iu" and second.dtype.kind in "fc":
         integers, is_integer = _convert_to_integers(second, first.dtype)
-        wide = np.complex128 if second.dtype.kind == "c" else np.float64
-        rounded = np.abs(np.subtract(first, second, dtype=wide))
         return np.where(is_integer, _compute_distances(first, integers), rounded)
     if {first.dtype.kind, second.dtype.kind} == {"i", "u"}:
         has_sign = (first < 0) | (second < 0)
         unsigned = [np.where(has_sign, 0, values).astype(np.uint64) for values in (first, second)]
-        rounded = np.abs(np.subtract(first, second, dtype=np.float64))
         return np.where(has_sign, rounded, _compute_distances(*unsigned))
-    with np.errstate(all="ignore"):
-        if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
-            # The difference of the larger and the smaller value is exact modulo 2**64.
-            high = np.maximum(first, second).astype(np.uint64)
-            return np.asarray(high - np.minimum(first, second).astype(np.uint64))
-        is_complex = "c" in (first.dtype.kind, second.dtype.kind)
-        wide = np.complex128 if is_complex else np.float64
-        return np.asarray(np.abs(np.subtract(first, second, dtype=wide)))
+    if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
+        # The difference of the larger and the smaller value is exact modulo 2**64.
+        high = np.maximum(first, second).astype(np.uint64)
+        return np.asarray(high - np.minimum(first, second).astype(np.uint64))
+    return rounded

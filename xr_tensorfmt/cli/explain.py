@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
+import xarray as xr
 
 import xr_tensorfmt
+from xr_tensorfmt.cli.files import select_variable
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     KeyValues,
@@ -72,10 +74,8 @@ def explain(
     expanded = list(expand_paths(files, storage_options))
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        from xr_tensorfmt.cli.files import open_tensors, select_variable  # noqa: PLC0415
-
-        storage = get_storage_options(file, storage_options)
-        ds = open_tensors(content, chunks={}, storage_options=storage, **options)
+        options["storage_options"] = get_storage_options(file, storage_options)
+        ds = xr.open_dataset(content, engine="tensorfmt", chunks={}, **options)
         ds = select_variable(ds, variable, dims)
         for dim, _ in selection:
             if dim not in ds.dims:

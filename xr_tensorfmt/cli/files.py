@@ -47,11 +47,6 @@ def open_input(
     options["storage_options"] = url_options
     if tree:
         return xr.open_datatree(content, engine="tensorfmt", **options)
-    return open_tensors(content, **options)
-
-
-def open_tensors(content: str | BinaryIO, **options: Any) -> xr.Dataset:
-    """Open a tensor file with keywords of the engine."""
     return xr.open_dataset(content, engine="tensorfmt", **options)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, prod
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 import numpy as np
+import xarray as xr
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
@@ -33,9 +34,6 @@ from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, open_header
-
-if TYPE_CHECKING:
-    from xarray import Dataset
 
 _MAX_CHARACTERS = 72
 # Properties of a file that are shown like attributes. --json has all of them.
@@ -82,10 +80,9 @@ def info(
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)
         if stats:
-            from xr_tensorfmt.cli.files import open_tensors  # noqa: PLC0415  # imports xarray
-
-            ds = open_tensors(
+            ds = xr.open_dataset(
                 content,
+                engine="tensorfmt",
                 format=format,
                 group=group,
                 separator=separator,
@@ -101,7 +98,7 @@ def info(
     raise SystemExit(int(any("error" in document for document in documents)))
 
 
-def _add_statistics(document: Mapping[str, Any], ds: Dataset) -> None:
+def _add_statistics(document: Mapping[str, Any], ds: xr.Dataset) -> None:
     for part in ("variables", "coordinates"):
         for name, variable in document[part].items():
             variable["stats"] = to_plain(compute_statistics(ds[name].variable))

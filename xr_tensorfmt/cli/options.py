@@ -24,7 +24,11 @@ KeyValues = tuple[tuple[str, Any], ...]
 
 STORES = ZARR, NETCDF = "zarr", "netcdf"
 
-STORED_VALUES = {"mask_and_scale": False, "decode_times": False, "decode_timedelta": False}
+STORED_VALUES: dict[str, Any] = {
+    "mask_and_scale": False,
+    "decode_times": False,
+    "decode_timedelta": False,
+}
 """Keywords to open values as they are in the file."""
 
 _SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), NETCDF)}

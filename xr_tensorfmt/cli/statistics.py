@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
 from xr_tensorfmt.writing.conversion import is_numeric
-
-if TYPE_CHECKING:
-    from xarray import Variable
 
 
 def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
 
@@ -73,7 +73,12 @@ class Finding:
 
 
 def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:
-    """Convert an error of a reader to a finding. `owner` is the part of the file with the field."""
+    """Convert an error of a reader to a finding. `owner` is the part of the file with the field.
+
+    Raise a SourceChangedError, because it is no fault of the file.
+    """
+    if isinstance(error, SourceChangedError):
+        raise error
     field = f"{error.field} of {owner}" if owner else error.field
     message = f"{shorten(error.actual)}, expected {shorten(error.expected)}; {error.hint}"
     return Finding(error.path, error.offset, field, message)

@@ -73,18 +73,12 @@ def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
     """Return whether a value is nested too deep, without recursion."""
     level = [value]
     for _ in range(MAX_NESTED + 1):
-        level = [child for parent in level for child in _find_containers(children, parent)]
+        level = [
+            child for parent in level for child in children(parent) if type(child) not in _PLAIN
+        ]
         if not level:
             return False
     return True
-
-
-def _find_containers(children: Callable[[Any], Iterable[Any]], value: Any) -> list[Any]:
-    """Return the lists and objects in a value."""
-    # Most lists contain only numbers.
-    if _PLAIN.issuperset(map(type, children(value))):
-        return []
-    return [child for child in children(value) if type(child) not in _PLAIN]
 
 
 def _get_children(value: Any) -> Iterable[Any]:

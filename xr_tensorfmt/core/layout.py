@@ -192,22 +192,7 @@ class ReorderingLayout(Layout):
     def read_in_order(
         self, source: Source, selection: Selection, post_indexers: Sequence[PostIndexer]
     ) -> Array:
-        """Read a selection, and apply a key to every axis of the values.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-        selection : Selection
-            The elements.
-        post_indexers : sequence of int, slice or ndarray
-            The key for every axis of the selected values.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            The result of ``apply_post_indexers(self.read(source, selection), post_indexers)``.
-        """
+        """Return ``apply_post_indexers(self.read(source, selection), post_indexers)``."""
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:

@@ -16,7 +16,7 @@ from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 BoolArray = NDArray[np.bool_]
 
@@ -59,8 +59,6 @@ def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Yield the findings of a check. If the reader raises an error, it is the last finding."""
     try:
         yield from check()
-    except SourceChangedError:
-        raise
     except TensorFormatError as error:
         yield finding_from_error(error)
 
@@ -70,8 +68,6 @@ def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Findi
     for selection in iterate_chunks(layout):
         try:
             layout.read(source, selection)
-        except SourceChangedError:
-            raise
         except TensorFormatError as error:
             yield finding_from_error(error, shorten(repr(name)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,10 @@ def build_dataset(
     if _names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         variables, attrs, decoded_coordinates = _decode(arguments, attrs, keywords)
         coordinates |= variables.keys() & decoded_coordinates
-        arguments = {name: _get_arguments(variable) for name, variable in variables.items()}
+        arguments = {
+            name: (variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding)
+            for name, variable in variables.items()
+        }
     coordinates |= arguments.keys() & {dim for dims, *_ in arguments.values() for dim in dims}
     # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
     converted: dict[str, Any] = arguments
@@ -104,10 +106,6 @@ def _names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> 
     text = attrs.get("coordinates")
     names = text.split() if isinstance(text, str) else []
     return bool(names) and set(names) <= set(variables)
-
-
-def _get_arguments(variable: Variable) -> _Arguments:
-    return variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
@@ -167,7 +165,7 @@ def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
 def _compute_chunk_target(chunk_bytes: int | str) -> int:
     """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
     limit = config.get("array.chunk-size", "128MiB")
-    return min(parse_chunk_bytes(chunk_bytes), _parse_size(limit))
+    return min(parse_chunk_bytes(chunk_bytes), int(parse_bytes(limit)))
 
 
 def parse_chunk_bytes(chunk_bytes: int | str) -> int:
@@ -175,7 +173,7 @@ def parse_chunk_bytes(chunk_bytes: int | str) -> int:
     if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
         raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
     try:
-        size = _parse_size(chunk_bytes)
+        size = int(parse_bytes(chunk_bytes))
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
@@ -183,8 +181,3 @@ def parse_chunk_bytes(chunk_bytes: int | str) -> int:
             f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
         )
     return size
-
-
-@lru_cache
-def _parse_size(size: int | str) -> int:
-    return int(parse_bytes(size))

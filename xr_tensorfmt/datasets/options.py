@@ -39,7 +39,7 @@ class EngineKeywords(OpenOptions):
 
     def __post_init__(self) -> None:
         """Raise an error if a value has the wrong type."""
-        from xr_tensorfmt.sources import check_timeout  # noqa: PLC0415  # slow to import
+        from xr_tensorfmt.sources.retries import check_timeout  # noqa: PLC0415  # slow to import
 
         super().__post_init__()
         for keyword in ("verify", "apply_unit"):
@@ -91,14 +91,21 @@ def parse_keywords(**keywords: Any) -> EngineKeywords:
     return EngineKeywords(**keywords)
 
 
-def with_keywords(function: Function) -> Function:
-    """Replace ``**keywords`` in the signature of a function with the keywords of the engine."""
-    original = signature(function)
-    named = [p for p in original.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-    keywords = (
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(EngineKeywords)
-    )
-    replaced = original.replace(parameters=[*named, *keywords])
-    function.__signature__ = replaced  # type: ignore[attr-defined]
-    return function
+PARAMETERS = tuple(
+    Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+    for field in fields(EngineKeywords)
+)
+"""The keywords as parameters of a function."""
+
+
+def with_keywords(keywords: Iterable[Parameter]) -> Callable[[Function], Function]:
+    """Replace ``**keywords`` in the signature of a function with named keywords."""
+
+    def replace_signature(function: Function) -> Function:
+        original = signature(function)
+        named = [p for p in original.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        replaced = original.replace(parameters=[*named, *keywords])
+        function.__signature__ = replaced  # type: ignore[attr-defined]
+        return function
+
+    return replace_signature

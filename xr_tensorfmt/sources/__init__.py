@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 InputOutput = Literal["mmap", "read"]
 _MODES = get_args(InputOutput)
-
-__all__ = [
-    "DEFAULT_TIMEOUT",
-    "InputOutput",
-    "check_timeout",
-    "find_source",
-    "is_remote",
-    "is_url",
-    "open_source",
-]
 
 
 def is_url(file: object) -> bool:

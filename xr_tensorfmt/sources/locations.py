@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fsspec import AbstractFileSystem, available_protocols
@@ -114,7 +115,7 @@ def locate(
             "be written compressed; omit compression="
         )
     options, _ = _split_timeout(file, storage_options, None)
-    return _locate(file, options, fs, None, {})
+    return _locate(file, options, fs)
 
 
 def locate_for_reading(
@@ -127,9 +128,9 @@ def locate_for_reading(
     options, timeout = _split_timeout(file, storage_options, timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
-    location = _locate(file, options, fs, timeout, config)
+    location = _locate(file, options, fs, config)
     # The first request to a cache may download the whole file.
-    return replace(location, timeout=None) if is_cache(location.fs) else location
+    return replace(location, timeout=None if is_cache(location.fs) else timeout)
 
 
 def _split_timeout(
@@ -146,8 +147,7 @@ def _locate(
     file: Any,
     options: dict[str, Any],
     fs: AbstractFileSystem | None,
-    timeout: float | None,
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] = MappingProxyType({}),
 ) -> Location:
     """Return the location of a file; `config` configures botocore for URLs of S3."""
     if options and not (fs is None and isinstance(file, str)):
@@ -176,7 +176,7 @@ def _locate(
             f"{url}: the file system was created with asynchronous=True, so other threads cannot "
             "use it; create it without asynchronous=True"
         )
-    return Location(url, fs, path, timeout)
+    return Location(url, fs, path)
 
 
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:

@@ -120,15 +120,14 @@ class RemoteFile(Source):
         return packed
 
     def _start_request(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
-        store = _get_store(location)
         request = RangeRequest(location.url, location.path, fetch.start, fetch.stop, self.version)
 
         async def attempt() -> None:
             buffer = fetch.allocate(packed)
-            await _request_range(store, request, buffer.data)
+            await _request_range(location, request, buffer.data)
             fetch.copy_ranges(buffer, packed)
 
-        return _start(location, store, attempt, request)
+        return _start(location, attempt, request)
 
     def _check_version(self, location: Location) -> None:
         """Compare the version after a read if the requests had no condition on it."""
@@ -155,12 +154,11 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and concurrently its first bytes."""
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
-    store = _get_store(location)
     head = bytearray(HEAD_BYTES)
     request = RangeRequest(location.url, location.path, 0, HEAD_BYTES)
-    request_head = partial(_request_range, store, request, memoryview(head))
+    request_head = partial(_request_range, location, request, memoryview(head))
     future_info = _start_info(location)
-    future_response = _start(location, store, request_head, request)
+    future_response = _start(location, request_head, request)
     try:
         source = RemoteFile.from_info(location, wait_for_result(future_info))
         if source.size == 0:
@@ -175,11 +173,11 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
 
 
 async def _request_range(
-    store: FsspecStore | ObstoreStore, request: RangeRequest, buffer: memoryview
+    location: Location, request: RangeRequest, buffer: memoryview
 ) -> RangeResponse:
     """Make a range request once, and check its response."""
     try:
-        response = await store.request_range(request, buffer)
+        response = await _get_store(location).request_range(request, buffer)
     except Exception as error:
         error_response = find_response(error)
         request.check_status(error_response.status if error_response else 0)
@@ -190,13 +188,11 @@ async def _request_range(
 
 def _start_info(location: Location) -> Future[dict[str, Any]]:
     """Start a request for size and version of an object."""
-    store = _get_store(location)
-    return _start(location, store, partial(store.info, location.path))
+    return _start(location, partial(_get_store(location).info, location.path))
 
 
 def _start(
     location: Location,
-    store: FsspecStore | ObstoreStore,
     attempt: Callable[[], Awaitable[Result]],
     request: RangeRequest | None = None,
 ) -> Future[Result]:
@@ -213,7 +209,7 @@ def _start(
                 slot,
                 partial(_build_unavailable_error, location, request),
                 nbytes=request.length if request else 0,
-                store_retries=store.retries_statuses,
+                store_retries=_get_store(location).retries_statuses,
             )
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
             failure = location.translate(error, request.context if request else "")

@@ -56,20 +56,9 @@ async def retry(
 ) -> Result:
     """Make a request, and retry it with growing pauses after transient failures.
 
-    Parameters
-    ----------
-    attempt : callable
-        Makes the request once.
-    timeout : float or None
-        Seconds that an attempt may take, besides 1 s per `MIN_RATE` bytes, or None for no limit.
-    slot : asynchronous context manager
-        Limits the concurrent requests. It is released during pauses.
-    build_error : callable
-        Returns the error to raise, given the last failure, the number of attempts and the seconds.
-    nbytes : int
-        Requested bytes.
-    store_retries : bool
-        Whether the library of the store retries error statuses itself.
+    `slot` limits the concurrent requests, and is released during pauses. `store_retries` tells
+    whether the library of the store retries error statuses itself. `build_error` returns the error
+    to raise for the last failure, the number of attempts and the seconds.
     """
     clock = asyncio.get_running_loop().time
     limit = None if timeout is None else timeout + nbytes / MIN_RATE

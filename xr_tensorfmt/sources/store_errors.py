@@ -81,7 +81,8 @@ def translate_error(
     reason = redact(_describe(error, url, path))
     secrets = {*_find_secrets(options), *_find_secrets_in_url(path)}
     for secret in sorted(secrets, key=len, reverse=True):
-        reason = reason.replace(secret, "***")
+        if len(secret) >= _MIN_SECRET_LENGTH:
+            reason = reason.replace(secret, "***")
     for exception_type in kept:
         if isinstance(error, exception_type):
             return exception_type(f"{url}: {reason}{context}")
@@ -203,7 +204,7 @@ def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:
     elif isinstance(options, bytes) and is_secret:
         yield from _find_secrets(options.decode(errors="replace"), is_secret=True)
     elif isinstance(options, str) and is_secret:
-        yield from filter(_is_long_enough, (options, *options.split()))
+        yield from (options, *options.split())
 
 
 def _find_secrets_in_url(url: str) -> Iterator[str]:
@@ -213,8 +214,4 @@ def _find_secrets_in_url(url: str) -> Iterator[str]:
         user, colon, password = (match[1] or match[2] or "").partition(":")
         secrets.append(password if colon else user)
     for secret in secrets:
-        yield from filter(_is_long_enough, (secret, unquote(secret)))
-
-
-def _is_long_enough(secret: str) -> bool:
-    return len(secret) >= _MIN_SECRET_LENGTH
+        yield from (secret, unquote(secret))

@@ -65,7 +65,8 @@ def to_kerchunk(
             )
         array = variable.data
         if isinstance(array, ManifestArray) and _is_raw(array):
-            if _has_all_chunks(array):
+            # Without missing chunks, there is no fill value.
+            if sum(1 for _ in array.manifest.iter_nonempty_paths()) == len(array.manifest):
                 orders[f"{name}"] = _find_order(f"{name}", array)
             raw = _remove_transpose(array)
             writable[name] = Variable(variable.dims, raw, variable.attrs, variable.encoding)
@@ -88,11 +89,6 @@ def to_kerchunk(
 def _is_raw(array: ManifestArray) -> bool:
     """Return whether the chunks contain uncompressed values."""
     return all(isinstance(codec, TransposeCodec | BytesCodec) for codec in array.metadata.codecs)
-
-
-def _has_all_chunks(array: ManifestArray) -> bool:
-    """Return whether all chunks exist."""
-    return sum(1 for _ in array.manifest.iter_nonempty_paths()) == len(array.manifest)
 
 
 def _find_order(name: str, array: ManifestArray) -> Literal["C", "F"]:

@@ -137,11 +137,13 @@ class TensorFormatParser:
                 continue
             leading_dim = None if tensor.name in coordinate_names else self.leading_dim
             try:
-                self._check(tensor)
+                file = self._check(tensor, source)
                 if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
                     in_memory[tensor.name] = _load_variable(source, tensor)
                 else:
-                    arrays[tensor.name] = _build_array(source, tensor, target, leading_dim)
+                    arrays[tensor.name] = build_manifest_array(
+                        tensor, file.url, target, leading_dim
+                    )
             except NotVirtualError as reason:
                 refused[tensor.name] = str(reason)
         if refused:
@@ -149,23 +151,18 @@ class TensorFormatParser:
         attrs = _build_attrs(source, container, arrays.keys() | in_memory)
         return Node(arrays, Dataset(coords=in_memory), attrs)
 
-    def _check(self, tensor: Tensor) -> None:
+    def _check(self, tensor: Tensor, source: StoredObject) -> StoredObject:
+        """Return the file with the values. Raise NotVirtualError if there is none."""
         if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
             raise NotVirtualError(
                 "its name is invalid in Zarr; separator='/' converts a path to groups"
             )
         if self.leading_dim in (*tensor.dims, tensor.name):
             raise NotVirtualError(f"leading_dim={self.leading_dim!r} is one of its names")
-        if not isinstance(tensor.source, StoredObject | None):
+        file = tensor.source or source
+        if not isinstance(file, StoredObject):
             raise NotVirtualError("its values are not in the file, but computed from it")
-
-
-def _build_array(
-    source: Source, tensor: Tensor, target: int, leading_dim: str | None
-) -> ManifestArray:
-    file = tensor.source or source
-    assert isinstance(file, StoredObject), "checked by _check"
-    return build_manifest_array(tensor, file.url, target, leading_dim)
+        return file
 
 
 def _load_variable(source: Source, tensor: Tensor) -> Variable:

@@ -22,22 +22,6 @@ def build_exists_error(path: str) -> FileExistsError:
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
 
-def resolve_target(path: str, *, overwrite: bool) -> str:
-    """Resolve symbolic links; raise OSError if the file cannot be written or replaced."""
-    target = os.path.realpath(path)
-    directory = os.path.dirname(target)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"{path} is a directory; give the name of a file")
-    if not os.path.isdir(directory):
-        raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
-    if not overwrite and os.path.exists(target):
-        raise build_exists_error(target)
-    check_writable(target)
-    return target
-
-
 _WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -228,6 +212,19 @@ class AtomicFile:
 
 
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
-    """Return the atomic file of a path, without creating the unfinished file."""
-    target = resolve_target(path, overwrite=overwrite)
+    """Return the atomic file of a path, with resolved links, without creating it.
+
+    Raise OSError if the file cannot be written or replaced.
+    """
+    target = os.path.realpath(path)
+    directory = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a directory; give the name of a file")
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
+    if not overwrite and os.path.exists(target):
+        raise build_exists_error(target)
+    check_writable(target)
     return AtomicFile(target=target, size=size, overwrite=overwrite)

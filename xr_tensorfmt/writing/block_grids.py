@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -20,10 +20,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_read
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.write_target import WriteTarget
-
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along every axis."""
@@ -40,37 +38,29 @@ def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: 
 
     `stored` and `itemsize` are the bytes of an element in the file and in memory.
     """
-    merged = [_align(lengths, unit) for lengths, unit in zip(chunks, units, strict=True)]
+    merged = [
+        (sum(lengths),) if unit == WHOLE else _merge(lengths, unit)
+        for lengths, unit in zip(chunks, units, strict=True)
+    ]
     for axis in reversed(range(len(merged))):
         whole = prod(sum(lengths) for lengths in merged[axis + 1 :])
         min_length = ceil_div(MIN_RUN_BYTES, max(1, int(stored * whole)))
         others = prod(max(lengths, default=1) for i, lengths in enumerate(merged) if i != axis)
         max_length = MAX_MERGED_BYTES // max(1, itemsize * others)
-        merged[axis] = _merge_short(merged[axis], min(min_length, max_length), max_length)
+        merged[axis] = _merge(merged[axis], 1, min(min_length, max_length), max_length)
         if len(merged[axis]) > 1:
             break
     return tuple(merged)
 
 
-def _align(lengths: tuple[int, ...], unit: int) -> tuple[int, ...]:
-    """Merge chunks whose bounds are not multiples of the unit."""
-    if unit == WHOLE:
-        return (sum(lengths),)
-    return _merge(lengths, lambda merged, _: merged % unit != 0)
-
-
-def _merge_short(lengths: tuple[int, ...], min_length: int, max_length: int) -> tuple[int, ...]:
-    """Merge neighbouring chunks that are shorter than `min_length`."""
-    return _merge(
-        lengths, lambda merged, length: merged < min_length and merged + length <= max_length
-    )
-
-
-def _merge(lengths: tuple[int, ...], must_merge: Callable[[int, int], bool]) -> tuple[int, ...]:
-    """Merge neighbouring chunks. `must_merge` compares a merged chunk with the next one."""
+def _merge(
+    lengths: tuple[int, ...], unit: int, min_length: int = 0, max_length: int = 0
+) -> tuple[int, ...]:
+    """Merge neighbouring chunks with a bound inside a unit, or shorter than `min_length`."""
     merged: list[int] = []
     for length in lengths:
-        if merged and must_merge(merged[-1], length):
+        is_short = merged and merged[-1] < min_length and merged[-1] + length <= max_length
+        if merged and (merged[-1] % unit or is_short):
             merged[-1] += length
         else:
             merged.append(length)
@@ -140,12 +130,9 @@ class BlockGrid:
 
     def write(self, block: int, values: Any, file: WriteTarget) -> None:
         """Convert, encode and write the values of a block."""
-        file.write(self.layout.encode(*self.convert(block, values)))
-
-    def convert(self, block: int, values: Any) -> tuple[Selection, Array]:
-        """Return the selection of a block, and its values in the dtype of the file."""
         selection = self.get_selection(block)
-        return selection, self.conversion.apply(self._to_numpy(values, selection.shape))
+        converted = self.conversion.apply(self._to_numpy(values, selection.shape))
+        file.write(self.layout.encode(selection, converted))
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.writing.block_grids import GriddedVariable, build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -80,11 +78,6 @@ class FilePlan:
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[SiblingFile, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
-
-    @cached_property
-    def block_grids(self) -> list[GriddedVariable]:
-        """Variables with elements, and their blocks."""
-        return build_block_grids(self.variables)
 
 
 @dataclass(frozen=True, eq=False)

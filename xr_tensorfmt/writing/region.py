@@ -29,7 +29,6 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.write_target import Piece
 
 Region = Mapping[Any, slice]
 
@@ -57,13 +56,6 @@ class ExistingFile:
         """Path of the file, because there is no temporary file."""
         return self.path
 
-    @classmethod
-    def prepare(cls, path: str) -> ExistingFile:
-        """Prepare a file for writing. Loaded values keep their old content."""
-        check_writable(path)
-        detach_file(path)
-        return cls(path, _get_identity(path))
-
     def begin(self) -> ExistingFile:
         """Detach loaded values in this process and in the workers of a cluster."""
         detach_file(self.path)
@@ -88,22 +80,12 @@ class ExistingFile:
         detach_file(self.path)
         write_batches(self.path, batches)
 
-    def complete(self, pieces: Sequence[Piece]) -> None:
-        """Wait until the disk has all bytes. The header exists, so there are no pieces."""
-        with open_descriptor(self.path) as descriptor:
-            os.fsync(descriptor)
 
-    def publish(self) -> None:
-        """Do nothing. The file already has its name."""
-
-    def discard(self) -> bool:
-        """Return False, because a part of the file may be changed."""
-        return False
-
-
-def _finish(files: Sequence[ExistingFile]) -> None:
+def _flush(files: Sequence[ExistingFile]) -> None:
+    """Wait until the disk has all bytes."""
     for file in files:
-        file.complete(())
+        with open_descriptor(file.path) as descriptor:
+            os.fsync(descriptor)
 
 
 def detach_file(path: str) -> None:
@@ -143,10 +125,10 @@ def write_region(
     variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
     files = [
-        (ExistingFile.prepare(path).begin, build_block_grids(planned))
+        (ExistingFile(path, _get_identity(path)).begin, build_block_grids(planned))
         for path, planned in variables.items()
     ]
-    tasks = plan_tasks(files, _finish)
+    tasks = plan_tasks(files, _flush)
     if not compute:
         return tasks
     tasks.compute()  # type: ignore[no-untyped-call]
@@ -161,6 +143,7 @@ def _plan_variables(
     for name, variable in checked.variables.items():
         tensor = tensors[name]
         path = (tensor.source or source).name
+        check_writable(path)
         _check_overlap(checked, path)
         planned.setdefault(path, []).append(_plan_variable(checked, name, variable, tensor, region))
     return planned

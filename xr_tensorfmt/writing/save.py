@@ -22,11 +22,11 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.writing.atomic_file import build_atomic_file
+from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
+from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, UploadedFile
-from xr_tensorfmt.writing.write_target import WriteTarget
+from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
 
 IS_WINDOWS = sys.platform == "win32"
 """Whether the system may refuse to replace a file that is open."""
@@ -91,7 +91,7 @@ def _save_planned(
     """Write all files, then publish them one after the other and remove orphaned siblings."""
     files = [*_find_changed_siblings(plan, location), (plan, location)]
     targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
-    grids = [plan.block_grids for plan, _ in files]
+    grids = [build_block_grids(plan.variables) for plan, _ in files]
     orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
     # Finishing needs no values, which dask would compute.
     plans = [replace(plan, variables=(), siblings=()) for plan, _ in files]
@@ -99,7 +99,7 @@ def _save_planned(
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
-    begun: list[WriteTarget] = []
+    begun: list[AtomicFile] = []
     try:
         # A task that begins a file could still run after another task has failed.
         begun += (target.begin() for target in targets)
@@ -146,26 +146,25 @@ def _read_existing(location: Location) -> bytes:
         return b""
 
 
-def _get_target(location: Location, size: int, *, overwrite: bool) -> WriteTarget:
+def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the target of a location. Raise an error if it must not be written."""
     if location.is_local:
         return build_atomic_file(location.path, size, overwrite=overwrite)
+    Upload(location, overwrite=overwrite).check()
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
-    file = UploadedFile(
+    return UploadedFile(
         target=location.url,
         size=size,
         overwrite=overwrite,
         location=location,
         directory=os.path.abspath(directory),
     )
-    file.check()
-    return file
 
 
 def _finish(
     plans: Sequence[FilePlan],
     orphans: Sequence[Location],
-    files: Sequence[WriteTarget],
+    files: Sequence[AtomicFile],
     *,
     is_local: bool,
 ) -> None:

@@ -28,11 +28,6 @@ class _Member:
     variable: Variable
 
     @property
-    def full_path(self) -> str:
-        """Path of the variable in the tree."""
-        return f"{self.path.rstrip('/')}/{self.name}"
-
-    @property
     def tensor(self) -> Tensor:
         """Tensor in the file, without values."""
         dims = tuple(map(str, self.variable.dims))
@@ -111,10 +106,14 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
     for member in members:
         group, name, dims = opened[member.key]
         if (group, name, dims) != (member.path, member.name, member.dims):
+            written, read = (
+                f"{member.path.rstrip('/')}/{member.name}",
+                f"{group.rstrip('/')}/{name}",
+            )
             raise ValueError(
-                f"{path}: {member.full_path!r} with dims {member.dims} would open as "
-                f"{group.rstrip('/') + '/' + name!r} with dims {dims}, because its key is "
-                f"{member.key!r}; rename it, or choose another separator="
+                f"{path}: {written!r} with dims {member.dims} would open as {read!r} with "
+                f"dims {dims}, because its key is {member.key!r}; rename it, or choose another "
+                "separator="
             )
     groups = ["/", *(f"/{key}" for key, node in tree.subtree_with_keys if node is not tree)]
     empty = next((group for group in groups if group not in nodes), None)

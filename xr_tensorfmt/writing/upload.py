@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
@@ -67,10 +66,6 @@ class UploadedFile(AtomicFile):
         # The URL is redacted, so the name has no secrets.
         return os.path.join(self.directory, os.path.basename(self.target))
 
-    def check(self) -> None:
-        """Raise if the target cannot be an object, or exists and must not be replaced."""
-        Upload(self.location, overwrite=self.overwrite).check()
-
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
         with self._add_hint(discard=True), open_descriptor(self.path) as descriptor:
@@ -121,7 +116,8 @@ class Upload:
         self._location = location.renew_after_fork()
         self._fs, self._target = self._location.fs, location.path
         self._overwrite = overwrite
-        self._packages = _get_packages(self._fs)
+        # The packages of all base classes.
+        self._packages = {base.__module__.partition(".")[0] for base in type(self._fs).__mro__}
         self._is_atomic = not self._packages.isdisjoint(_ATOMIC_PACKAGES)
         directory, slash, name = location.path.rpartition("/")
         temporary = f"{directory}{slash}.{name}{build_suffix()}"
@@ -206,8 +202,3 @@ class Upload:
     def _build_read_only_error(self) -> OSError:
         reason = "its file system is read-only; write to a local path, or to another store"
         return OSError(errno.EROFS, reason, self._location.url)
-
-
-def _get_packages(fs: AbstractFileSystem) -> set[str]:
-    """Return the packages of the base classes of a file system."""
-    return {base.__module__.partition(".")[0] for base in type(fs).__mro__}

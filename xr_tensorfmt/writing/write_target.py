@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -41,12 +41,3 @@ class WriteTarget(Protocol):
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
-
-    def complete(self, pieces: Sequence[Piece]) -> None:
-        """Write the remaining bytes."""
-
-    def publish(self) -> None:
-        """Move the complete file to its target."""
-
-    def discard(self) -> bool:
-        """Remove the unfinished file; return whether the target is certainly unchanged."""
