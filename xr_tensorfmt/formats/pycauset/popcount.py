@@ -23,7 +23,7 @@ from xr_tensorfmt.contract import (
     indices_to_array,
 )
 from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
-from xr_tensorfmt.formats.pycauset.views import OnlyRow
+from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
 # Elements unpacked at a time for column sums, one byte per element.
 _UNPACKED = 4 << 20
