@@ -25,11 +25,7 @@ from xr_tensorfmt.contract import (
     iterate_chunks,
     report_errors,
 )
-from xr_tensorfmt.formats._shared.symmetries import (
-    MAX_CHECKED_ELEMENTS,
-    SymmetryClaim,
-    check_symmetry,
-)
+from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
@@ -166,4 +162,4 @@ def _check_claims(source: Source, file: TensFile, layout: Layout) -> Iterator[Fi
             # The axis of components stays last.
             axes = (*operation.axes, *range(len(names), len(layout.shape)))
             change = np.negative if operation.sign < 0 else np.asarray
-            yield from check_symmetry(source, layout, SymmetryClaim(f"'{symmetry}'", axes, change))
+            yield from check_symmetry(source, layout, f"'{symmetry}'", axes, change)
