@@ -132,11 +132,6 @@ class TensHeader:
         return self.number_type in (b"UINT", b"SINT")
 
     @property
-    def is_unsigned(self) -> bool:
-        """Whether the numbers are unsigned integers."""
-        return self.number_type in (b"uint", b"UINT")
-
-    @property
     def is_index_value(self) -> bool:
         """Whether the tensor is stored as pairs of index and value."""
         return bool(self.flags & INDEX_VALUE_FLAG)
