@@ -106,7 +106,7 @@ class Operation:
         if self.axes == tuple(range(len(lengths))):
             return flat
         stored = np.unravel_index(flat, lengths, order="F")
-        image = tuple(stored[axis] for axis in np.argsort(self.axes))
+        image = tuple(stored[self.axes.index(axis)] for axis in range(len(lengths)))
         return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
 
 
