@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 
@@ -85,8 +85,7 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    read, source = _find_reader(reader), reader.source
-    matrix = read(reader)
+    matrix, source = _read_header(reader), reader.source
     if matrix.manifest is not None:
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
@@ -105,19 +104,19 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
     return MatrixFile(source, matrix, stored, size)
 
 
-def _find_reader(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
+def _read_header(reader: HeaderReader) -> Matrix:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
-        return read_archive
+        return read_archive(reader)
     if head.startswith(PREAMBLE):
-        return read_container
+        return read_container(reader)
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
-        return read_matrix
+        return read_matrix(reader)
     if version == 1 and not any(head[TYPES_OFFSET:]):
         raise reader.error(
             field="the header",
