@@ -78,6 +78,7 @@ from xr_tensorfmt.core.source import (
 from xr_tensorfmt.core.value_checks import (
     CHECKED_BYTES,
     BoolArray,
+    check_readable,
     check_values,
     iterate_chunks,
     report_errors,

@@ -83,7 +83,7 @@ FAULTS = (
         "_check_dims", "if lengths.setdefault(dim, length) != length:", "if False:",
     ),
     Fault(
-        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._scan",
+        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._build_block_index",
         "if high.max() >= self.total:", "if False:",
     ),
 )  # fmt: skip

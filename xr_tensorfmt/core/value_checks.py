@@ -39,7 +39,7 @@ def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Itera
         if isinstance(layout, Dense) and isinstance(layout.element, Boolean):
             findings = _check_booleans(tensor.source or source, tensor.name, layout)
         else:
-            findings = _check_readable(tensor.source or source, tensor.name, layout)
+            findings = check_readable(tensor.source or source, layout, shorten(repr(tensor.name)))
         yield from islice(findings, limit)
 
 
@@ -63,13 +63,13 @@ def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
         yield finding_from_error(error)
 
 
-def _check_readable(source: Source, name: str, layout: Layout) -> Iterator[Finding]:
-    """Yield a finding for every chunk that cannot be read."""
+def check_readable(source: Source, layout: Layout, owner: str = "") -> Iterator[Finding]:
+    """Yield a finding for every chunk that cannot be read. `owner` is the name of the tensor."""
     for selection in iterate_chunks(layout):
         try:
             layout.read(source, selection)
         except TensorFormatError as error:
-            yield finding_from_error(error, shorten(repr(name)))
+            yield finding_from_error(error, owner)
 
 
 def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:

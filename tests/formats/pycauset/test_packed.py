@@ -24,10 +24,15 @@ from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
-from xr_tensorfmt.formats.pycauset.matrices import Diagonal, Mirrored
+from xr_tensorfmt.formats.pycauset.matrices import (
+    ComplexPlanes,
+    Diagonal,
+    Mirrored,
+    OnlyRow,
+    Scaled,
+)
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Rows
-from xr_tensorfmt.formats.pycauset.views import ComplexPlanes, OnlyRow, Scaled
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,30 +21,30 @@ MAX_CHECKED_ELEMENTS = 1 << 28
 """Limit on the elements of a checked tensor that stores few of them."""
 
 
-@dataclass(frozen=True)
-class SymmetryClaim:
-    """The claim that ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``."""
+def check_symmetry(
+    source: Source,
+    layout: Layout,
+    name: str,
+    axes: Sequence[int],
+    change: Callable[[Array], Array],
+) -> Iterator[Finding]:
+    """Check the claim ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``.
 
-    name: str
-    axes: tuple[int, ...]
-    change: Callable[[Array], Array]
-
-
-def check_symmetry(source: Source, layout: Layout, claim: SymmetryClaim) -> Iterator[Finding]:
-    """Compare a tensor with its permutation. Stop at the first chunk that differs."""
+    Stop at the first chunk that differs.
+    """
     shape = layout.shape
-    if any(shape[axis] != length for axis, length in zip(claim.axes, shape, strict=True)):
+    if any(shape[axis] != length for axis, length in zip(axes, shape, strict=True)):
         reason = f"its shape is {shape}, expected equal lengths"
-        yield _build_finding(source, None, claim.name, reason)
+        yield _build_finding(source, None, name, reason)
         return
-    inverse = [claim.axes.index(axis) for axis in range(len(shape))]
+    inverse = [axes.index(axis) for axis in range(len(shape))]
 
     def find_wrong(selection: Selection) -> BoolArray:
         values = layout.read(source, selection)
-        permuted = layout.read(source, selection.transpose(claim.axes)).transpose(inverse)
-        return ~are_nearly_equal(values, claim.change(permuted))
+        permuted = layout.read(source, selection.transpose(axes)).transpose(inverse)
+        return ~are_nearly_equal(values, change(permuted))
 
-    yield from check_claim(source, layout, claim.name, find_wrong, CHECKED_BYTES // 2)
+    yield from check_claim(source, layout, name, find_wrong, CHECKED_BYTES // 2)
 
 
 def check_claim(

@@ -29,6 +29,7 @@ from xr_tensorfmt.formats.mag.spec import (
 VERSION = 300
 
 DTYPES = SNAPSHOT_200_DTYPES
+_DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 
 ALIGNMENT = 4096
 """Offsets of tensors in the data section are multiples of this."""
@@ -131,7 +132,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
     dtype_id = DTYPES.index(tensor.element.name)
     return {
         "shape": tensor.shape,
-        "dtype": _get_dtype_name(dtype_id),
+        "dtype": _DTYPE_NAMES[dtype_id],
         "dtype_id": dtype_id,
         "offset": tensor.offset,
         "nbytes": tensor.nbytes,
@@ -157,17 +158,11 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHead
     return tensor
 
 
-def _get_dtype_name(dtype_id: int) -> str:
-    """Return the name of a dtype in a document."""
-    name = DTYPES[dtype_id]
-    return "boolean" if name == "bool" else name
-
-
 def _check_dtype_names(document: Document, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Compare names and numbers of dtypes. magnetron uses the number."""
     for key, entry in entries.items():
         dtype_id, name = entry["dtype_id"], entry.get("dtype")
-        if name != _get_dtype_name(dtype_id):
+        if name != _DTYPE_NAMES[dtype_id]:
             message = (
                 f"it is {shorten(repr(name))} by name, but {DTYPES[dtype_id]} by its number "
                 f"{dtype_id}; magnetron and this package use the number"

@@ -17,8 +17,8 @@ from xr_tensorfmt.contract import (
     check_gaps,
 )
 from xr_tensorfmt.formats._shared.keyed import build_container
-from xr_tensorfmt.formats.mag import archive, document, snapshot, stream
-from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile, check_placement
+from xr_tensorfmt.formats.mag import archive, document, snapshot
+from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile
 
 VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
 """Versions of containers with the magic number `MAGIC`."""
@@ -28,7 +28,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
     path = reader.source.name
     file = read_file(reader, options)
-    check_placement(reader, file)
     tensor_info = {"format": "mag", "version": file.version}
     metadata, findings = file.metadata, file.findings
     container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
@@ -41,7 +40,7 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     """Read the header of any container."""
     magic = reader.read_head(len(MAGIC))
     if magic == STREAM_MAGIC:
-        return stream.read_stream(reader)
+        return archive.read_stream(reader)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(

@@ -166,24 +166,23 @@ def check_placement(reader: HeaderReader, file: MagFile) -> None:
 def check_alignment(
     reader: HeaderReader, file: MagFile, alignment: int, max_spare: int = 0
 ) -> None:
-    """Raise an error if there are gaps between tensors other than for alignment.
+    """Check the placement. Raise an error if there are gaps other than for alignment.
 
     Up to `max_spare` bytes may follow the last tensor.
     """
+    check_placement(reader, file)  # data at a wrong offset also leave a gap
     start = stop = file.data_start
     hint = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     for tensor in sorted(file.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             aligned = start + round_up(stop - start, alignment)
             if tensor.offset != aligned:
-                check_placement(reader, file)
                 field = f"the data of {tensor.key!r}"
                 actual = f"at byte {tensor.offset - start} of the data section"
                 expected = f"the first multiple of {alignment} after other data, {aligned - start}"
                 raise reader.error(field, actual, expected, hint, tensor.offset)
             stop = tensor.stop
     spare = file.data_stop - stop
-    if not 0 <= spare <= max_spare:
-        check_placement(reader, file)
+    if spare > max_spare:
         actual, expected = f"{spare} bytes more than its tensors need", f"up to {max_spare}"
         raise reader.error("the data section", actual, expected, hint, stop)

@@ -1,10 +1,9 @@
-"""BLOCK matrices: the manifest in the metadata, and the layout of blocks in other files."""
+"""The layout of a BLOCK matrix: blocks in other files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, pairwise, product
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,63 +18,7 @@ from xr_tensorfmt.contract import (
     SourceExtents,
     array_to_indices,
     contiguous_chunk,
-    is_file_name,
-    shorten,
 )
-from xr_tensorfmt.formats.pycauset.metadata import Metadata
-
-MAX_BLOCKS = 4096
-"""Limit on the number of blocks, including nested blocks."""
-
-MAX_BLOCK_LEVELS = 8
-"""Limit on the nesting of blocks."""
-
-
-@dataclass(frozen=True)
-class BlockEntry:
-    """Block in a manifest: its file name and UUID, its first row and column, and its shape."""
-
-    name: str
-    uuid: str
-    corner: tuple[int, int]
-    shape: tuple[int, int]
-
-
-def read_manifest(manifest: Metadata, rows: int, columns: int) -> Iterator[BlockEntry]:
-    """Yield the blocks of a matrix, row by row."""
-    version = manifest.get("version", int)
-    if version != 1:
-        raise manifest.error("version", version, "1", "the file is of a newer version")
-    row_ranges = list(pairwise(_get_edges(manifest, "row_partitions", rows)))
-    column_ranges = list(pairwise(_get_edges(manifest, "col_partitions", columns)))
-    grid = manifest.get("children", list)
-    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
-    if lengths != [len(column_ranges)] * len(row_ranges):
-        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
-        raise manifest.error("children", "another grid", expected)
-    ranges = product(row_ranges, column_ranges)
-    for child, ((top, bottom), (left, right)) in zip(chain(*grid), ranges, strict=True):
-        entry = replace(manifest, values=child if isinstance(child, dict) else {})
-        name = entry.get("path", str)
-        if not is_file_name(name):
-            hint = "blocks must be in the block directory; save the matrix again"
-            raise entry.error("path", repr(name), "a bare file name", hint)
-        uuid = entry.get("payload_uuid", str)
-        yield BlockEntry(name, uuid, (top, left), (bottom - top, right - left))
-
-
-def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
-    edges = manifest.get(key, list)
-    ascend = (
-        all(type(edge) is int for edge in edges)
-        and 1 < len(edges) <= MAX_BLOCKS + 1
-        and all(low < high for low, high in pairwise(edges))
-        and (edges[0], edges[-1]) == (0, length)
-    )
-    if not ascend:
-        expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shorten(repr(edges)), expected)
-    return edges
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats._shared.symmetries import (
     MAX_CHECKED_ELEMENTS,
-    SymmetryClaim,
     check_claim,
     check_symmetry,
 )
@@ -47,12 +46,13 @@ from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
 
 _ROWS_AT_ONCE = 1 << 16
 
-_SYMMETRIES = (
-    SymmetryClaim("is_symmetric", (1, 0), np.asarray),
-    SymmetryClaim("is_anti_symmetric", (1, 0), np.negative),
-    SymmetryClaim("is_hermitian", (1, 0), np.conjugate),
-    SymmetryClaim("is_skew_hermitian", (1, 0), lambda values: -np.conjugate(values)),
-)
+# The operations that a transposed matrix with a property is equal to.
+_SYMMETRIES: Mapping[str, Callable[[Array], Array]] = {
+    "is_symmetric": np.asarray,
+    "is_anti_symmetric": np.negative,
+    "is_hermitian": np.conjugate,
+    "is_skew_hermitian": lambda values: -np.conjugate(values),
+}
 # Elements that violate a property. `distance` is the column minus the row.
 _VIOLATIONS: Mapping[str, Callable[[Array, Integers], Array]] = {
     "is_zero": lambda values, _: values != 0,
@@ -97,20 +97,20 @@ def _check_properties(source: Source, file: MatrixFile) -> Iterator[Finding]:
     layout, properties = file.layout, file.matrix.properties
     if len(layout.shape) == 1:
         return
-    symmetries = [claim for claim in _SYMMETRIES if properties.get(claim.name) is True]
-    others = [name for name in _VIOLATIONS if properties.get(name) is True]
+    claims = [name for name in (*_SYMMETRIES, *_VIOLATIONS) if properties.get(name) is True]
     count = prod(layout.shape)
-    if (symmetries or others) and file.is_mostly_implied and count > MAX_CHECKED_ELEMENTS:
+    if claims and file.is_mostly_implied and count > MAX_CHECKED_ELEMENTS:
         message = (
             f"not checked because the matrix has {count} elements, expected at most "
             f"{MAX_CHECKED_ELEMENTS} if few elements are stored; check the parts that matter"
         )
         yield Finding(source.name, file.matrix.types_offset, "the properties", message, "warning")
         return
-    for symmetry in symmetries:
-        yield from check_symmetry(source, layout, symmetry)
-    for name in others:
-        yield from _check_elements(source, layout, name, _VIOLATIONS[name])
+    for name in claims:
+        if name in _SYMMETRIES:
+            yield from check_symmetry(source, layout, name, (1, 0), _SYMMETRIES[name])
+        else:
+            yield from _check_elements(source, layout, name, _VIOLATIONS[name])
 
 
 def _check_elements(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product
 
 from xr_tensorfmt.contract import (
     End,
@@ -14,19 +15,14 @@ from xr_tensorfmt.contract import (
     Source,
     TensorFormatError,
     ceil_div,
+    is_file_name,
     open_sibling,
+    shorten,
     transpose_layout,
 )
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.blocks import (
-    MAX_BLOCK_LEVELS,
-    MAX_BLOCKS,
-    Block,
-    BlockEntry,
-    BlockMatrix,
-    read_manifest,
-)
+from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -34,10 +30,15 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
-from xr_tensorfmt.formats.pycauset.matrices import build_layout
+from xr_tensorfmt.formats.pycauset.matrices import Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import Metadata
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
-from xr_tensorfmt.formats.pycauset.views import Scaled
+
+MAX_BLOCKS = 4096
+"""Limit on the number of blocks, including nested blocks."""
+
+MAX_BLOCK_LEVELS = 8
+"""Limit on the nesting of blocks."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 
 
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
-    read, source = _find_reader(reader), reader.source
-    matrix = read(reader)
+    matrix, source = _read_header(reader), reader.source
     if matrix.manifest is not None:
         manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
@@ -104,19 +104,19 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
     return MatrixFile(source, matrix, stored, size)
 
 
-def _find_reader(reader: HeaderReader) -> Callable[[HeaderReader], Matrix]:
+def _read_header(reader: HeaderReader) -> Matrix:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
-        return read_archive
+        return read_archive(reader)
     if head.startswith(PREAMBLE):
-        return read_container
+        return read_container(reader)
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
-        return read_matrix
+        return read_matrix(reader)
     if version == 1 and not any(head[TYPES_OFFSET:]):
         raise reader.error(
             field="the header",
@@ -159,13 +159,60 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
 
+@dataclass(frozen=True)
+class BlockEntry:
+    """Block in a manifest: its file name and UUID, its first row and column, and its shape."""
+
+    name: str
+    uuid: str
+    corner: tuple[int, int]
+    shape: tuple[int, int]
+
+
+def _read_manifest(manifest: Metadata, rows: int, columns: int) -> Iterator[BlockEntry]:
+    """Yield the blocks of a matrix, row by row."""
+    version = manifest.get("version", int)
+    if version != 1:
+        raise manifest.error("version", version, "1", "the file is of a newer version")
+    row_ranges = list(pairwise(_get_edges(manifest, "row_partitions", rows)))
+    column_ranges = list(pairwise(_get_edges(manifest, "col_partitions", columns)))
+    grid = manifest.get("children", list)
+    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
+    if lengths != [len(column_ranges)] * len(row_ranges):
+        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+        raise manifest.error("children", "another grid", expected)
+    ranges = product(row_ranges, column_ranges)
+    for child, ((top, bottom), (left, right)) in zip(chain(*grid), ranges, strict=True):
+        entry = replace(manifest, values=child if isinstance(child, dict) else {})
+        name = entry.get("path", str)
+        if not is_file_name(name):
+            hint = "blocks must be in the block directory; save the matrix again"
+            raise entry.error("path", repr(name), "a bare file name", hint)
+        uuid = entry.get("payload_uuid", str)
+        yield BlockEntry(name, uuid, (top, left), (bottom - top, right - left))
+
+
+def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
+    edges = manifest.get(key, list)
+    ascend = (
+        all(type(edge) is int for edge in edges)
+        and 1 < len(edges) <= MAX_BLOCKS + 1
+        and all(low < high for low, high in pairwise(edges))
+        and (edges[0], edges[-1]) == (0, length)
+    )
+    if not ascend:
+        expected = f"integers that ascend from 0 to {length}"
+        raise manifest.error(key, shorten(repr(edges)), expected)
+    return edges
+
+
 def _open_blocks(
     source: Source, matrix: Matrix, manifest: Metadata, max_blocks: int, max_levels: int
 ) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
     files: list[MatrixFile] = []
     blocks: list[Block] = []
-    for entry in read_manifest(manifest, matrix.rows, matrix.columns):
+    for entry in _read_manifest(manifest, matrix.rows, matrix.columns):
         if not (max_blocks and max_levels):
             actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
             hint = "the files are corrupt or malicious; save the matrix again"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import dask.array
 import numpy as np
 from xarray import DataArray
 
 from xr_tensorfmt.contract import (
-    KEEP,
     Integers,
     LazyRead,
     PostIndexer,
@@ -23,7 +22,7 @@ from xr_tensorfmt.contract import (
     indices_to_array,
 )
 from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
-from xr_tensorfmt.formats.pycauset.views import OnlyRow
+from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
 # Elements unpacked at a time for column sums, one byte per element.
 _UNPACKED = 4 << 20
@@ -82,16 +81,19 @@ class BitCounts:
 
 @dataclass(frozen=True)
 class CountPlan:
-    """How to count bits: the rows, the axis to keep, and the indexer to apply to its counts."""
+    """How to count bits: in which rows, per row or per column, and the indexer for the counts.
+
+    Without an indexer, all counts are added.
+    """
 
     counts: BitCounts
     rows: Integers
-    kept_axis: Literal["row", "column"] | None
-    post_indexer: PostIndexer
+    by_column: bool
+    post_indexer: PostIndexer | None
 
     def compute(self) -> Any:
         """Count in memory."""
-        if self.kept_axis == "column":
+        if self.by_column:
             return self.counts.count_columns(self.rows)[0]
         return self.counts.count_rows(self.rows)
 
@@ -99,11 +101,10 @@ class CountPlan:
         """Return the counts as a dask array, with a block of rows per task."""
         bits, width = self.counts.bits, self.counts.stop - self.counts.first
         nbytes = bits.rows.nbytes * self.rows.size * width // max(1, prod(bits.shape))
-        by_column = self.kept_axis == "column"
-        tasks = max(1, ceil_div(nbytes, _COLUMNS_TASK if by_column else _TASK))
+        tasks = max(1, ceil_div(nbytes, _COLUMNS_TASK if self.by_column else _TASK))
         block_rows = max(1, ceil_div(self.rows.size, tasks))
         blocks: Any = dask.array.from_array(self.rows, chunks=block_rows)  # type: ignore[no-untyped-call]
-        if not by_column:
+        if not self.by_column:
             return blocks.map_blocks(self.counts.count_rows, dtype=np.int64, meta=self.rows[:0])
         partial_counts = blocks.map_blocks(
             self.counts.count_columns,
@@ -176,7 +177,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     if plan is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
     values = plan.compute() if da.chunks is None else plan.build_dask_array()
-    values = values.sum() if plan.kept_axis is None else values[plan.post_indexer]
+    values = values.sum() if plan.post_indexer is None else values[plan.post_indexer]
     dims = [name for name in da.dims if name not in summed]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(values, coords, dims, da.name)
@@ -202,7 +203,5 @@ def _plan(lazy_read: LazyRead, summed_axes: list[int]) -> CountPlan | None:
     if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
     counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
-    if not kept:
-        return CountPlan(counts, rows, None, KEEP)
-    kept_axis: Literal["row", "column"] = "column" if kept[0] else "row"
-    return CountPlan(counts, rows, kept_axis, picks[kept[0]].post_indexer)
+    post_indexer = picks[kept[0]].post_indexer if kept else None
+    return CountPlan(counts, rows, kept == [1], post_indexer)

@@ -123,13 +123,11 @@ def _choose_types(
     _check_shape(checked, requested)
     name, variable = checked.single_variable
     is_vector = variable.ndim == 1
-    types = [requested] if requested else [t for t in WRITTEN if (t in spec.VECTORS) == is_vector]
-    dtypes = {dtype for matrix_type in types for dtype in WRITTEN[matrix_type]}
-    elements = {dtype: element for dtype, element in ELEMENTS.items() if dtype in dtypes}
-    title = f"PyCauset's {requested}" if requested else "PyCauset"
-    conversion = replace(checked, format=title).choose_conversion(name, variable, elements)
     if requested is not None:
-        return (requested,), conversion
+        elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[requested]}
+        checked = replace(checked, format=f"PyCauset's {requested}")
+        return (requested,), checked.choose_conversion(name, variable, elements)
+    conversion = checked.choose_conversion(name, variable, ELEMENTS)
     dtype = conversion.element.name
     plain = "INTEGER" if dtype in _INTEGER_DTYPES else "DENSE_FLOAT"
     if is_vector:

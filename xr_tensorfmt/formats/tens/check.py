@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from itertools import islice
-from typing import cast
 
 import numpy as np
 
@@ -16,20 +14,15 @@ from xr_tensorfmt.contract import (
     Gap,
     HeaderReader,
     Layout,
-    Selection,
     Source,
     TensorFormatError,
     ceil_div,
     check_gaps,
+    check_readable,
     finding_from_error,
-    iterate_chunks,
-    report_errors,
+    get_stored_layout,
 )
-from xr_tensorfmt.formats._shared.symmetries import (
-    MAX_CHECKED_ELEMENTS,
-    SymmetryClaim,
-    check_symmetry,
-)
+from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.spec import (
     DIMENSION_BYTES,
@@ -56,8 +49,8 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     yield from _check_dimensions(source, header)
     yield from _check_magics(source, file)
     yield from check_gaps(source, _find_gaps(file), limit)
-    if file.pair_count is not None:
-        pairs = cast("Pairs", getattr(layout, "inner", layout))
+    pairs = get_stored_layout(layout)
+    if isinstance(pairs, Pairs):
         findings = list(islice(_check_pairs(source, pairs), limit))
         yield from findings
         if findings or not file.symmetries:
@@ -70,7 +63,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
             yield Finding(source.name, header.stop, "the symmetries", message, "warning")
             return
         if len(pairs.group) > 1:
-            yield from islice(_check_packed(source, pairs), limit)
+            yield from islice(check_readable(source, pairs), limit)
     yield from _check_claims(source, file, layout)
 
 
@@ -101,17 +94,6 @@ def _check_distant_pairs(source: Source, pairs: Pairs) -> Iterator[Finding]:
         repeated = is_repeated(np.concatenate(indices))
         for pair in np.concatenate(positions)[repeated].tolist():
             yield finding_from_error(pairs.build_index_error(source, pair))
-
-
-def _check_packed(source: Source, pairs: Pairs) -> Iterator[Finding]:
-    """Read all chunks. Report the first contradiction in a chunk."""
-
-    def read(selection: Selection) -> tuple[()]:
-        pairs.read(source, selection)
-        return ()
-
-    for selection in iterate_chunks(pairs):
-        yield from report_errors(partial(read, selection))
 
 
 def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
@@ -166,4 +148,4 @@ def _check_claims(source: Source, file: TensFile, layout: Layout) -> Iterator[Fi
             # The axis of components stays last.
             axes = (*operation.axes, *range(len(names), len(layout.shape)))
             change = np.negative if operation.sign < 0 else np.asarray
-            yield from check_symmetry(source, layout, SymmetryClaim(f"'{symmetry}'", axes, change))
+            yield from check_symmetry(source, layout, f"'{symmetry}'", axes, change)

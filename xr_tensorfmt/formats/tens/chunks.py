@@ -64,11 +64,6 @@ class Chunk:
         return self.offset + self.size
 
 
-def pack_chunk(magic: bytes, content: bytes) -> bytes:
-    """Encode a chunk."""
-    return pack_chunk_header(magic, len(content)) + content + bytes(-len(content) % UNIT)
-
-
 def pack_chunk_header(magic: bytes, content_bytes: int) -> bytes:
     """Encode the header of a chunk. The content is padded to a multiple of 8 bytes."""
     return _HEADER.pack(magic, compute_chunk_size(content_bytes))
@@ -89,7 +84,15 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         if chunk.magic == DENSE_DATA:
             yield chunk
             return
-        _check_size(reader, chunk)
+        if not chunk.has_valid_size(reader):
+            remaining = reader.source.size - offset
+            raise reader.error(
+                field=f"the size of chunk {chunk.magic.decode()!r}",
+                actual=chunk.size,
+                expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
+                hint="the file is truncated or corrupt",
+                offset=chunk.size_offset,
+            )
         yield chunk
         offset = chunk.stop
     raise reader.error(
@@ -108,18 +111,6 @@ def is_chunk(reader: HeaderReader, offset: int) -> bool:
         return True
     start = reader.read_field(offset, min(8, reader.source.size - offset), "a chunk's magic")
     return bool(start) and any(magic.startswith(start) for magic in DEFINED_MAGICS)
-
-
-def _check_size(reader: HeaderReader, chunk: Chunk) -> None:
-    if not chunk.has_valid_size(reader):
-        remaining = reader.source.size - chunk.offset
-        raise reader.error(
-            field=f"the size of chunk {chunk.magic.decode()!r}",
-            actual=chunk.size,
-            expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
-            hint="the file is truncated or corrupt",
-            offset=chunk.size_offset,
-        )
 
 
 def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:

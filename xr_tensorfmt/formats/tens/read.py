@@ -19,7 +19,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
-from xr_tensorfmt.formats.tens.symmetries import build_packed_group, format_symmetries
+from xr_tensorfmt.formats.tens.symmetries import build_packed_group
 from xr_tensorfmt.formats.tens.tens_file import TensFile, read_file
 
 COMPONENT = "component"
@@ -74,15 +74,14 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
 def _build_file_info(file: TensFile, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the entry ``encoding["tensorfmt"]``, without empty properties."""
     header = file.header
-    packed = [symmetry for symmetry in file.symmetries if symmetry.packed]
     sparse_dims = [
         name
         for name, dimension in zip(names, header.dimensions, strict=True)
         if dimension.is_sparse and not header.is_before_1_0
     ]
     properties = {
-        "symmetries": format_symmetries(file.symmetries),
-        "packed_symmetries": format_symmetries(packed),
+        "symmetries": ", ".join(map(str, file.symmetries)),
+        "packed_symmetries": ", ".join(str(s) for s in file.symmetries if s.packed),
         "skipped_chunks": [chunk.magic.decode() for chunk in file.unknown_chunks],
         "sparse_dims": sparse_dims,
     }

@@ -66,11 +66,6 @@ class DimensionHeader:
         """Encode the header."""
         return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
 
-    @classmethod
-    def unpack_all(cls, raw: bytes) -> tuple[DimensionHeader, ...]:
-        """Decode the headers of all dimensions."""
-        return tuple(cls(*fields) for fields in _DIMENSION.iter_unpack(raw))
-
     @property
     def is_sparse(self) -> bool:
         """Whether the writer declared the dimension sparse. The data do not depend on it."""
@@ -104,7 +99,8 @@ class TensHeader:
         _check_flags(reader, version, flags)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
         raw = reader.read_field(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
-        return cls(version, number_type, size, numbers, flags, DimensionHeader.unpack_all(raw))
+        dimensions = tuple(DimensionHeader(*fields) for fields in _DIMENSION.iter_unpack(raw))
+        return cls(version, number_type, size, numbers, flags, dimensions)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -130,11 +126,6 @@ class TensHeader:
     def is_big_endian(self) -> bool:
         """Whether the numbers are big-endian. Floats are always little-endian."""
         return self.number_type in (b"UINT", b"SINT")
-
-    @property
-    def is_unsigned(self) -> bool:
-        """Whether the numbers are unsigned integers."""
-        return self.number_type in (b"uint", b"UINT")
 
     @property
     def is_index_value(self) -> bool:

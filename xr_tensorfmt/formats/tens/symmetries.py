@@ -80,7 +80,7 @@ class Symmetry:
         lengths = dict(zip(names, header.lengths, strict=True))
         if any(lengths[a] != lengths[b] for a, b in zip(names, self.index_map, strict=True)):
             return f"the lengths {header.lengths}", "indices of equal lengths"
-        if header.is_unsigned and self.code == "-x":
+        if header.number_type.lower() == b"uint" and self.code == "-x":
             return "unsigned numbers", "numbers that can be negative"
         return None
 
@@ -90,22 +90,12 @@ class Symmetry:
         return Operation(tuple(axes), SIGNS[self.code])
 
 
-def format_symmetries(symmetries: Iterable[Symmetry]) -> str:
-    """Format symmetries as the string used in attributes."""
-    return ", ".join(map(str, symmetries))
-
-
 @dataclass(frozen=True)
 class Operation:
     """The relation ``T[i] = sign * T[j]`` with ``j[p] = i[axes[p]]``."""
 
     axes: tuple[int, ...]
     sign: int
-
-    @property
-    def inverse(self) -> tuple[int, ...]:
-        """Axes for ``T.transpose``. The result has the element T[j] at i."""
-        return tuple(self.axes.index(axis) for axis in range(len(self.axes)))
 
     def compose(self, other: Operation) -> Operation:
         """Return the operation that applies `other` and then this one."""
@@ -116,7 +106,7 @@ class Operation:
         if self.axes == tuple(range(len(lengths))):
             return flat
         stored = np.unravel_index(flat, lengths, order="F")
-        image = tuple(stored[axis] for axis in self.inverse)
+        image = tuple(stored[self.axes.index(axis)] for axis in range(len(lengths)))
         return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
 
 

@@ -76,10 +76,11 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name))
-    # Fill the head to whole pages.
     start = header.pack()
+    # Fill the head to whole pages, and with it the chunk to a multiple of 8 bytes.
     size = len(start) + chunks.HEADER_BYTES + len(embedded) + len(data)
-    metadata = chunks.pack_chunk(chunks.EMBEDDED, embedded + bytes(-size % PAGE))
+    embedded += bytes(-size % PAGE)
+    metadata = chunks.pack_chunk_header(chunks.EMBEDDED, len(embedded)) + embedded
     return _plan_values(variable, conversion, start + metadata + data, chunks.UNIT)
 
 
