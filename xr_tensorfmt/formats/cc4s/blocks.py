@@ -20,7 +20,6 @@ from xr_tensorfmt.contract import (
     Source,
     array_to_indices,
     compute_row_major_strides,
-    contiguous_chunk,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 
@@ -184,6 +183,8 @@ class ZeroFilledBlocks(Layout):
     inner: Layout
     blocks: StoredBlocks
 
+    prefers_points = True  # `locate` finds points without searching all blocks
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the full tensor, slowest axis first."""
@@ -200,15 +201,6 @@ class ZeroFilledBlocks(Layout):
         if not offsets:
             return Extents.empty()
         return self.inner.extents(_select_vector(self.inner, np.sort(np.concatenate(offsets))))
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a dense file."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def prefers_points(self) -> bool:
-        """True, because `locate` finds points without searching all blocks."""
-        return True
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the selected parts of blocks."""
@@ -284,6 +276,7 @@ class IndexOfStored(Layout):
     blocks: StoredBlocks
     axis: int
 
+    dtype = np.dtype(np.int64)
     layout_to_validate = None  # no byte is stored
 
     @property
@@ -291,18 +284,9 @@ class IndexOfStored(Layout):
         """Number of stored elements."""
         return (self.blocks.stored,)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the indices, always int64."""
-        return np.dtype(np.int64)
-
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
         return Extents.empty()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a stored vector."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Compute the indices."""

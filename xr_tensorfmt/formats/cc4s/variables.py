@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from xr_tensorfmt.contract import (
     MAX_FILLED_ELEMENTS,
     Array,
@@ -47,11 +45,6 @@ class InAtomicUnits(Elementwise):
     """Values multiplied by the unit of the file."""
 
     unit: float
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of the values."""
-        return self.inner.dtype
 
     def apply(self, values: Array) -> Array:
         """Multiply in place, because the reader owns the array."""
