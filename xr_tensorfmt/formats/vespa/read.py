@@ -109,26 +109,9 @@ def build_container(
     labels: Sequence[Layout],
     header_info: Mapping[str, Any],
 ) -> Container:
-    """Build the variable and the coordinates of a tensor.
+    """Build the variable and the coordinates from the cells and labels of all blocks.
 
-    Parameters
-    ----------
-    header : VespaHeader
-        The header.
-    source : Source
-        The file.
-    options : OpenOptions
-        The options of the user.
-    cells : Layout
-        The cells of all blocks, or of a tensor without mapped dimensions.
-    labels : sequence of Layout
-        The labels of all blocks for every mapped dimension.
-    header_info : mapping
-        Additional items of the encoding.
-
-    Returns
-    -------
-    Container
+    Without mapped dimensions, there are no labels, and the cells have no axis of blocks.
     """
     if not header.mapped:
         options.refuse_stored(source.name)
