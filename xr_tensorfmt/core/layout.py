@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.selection import PostIndexer, Selection
@@ -109,9 +110,10 @@ class Layout(ABC):
         """Whether one read of many points is faster than many reads of small selections."""
         return False
 
-    @abstractmethod
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of at most `target` bytes.
+
+        By default, chunks are contiguous in a row-major array of the values.
 
         Parameters
         ----------
@@ -124,6 +126,7 @@ class Layout(ABC):
         tuple of int
             Elements along each axis.
         """
+        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
     def stop(self) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout, SourceExtents, WritableLayout
@@ -222,10 +221,6 @@ class InMemory(Layout):
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
         return Extents.empty()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a row-major array."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Copy the selected values."""

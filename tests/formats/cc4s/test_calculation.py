@@ -313,3 +313,9 @@ def test_encoding_selects_dtypes_of_a_calculation(tmp_path: Path) -> None:
     to_cc4s_calculation(single, tmp_path / "a", encoding=encoding)
     actual = open_cc4s_calculation(tmp_path / "a")
     assert (actual.CoulombVertex.dtype, actual["Energies"].dtype) == (complex, float)
+
+
+def test_states_below_fermi_energy_are_occupied() -> None:
+    energies = xr.DataArray([-1.0, 0.5, -2.0, 0.0], dims="State", attrs={"fermiEnergy": 0.0})
+    part = select_cc4s_states(xr.Dataset({"EigenEnergies": energies}), slice(None))
+    assert (part.No, part.Nv) == (2, 2)

@@ -26,10 +26,7 @@ from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
-from xr_tensorfmt.formats.cc4s.spec import (
-    count_states,
-    get_object_types,
-)
+from xr_tensorfmt.formats.cc4s.spec import get_object_types
 from xr_tensorfmt.formats.recognition import is_recognised
 
 DATA = ALL_DATA / "cc4s"
@@ -331,11 +328,6 @@ def test_files_that_are_replaced_while_they_are_opened_raise(
     monkeypatch.setattr(reading, "open_sibling", replace_files)
     with pytest.raises(SourceChangedError, match=r"a\.yaml: .*open it again"):
         open_lazily(path)
-
-
-def test_energies_below_fermi_energy_are_occupied() -> None:
-    assert count_states([-1.0, 0.5, -2.0, 0.0], 0.0) == (2, 2)
-    assert count_states([], 0.0) == (0, 0)
 
 
 @pytest.mark.parametrize(

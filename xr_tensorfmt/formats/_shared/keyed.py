@@ -42,7 +42,6 @@ class StoredTensor:
     shape: tuple[int, ...]
     element: Element
     offset: int
-    nbytes: int
     order: Literal["C", "F"] = "C"
     source: Source | None = None
 
@@ -57,9 +56,8 @@ class StoredTensor:
         header_offset: int,
     ) -> Self:
         """Create a tensor. Raise TensorFormatError if it is too large."""
-        item = element.stored.itemsize
-        check_size(path, shape, item, header_offset)
-        return cls(key, tuple(shape), element, offset, prod(shape) * item)
+        check_size(path, shape, element.stored.itemsize, header_offset)
+        return cls(key, tuple(shape), element, offset)
 
     @classmethod
     def from_document(
@@ -71,6 +69,11 @@ class StoredTensor:
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
         check_rank(path, repr(key), len(shape), header_offset)
         return cls.create(path, key, shape, element, offset, header_offset)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data in bytes."""
+        return prod(self.shape) * self.element.stored.itemsize
 
     @property
     def stop(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from xarray import Variable
@@ -33,9 +32,7 @@ class KeyedVariable:
 
     def to_stored(self, offset: int) -> StoredTensor:
         """Return the tensor in the file."""
-        shape, element = self.variable.shape, self.conversion.element
-        nbytes = prod(shape) * element.stored.itemsize
-        return StoredTensor(self.key, shape, element, offset, nbytes)
+        return StoredTensor(self.key, self.variable.shape, self.conversion.element, offset)
 
 
 def assign_offsets(variables: Iterable[KeyedVariable], alignment: int = 1) -> list[StoredTensor]:

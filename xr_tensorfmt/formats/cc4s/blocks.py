@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -20,10 +20,8 @@ from xr_tensorfmt.contract import (
     Source,
     array_to_indices,
     compute_row_major_strides,
-    contiguous_chunk,
 )
-from xr_tensorfmt.formats.cc4s.header import Properties, TensorHeader
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 
 MAX_BLOCKS = 1 << 22
 """Limit on the blocks of a tensor: enough for 160 points if momentum is conserved."""
@@ -101,11 +99,9 @@ class StoredBlocks:
         return inside, self.offsets[block[inside]] + (within[inside] * strides).sum(axis=1)
 
 
-def find_blocks(
-    fields: Fields, header: TensorHeader, properties: Mapping[str, Properties]
-) -> StoredBlocks:
+def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> StoredBlocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
-    key = "nonZeroCondition"
+    fields, header, key = entry.fields, entry.header, "nonZeroCondition"
     count = prod(len(condition.non_zeros) for condition in header.conditions)
     if count > MAX_BLOCKS:
         raise fields.error(key, f"{count} blocks", f"at most {MAX_BLOCKS}", "split the file")
@@ -122,7 +118,7 @@ def find_blocks(
     axes, labels = [], []
     for dimension in reversed(range(len(header.dimensions))):
         constraints = [
-            (_find_indices(fields, header, dimension, name, properties), rows[:, column])
+            (_find_indices(entry, dimension, name, properties), rows[:, column])
             for condition, rows in zip(header.conditions, chosen, strict=True)
             for column, (name, constrained) in enumerate(condition.properties)
             if constrained == dimension
@@ -138,20 +134,16 @@ def find_blocks(
 
 
 def _find_indices(
-    fields: Fields,
-    header: TensorHeader,
-    dimension: int,
-    name: str,
-    properties: Mapping[str, Properties],
+    entry: TensorEntry, dimension: int, name: str, properties: Mapping[str, Properties]
 ) -> Integers:
     """Return a property of a dimension as an array with one integer per index."""
-    length, dimension_type = header.dimensions[dimension].length, header.dimensions[dimension].type
+    length, dimension_type = astuple(entry.header.dimensions[dimension])
     of_type = properties.get(dimension_type or "")
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
         file = f"{dimension_type}.yaml"
-        raise fields.error(
+        raise entry.fields.error(
             "nonZeroCondition",
             actual=f"the property {name!r} of dimension {dimension}, which is {state}",
             expected=f"the property for {length} indices in {file} in the same directory",
@@ -191,6 +183,8 @@ class ZeroFilledBlocks(Layout):
     inner: Layout
     blocks: StoredBlocks
 
+    prefers_points = True  # `locate` finds points without searching all blocks
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the full tensor, slowest axis first."""
@@ -207,15 +201,6 @@ class ZeroFilledBlocks(Layout):
         if not offsets:
             return Extents.empty()
         return self.inner.extents(_select_vector(self.inner, np.sort(np.concatenate(offsets))))
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a dense file."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def prefers_points(self) -> bool:
-        """True, because `locate` finds points without searching all blocks."""
-        return True
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Read the selected parts of blocks."""
@@ -291,6 +276,7 @@ class IndexOfStored(Layout):
     blocks: StoredBlocks
     axis: int
 
+    dtype = np.dtype(np.int64)
     layout_to_validate = None  # no byte is stored
 
     @property
@@ -298,18 +284,9 @@ class IndexOfStored(Layout):
         """Number of stored elements."""
         return (self.blocks.stored,)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the indices, always int64."""
-        return np.dtype(np.int64)
-
     def extents(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
         return Extents.empty()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a stored vector."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Compute the indices."""

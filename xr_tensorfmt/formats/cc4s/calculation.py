@@ -18,7 +18,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     STATE,
     YAML,
-    count_states,
     get_object_types,
     get_stem,
     get_variable_name,
@@ -347,4 +346,5 @@ def _count(ds: Dataset) -> dict[str, int]:
     of_states: Any = energies.attrs.get("energies")
     if np.shape(of_states) != energies.shape:
         of_states = energies.values
-    return dict(zip(_COUNTS, count_states(of_states, energies.attrs["fermiEnergy"]), strict=True))
+    occupied = sum(energy < energies.attrs["fermiEnergy"] for energy in of_states)
+    return dict(zip(_COUNTS, (occupied, energies.size - occupied), strict=True))

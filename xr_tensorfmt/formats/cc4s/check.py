@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
-from xr_tensorfmt.formats.cc4s.entries import TensorEntry
+from xr_tensorfmt.formats.cc4s.header import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
 
 
@@ -17,21 +17,21 @@ def check(entries: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator
 
 
 def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
-    for number, condition in enumerate(entry.header.conditions):
-        if not condition.is_named:
-            field = entry.fields.get_path(f"nonZeroCondition.all.{number}.name")
+    fields = entry.fields
+    if "nonZeroCondition" not in fields:
+        return
+    for condition in fields.mapping("nonZeroCondition").mappings("all"):
+        if "name" not in condition:
             message = "no such key, expected a str; cc4s requires it, so add any name"
-            yield Finding(entry.fields.path, None, field, message)
+            yield Finding(fields.path, None, condition.get_path("name"), message)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     """Compare ``metaData.energies`` with the elements that the list repeats."""
-    header, source = entry.header, tensor.source
-    energies = header.metadata.get("energies")
-    if not isinstance(energies, list) or len(header.dimensions) != 1 or source is None:
+    energies, source = entry.header.energies, tensor.source
+    # The reader reports another length.
+    if energies is None or source is None or len(energies) != entry.header.total:
         return
-    if len(energies) != header.total:
-        return  # The reader reports another length.
     try:
         values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
         wrong = find_wrong_energies(energies, values)

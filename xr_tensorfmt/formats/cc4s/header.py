@@ -1,11 +1,12 @@
-"""Headers of tensors, and properties of their dimensions, in YAML.
+"""Tensors of a YAML file, and properties of their dimensions.
 
 The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -13,9 +14,29 @@ from typing import Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_DIMENSIONS, Element, Integers, shorten
-from xr_tensorfmt.formats.cc4s.spec import BINARY, SCALAR_TYPES, TENSOR, TEXT, VERSION
+from xr_tensorfmt.contract import (
+    MAX_DIMENSIONS,
+    Element,
+    Integers,
+    OpenOptions,
+    is_file_name,
+    shorten,
+)
+from xr_tensorfmt.formats.cc4s.spec import (
+    BINARY,
+    SCALAR_TYPES,
+    TENSOR,
+    TENSOR_SET,
+    TEXT,
+    VERSION,
+    get_elements_file,
+    get_stem,
+    get_variable_name,
+)
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+MAX_COMPONENTS = 1 << 10
+"""Limit on the components of a TensorSet. Every component is a file."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +67,6 @@ class Condition:
     properties: tuple[tuple[str, int], ...]
     # One row per block, one property index per column.
     non_zeros: Integers
-    # Whether it has a name, which cc4s requires.
-    is_named: bool = True
 
     @classmethod
     def unpack(cls, fields: Fields, rank: int) -> Self:
@@ -65,8 +84,7 @@ class Condition:
             expected = f"lists of {count}, one for each property"
             raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
-        is_named = "name" in fields
-        return cls(tuple(properties), numbers.reshape(len(rows), count), is_named)
+        return cls(tuple(properties), numbers.reshape(len(rows), count))
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
@@ -128,12 +146,10 @@ class TensorHeader:
         return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
-    def has_stale_energies(self) -> bool:
-        """Whether ``metaData.energies`` has another length than the tensor that it repeats."""
+    def energies(self) -> list[Any] | None:
+        """The list ``metaData.energies``, which repeats a tensor with one dimension."""
         energies = self.metadata.get("energies")
-        if not isinstance(energies, list) or len(self.dimensions) != 1:
-            return False
-        return len(energies) != self.total
+        return energies if isinstance(energies, list) and len(self.dimensions) == 1 else None
 
     @property
     def element(self) -> Element:
@@ -168,6 +184,48 @@ def check_version(fields: Fields) -> None:
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
     return fields.plain("metaData") if fields.values.get("metaData") is not None else {}
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor of the YAML file, and the name of its file of elements."""
+
+    name: str
+    fields: Fields
+    header: TensorHeader
+    elements: str
+
+
+def parse_entries(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
+    """Return the tensors that the YAML file describes."""
+    is_set = fields.values.get("type") == TENSOR_SET
+    if not is_set or "version" in fields:  # cc4s gives a set none
+        check_version(fields)
+    if "dimensionType" in fields:
+        actual, hint = "properties of a dimension", "open a tensor of that directory"
+        raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
+    stem = get_stem(os.path.basename(fields.path))
+    if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
+        options.check_unnamed(fields.path)
+        return list(_parse_components(fields.mapping("components"), stem))
+    is_default = options.name == OpenOptions.name
+    name = get_variable_name(stem) if is_default else options.name
+    return [TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem))]
+
+
+def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
+    count = len(components.values)
+    if count > MAX_COMPONENTS:
+        expected = f"at most {MAX_COMPONENTS}"
+        raise components.error("", f"{count} components", expected, "split the set")
+    for key in components.values:
+        name = str(key)
+        if not is_file_name(name):
+            raise components.error(key, repr(name), "a part of a file name", "correct the file")
+        if name != key and name in components:
+            raise components.error(key, f"{name} twice", "different keys", "correct the file")
+        fields = components.mapping(key)
+        yield TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem, name))
 
 
 @dataclass(frozen=True, eq=False)

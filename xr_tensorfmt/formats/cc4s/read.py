@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from xr_tensorfmt.contract import (
     Container,
@@ -22,19 +23,19 @@ from xr_tensorfmt.contract import (
     build_directory_error,
     finding_from_error,
     is_file_name,
+    name_dims,
     open_sibling,
     parse_json,
 )
-from xr_tensorfmt.formats.cc4s.entries import TensorEntry, parse_entries
-from xr_tensorfmt.formats.cc4s.header import Properties, get_metadata, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import (
-    ELEMENTS,
-    EMBEDDED,
-    YAML,
-    apply_unit,
-    get_stem,
-    get_unit_keys,
+from xr_tensorfmt.formats.cc4s.header import (
+    Dimension,
+    Properties,
+    TensorEntry,
+    get_metadata,
+    make_dims_unique,
+    parse_entries,
 )
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, EMBEDDED, YAML, get_stem, get_unit_keys
 from xr_tensorfmt.formats.cc4s.variables import build_labels, build_variable
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -91,33 +92,27 @@ def _build_container(
     properties, findings = _read_properties(opened)
     embedded, embedded_dims = _get_embedded_dims(fields, entries)
     defaults = make_dims_unique([entry.header.dimensions for entry in entries])
-    variables = [
-        build_variable(
-            entry,
-            opened[entry.elements][0],
-            properties,
-            default_dims,
-            embedded_dims[entry.name],
-            options,
-        )
-        for entry, default_dims in zip(entries, defaults, strict=True)
-    ]
-    labels, label_findings = build_labels(variables, properties)
+    variables: list[Container] = []
+    dimensions: list[tuple[str, str, Dimension]] = []
+    for entry, default_dims in zip(entries, defaults, strict=True):
+        names = embedded_dims[entry.name] or name_dims(options.dims, entry.name, default_dims)
+        source, _ = opened[entry.elements]
+        variables.append(build_variable(entry, source, properties, names, options))
+        dimensions += zip(names, default_dims, entry.header.dimensions, strict=True)
+        findings += variables[-1].findings
+    tensors = tuple(tensor for variable in variables for tensor in variable.tensors)
+    labels, label_findings = build_labels(tensors, dimensions, properties)
     return Container(
-        tuple(variable.tensor for variable in variables),
-        (*chain.from_iterable(variable.indices for variable in variables), *labels),
+        tensors,
+        (*(index for variable in variables for index in variable.coordinates), *labels),
         siblings=tuple(source for source, _ in opened.values()),
-        findings=(
-            *findings,
-            *chain.from_iterable(variable.findings for variable in variables),
-            *label_findings,
-        ),
-        ends=tuple(variable.end for variable in variables),
+        findings=(*findings, *label_findings),
+        ends=tuple(end for variable in variables for end in variable.ends),
         embedded=embedded,
         derived=tuple(
-            f"a list of the energies of {variable.tensor.name!r}"
-            for variable in variables
-            if "energies" in variable.tensor.attrs
+            f"a list of the energies of {tensor.name!r}"
+            for tensor in tensors
+            if "energies" in tensor.attrs
         ),
         parsed=entries,
     )
@@ -147,9 +142,22 @@ def convert_attrs(container: Container) -> Container:
     for tensor in container.tensors:
         file_info = tensor.encoding["tensorfmt"]
         keys = get_unit_keys(file_info["shape"], file_info["types"])
-        attrs = apply_unit(tensor.attrs, keys, file_info["unit"])
-        tensors.append(replace(tensor, attrs=attrs | ({"unit": 1.0} if "unit" in attrs else {})))
+        attrs = {
+            key: _multiply(value, file_info["unit"]) if key in keys else value
+            for key, value in tensor.attrs.items()
+        }
+        if "unit" in attrs:
+            attrs["unit"] = 1.0
+        tensors.append(replace(tensor, attrs=attrs))
     return replace(container, tensors=tuple(tensors))
+
+
+def _multiply(value: Any, factor: float) -> Any:
+    if isinstance(value, list):
+        return [_multiply(item, factor) for item in value]
+    if isinstance(value, np.ndarray | np.number | int | float) and not isinstance(value, bool):
+        return value * factor
+    return value
 
 
 OpenedFiles = Mapping[str, tuple[Source, bytes]]

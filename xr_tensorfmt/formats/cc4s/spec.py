@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,12 +72,6 @@ def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     return types if types is not None and len(types) == rank else None
 
 
-def count_states(energies: Iterable[float], fermi_energy: float) -> tuple[int, int]:
-    """Return the numbers of occupied and virtual states by the rule of cc4s."""
-    occupied = [energy < fermi_energy for energy in energies]
-    return sum(occupied), len(occupied) - sum(occupied)
-
-
 ENERGY_TOLERANCE = 1e-6
 """Relative tolerance of energies in metadata, which are often rounded."""
 
@@ -120,18 +114,3 @@ def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[st
     if len(shape) == 2 and shape[0] == 3 and types[0] not in TYPES - {"Vector"}:
         return "Gi", "Gj", "Gk"
     return ()
-
-
-def apply_unit(metadata: Mapping[str, Any], keys: Collection[str], unit: float) -> dict[str, Any]:
-    """Convert the metadata of some keys to atomic units."""
-    return {
-        key: _multiply(value, unit) if key in keys else value for key, value in metadata.items()
-    }
-
-
-def _multiply(value: Any, factor: float) -> Any:
-    if isinstance(value, list):
-        return [_multiply(item, factor) for item in value]
-    if isinstance(value, np.ndarray | np.number | int | float) and not isinstance(value, bool):
-        return value * factor
-    return value

@@ -23,7 +23,6 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     TensorFormatError,
-    contiguous_chunk,
     shorten,
 )
 
@@ -51,6 +50,8 @@ class Text(Layout):
     size: int
     _offsets: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
 
+    prefers_points = True  # neighbouring points share a range of the text
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the dimensions, in file order."""
@@ -64,15 +65,6 @@ class Text(Layout):
     def extents(self, selection: Selection) -> Extents:
         """Return the whole text, because offsets are unknown before the first read."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of binary values."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def prefers_points(self) -> bool:
-        """True, because neighbouring points share a range of the text."""
-        return True
 
     def read(self, source: Source, selection: Selection) -> Array:
         """Parse the groups that contain the selection, in batches of a few MiB."""

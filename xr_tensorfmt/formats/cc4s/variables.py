@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from xr_tensorfmt.contract import (
     MAX_FILLED_ELEMENTS,
     Array,
+    Container,
     Dense,
     Elementwise,
     End,
@@ -24,7 +23,6 @@ from xr_tensorfmt.contract import (
     TensorFormatError,
     check_size,
     column_major,
-    name_dims,
 )
 from xr_tensorfmt.formats.cc4s.blocks import (
     IndexOfStored,
@@ -32,8 +30,7 @@ from xr_tensorfmt.formats.cc4s.blocks import (
     ZeroFilledBlocks,
     find_blocks,
 )
-from xr_tensorfmt.formats.cc4s.entries import TensorEntry
-from xr_tensorfmt.formats.cc4s.header import Dimension, Properties
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import EMBEDDED, TEXT, VERSION
 from xr_tensorfmt.formats.cc4s.text import Text
 
@@ -49,41 +46,25 @@ class InAtomicUnits(Elementwise):
 
     unit: float
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of the values."""
-        return self.inner.dtype
-
     def apply(self, values: Array) -> Array:
         """Multiply in place, because the reader owns the array."""
         values *= self.unit
         return values
 
 
-@dataclass(frozen=True)
-class ReadVariable:
-    """A variable, and its dimensions as (name, default name, dimension)."""
-
-    tensor: Tensor
-    dimensions: list[tuple[str, str, Dimension]]
-    # Coordinates of the stored elements with sparse="stored".
-    indices: list[Tensor]
-    findings: list[Finding]
-    end: End
-
-
 def build_variable(
     entry: TensorEntry,
     source: Source,
     properties: Mapping[str, Properties],
-    default_dims: tuple[str, ...],
-    embedded_dims: tuple[str, ...] | None,
+    names: tuple[str, ...],
     options: OpenOptions,
-) -> ReadVariable:
-    """Build the variable of a tensor."""
+) -> Container:
+    """Build the variable of a tensor. The names are of its dimensions.
+
+    With ``sparse="stored"``, the coordinates are the indices of the stored elements.
+    """
     header, path = entry.header, entry.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    names = embedded_dims or name_dims(options.dims, entry.name, default_dims)
     blocks = _find_blocks(entry, properties, options)
     layout, end = _build_layout(entry, source, blocks)
     findings: list[Finding] = []
@@ -98,9 +79,9 @@ def build_variable(
     if options.apply_unit and header.unit != 1:
         layout = InAtomicUnits(layout, header.unit)
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
-    if header.has_stale_energies:
+    if header.energies is not None and len(header.energies) != header.total:
         message = (
-            f"{len(attrs['energies'])} energies for {header.total} elements; cc4s counts occupied "
+            f"{len(header.energies)} energies for {header.total} elements; cc4s counts occupied "
             "states by them, so write the file again with to_cc4s"
         )
         findings.append(Finding(path, None, "metaData.energies", message, "warning"))
@@ -109,8 +90,7 @@ def build_variable(
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
     tensor = Tensor(entry.name, dims, layout, attrs, _build_encoding(entry, names, blocks), source)
-    dimensions = list(zip(names, default_dims, header.dimensions, strict=True))
-    return ReadVariable(tensor, dimensions, indices, findings, end)
+    return Container((tensor,), tuple(indices), findings=tuple(findings), ends=(end,))
 
 
 def _find_blocks(
@@ -120,7 +100,7 @@ def _find_blocks(
     if not entry.header.conditions:
         options.refuse_stored(entry.fields.path)
         return None
-    blocks = find_blocks(entry.fields, entry.header, properties)
+    blocks = find_blocks(entry, properties)
     if options.sparse == "auto" and entry.header.total > MAX_FILLED_ELEMENTS:
         raise entry.fields.error(
             "dimensions",
@@ -184,12 +164,16 @@ def _build_encoding(
 
 
 def build_labels(
-    variables: Sequence[ReadVariable], properties: Mapping[str, Properties]
+    tensors: Sequence[Tensor],
+    dimensions: Sequence[tuple[str, str, Dimension]],
+    properties: Mapping[str, Properties],
 ) -> tuple[list[Tensor], list[Finding]]:
-    """Return properties as coordinates, and findings about properties that do not fit."""
+    """Return properties as coordinates, and findings about properties that do not fit.
+
+    The dimensions are given as (name, default name, dimension).
+    """
     labels: dict[str, Tensor] = {}
     findings = []
-    dimensions = [dimension for variable in variables for dimension in variable.dimensions]
     for dimension_type, of_type in properties.items():
         lengths = {
             dimension.length for _, _, dimension in dimensions if dimension.type == dimension_type
@@ -209,7 +193,7 @@ def build_labels(
                 )
                 field = f"propertyIndices.{prop}"
                 findings.append(Finding(of_type.path, None, field, message, "warning"))
-    present = {dim for variable in variables for dim in variable.tensor.dims}
-    taken = present | {variable.tensor.name for variable in variables}
+    present = {dim for tensor in tensors for dim in tensor.dims}
+    taken = present | {tensor.name for tensor in tensors}
     usable = (label for label in labels.values() if present.issuperset(label.dims))
     return [label for label in usable if label.name not in taken], findings

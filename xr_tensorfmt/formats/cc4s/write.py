@@ -33,8 +33,7 @@ from xr_tensorfmt.contract import (
     encode_metadata,
     is_file_name,
 )
-from xr_tensorfmt.formats.cc4s.entries import MAX_COMPONENTS
-from xr_tensorfmt.formats.cc4s.header import Dimension, TensorHeader
+from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS, Dimension, TensorHeader
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -176,7 +175,8 @@ def _build_tensor(
     dims = tuple(map(str, variable.dims))
     attrs = encode_attrs(checked, _update_energies(variable), repr(name))
     unit = _get_unit(checked, name, variable)
-    plain = {key: _simplify(value) for key, value in attrs.items() if key != "unit"}
+    others = {key: value for key, value in attrs.items() if key != "unit"}
+    plain = {key: _simplify(value) for key, value in others.items()}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     header = TensorHeader(
         _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
@@ -186,9 +186,7 @@ def _build_tensor(
         metadata,
     )
     # `==` would take True for 1.
-    is_restored = attrs.get("unit") == unit and _format_json(metadata) == _format_json(
-        {key: value for key, value in attrs.items() if key != "unit"}
-    )
+    is_restored = attrs.get("unit") == unit and _format_json(metadata) == _format_json(others)
     layout = column_major(Dense(variable.shape[::-1], header.element, 0))
     size = header.total * header.element.stored.itemsize
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))

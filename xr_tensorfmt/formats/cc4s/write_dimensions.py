@@ -71,7 +71,8 @@ def _choose_types(variable: Variable) -> dict[str, str | None]:
     in_order = [None] * len(dims) if has_moved else [*stored.values()]
     types: dict[str, str | None] = {}
     for dim, by_position in zip(dims, in_order, strict=True):
-        plain = _strip_number(dim)
+        has_no_type = re.fullmatch(r"dim_\d+", dim)
+        plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
         is_renamed = not has_moved and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
     return types
@@ -95,9 +96,3 @@ def check_types(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
     )
-
-
-def _strip_number(dim: str) -> str | None:
-    if re.fullmatch(r"dim_\d+", dim):
-        return None
-    return re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim

@@ -22,7 +22,7 @@ _ESCAPED = re.compile("[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 def format_yaml(values: Mapping[str, Any]) -> bytes:
     """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
-    return ("\n".join(_format_mapping(values)) + "\n").encode()
+    return ("\n".join(_format_lines(values)) + "\n").encode()
 
 
 def is_portable(value: Any) -> bool:
@@ -37,28 +37,22 @@ def is_portable(value: Any) -> bool:
     return isinstance(value, str) and not _SURROGATE.search(value)
 
 
-def _format_mapping(values: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in values.items():
-        name = _format_string(key)
-        if isinstance(value, Mapping) and value:
-            yield f"{name}:"
-            yield from (f"  {line}" for line in _format_mapping(value))
-        elif isinstance(value, list) and value:
-            yield f"{name}:"
-            yield from (f"  {line}" for line in _list_lines(value))
-        else:
-            yield f"{name}: {_format_scalar(value)}"
-
-
-def _list_lines(values: list[Any]) -> Iterator[str]:
-    for value in values:
-        lines: Iterator[str] = iter((_format_scalar(value),))
-        if isinstance(value, Mapping) and value:
-            lines = _format_mapping(value)
-        elif isinstance(value, list) and value:
-            lines = _list_lines(value)
-        yield f"- {next(lines)}"
-        yield from (f"  {line}" for line in lines)
+def _format_lines(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            name = _format_string(key)
+            if isinstance(item, Mapping | list) and item:
+                yield f"{name}:"
+                yield from (f"  {line}" for line in _format_lines(item))
+            else:
+                yield f"{name}: {_format_scalar(item)}"
+    elif isinstance(value, list) and value:
+        for item in value:
+            lines = _format_lines(item)
+            yield f"- {next(lines)}"
+            yield from (f"  {line}" for line in lines)
+    else:
+        yield _format_scalar(value)
 
 
 def _format_scalar(value: Any) -> str:

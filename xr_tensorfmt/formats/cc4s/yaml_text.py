@@ -61,8 +61,7 @@ class Fields:
 
     def integer(self, key: Any) -> int:
         """Return an integer."""
-        value: int = self._read_typed(key, int, "an integer")
-        return value
+        return int(self._read_typed(key, int, "an integer"))
 
     def number(self, key: Any) -> float:
         """Return a finite number."""

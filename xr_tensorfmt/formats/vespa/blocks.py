@@ -16,7 +16,6 @@ from xr_tensorfmt.contract import (
     Extents,
     Indices,
     Integers,
-    Runs,
     Selection,
     Source,
     WritableLayout,
@@ -37,17 +36,10 @@ _DECODED_BYTES = 128 << 10
 
 @dataclass(frozen=True, eq=False)
 class Blocks(WritableLayout):
-    """The cells of all blocks. The first axis counts blocks, the others are indexed dimensions.
-
-    Parameters
-    ----------
-    header : VespaHeader
-        The header of the file.
-    offsets : ndarray of int64
-        Offset of every block with its labels, and the end of the last block.
-    """
+    """The cells of all blocks. The first axis counts blocks, the others are indexed dimensions."""
 
     header: VespaHeader
+    # Offset of every block with its labels, and the end of the last block.
     offsets: Integers
 
     @property
@@ -113,7 +105,9 @@ class Blocks(WritableLayout):
         batch_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
         count = min(_MAX_BATCH_BLOCKS, max(1, batch_bytes // length))
         step = max(1, _DECODED_BYTES // length)
-        picked = None if runs.starts.size == 1 else _find_elements(runs)
+        picked: slice | Integers = slice(None)
+        if runs.starts.size > 1:
+            picked = np.add.outer(runs.starts - start, np.arange(runs.length)).ravel()
         rows = values.reshape(len(values), -1)
         filled = 0
         for blocks in split_indices(selection.indices[0], count):
@@ -122,7 +116,7 @@ class Blocks(WritableLayout):
             for first in range(0, len(batch), step):
                 cells = batch[first : first + step]
                 target = rows[filled : filled + len(cells)]
-                element.decode_into(target, cells if picked is None else cells[:, picked])
+                element.decode_into(target, cells[:, picked])
                 filled += len(cells)
         return values
 
@@ -153,12 +147,6 @@ class Blocks(WritableLayout):
 def _select_inner(selection: Selection) -> Selection:
     """Return the selection within a block."""
     return Selection(selection.tensor_shape[1:], selection.indices[1:])
-
-
-def _find_elements(runs: Runs) -> Integers:
-    """Return the elements of runs, relative to the first."""
-    starts = runs.starts - runs.starts[0]
-    return np.asarray(np.add.outer(starts, np.arange(runs.length)).ravel())
 
 
 def split_indices(indices: Indices, count: int) -> Iterator[Indices]:

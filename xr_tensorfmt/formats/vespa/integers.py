@@ -19,11 +19,6 @@ COUNTS = range(MAX_INTEGER + 1)
 """The integers of the format."""
 
 
-def compute_packed_size(first: int) -> int:
-    """Return the size of an integer in bytes, given its first byte."""
-    return 4 if first & LONG_BIT else 1
-
-
 def pack(value: int) -> bytes:
     """Pack an integer in its shortest form."""
     if value > MAX_INTEGER:

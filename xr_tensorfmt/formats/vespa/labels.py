@@ -72,36 +72,22 @@ def decode_labels(
 
 @dataclass(frozen=True)
 class Labels(Layout):
-    """Labels of all blocks for one mapped dimension.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The blocks of the labels.
-    dimension : int
-        Index of the mapped dimension among the mapped dimensions.
-    text_errors : {"strict", "surrogateescape"}
-        How to decode labels that are not UTF-8.
-    loaded : ndarray of str, optional
-        All labels, if they are in memory.
-    """
+    """Labels of all blocks for one mapped dimension."""
 
     blocks: Blocks
+    # Index among the mapped dimensions.
     dimension: int
     text_errors: TextErrors = "strict"
+    # All labels, if they are in memory.
     loaded: Strings | None = field(default=None, compare=False, repr=False)
 
+    dtype = STRING_DTYPE
     layout_to_validate = None  # the check of Vespa reads all labels
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of blocks."""
         return (self.blocks.header.blocks,)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of Python strings."""
-        return STRING_DTYPE
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the number of blocks in a chunk of cells."""

@@ -19,7 +19,6 @@ from xr_tensorfmt.contract import (
     Source,
     TensorFormatError,
     check_size,
-    contiguous_chunk,
 )
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
@@ -30,27 +29,17 @@ MAX_PRODUCT_CELLS = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class OuterProduct(Layout):
-    """A grid of blocks with a fill value in its gaps.
-
-    Parameters
-    ----------
-    blocks : Layout
-        The cells of all blocks.
-    grid : tuple of int
-        Number of distinct labels of every mapped dimension.
-    grid_indices : ndarray of int64
-        Row-major indices in the grid that have a block, sorted.
-    block_indices : ndarray of int64
-        Indices of these blocks in `blocks`.
-    fill_value : float
-        Value of cells without a block.
-    """
+    """A grid of blocks with a fill value in its gaps."""
 
     blocks: Layout
+    # Number of distinct labels of every mapped dimension.
     grid: tuple[int, ...]
+    # Row-major indices in the grid that have a block, sorted, and the indices of these blocks.
     grid_indices: Integers
     block_indices: Integers
     fill_value: float
+
+    prefers_points = True  # every read searches for its blocks
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,10 +50,6 @@ class OuterProduct(Layout):
     def dtype(self) -> np.dtype[Any]:
         """dtype of the values."""
         return self.blocks.dtype
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of a row-major array."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
         """Return the cells of the selected blocks."""
@@ -100,11 +85,6 @@ class OuterProduct(Layout):
             block_indices = self.block_indices[nearest[is_stored]]
             values[is_stored] = self.blocks.read_points(source, (block_indices, *cells))
         return values
-
-    @property
-    def prefers_points(self) -> bool:
-        """True, because every read searches for its blocks."""
-        return True
 
     def _select_blocks(self, block_indices: Integers, selection: Selection) -> Selection:
         return Selection(self.blocks.shape, (block_indices, *selection.indices[len(self.grid) :]))

@@ -39,7 +39,14 @@ MAX_INDEXED_LABELS = 1 << 23
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header, source = VespaHeader.read(reader), reader.source
-    cells, labels, stop = _locate_cells(header, source, options)
+    labels: tuple[Labels, ...] = ()
+    cells: Layout
+    if header.mapped:
+        cells, labels = _scan_blocks(header, source, options)
+    elif header.blocks:
+        cells = Dense(header.lengths, header.element, header.stop)
+    else:  # Vespa reads a scalar without a cell as zero.
+        cells = InMemory(np.zeros((), header.element.dtype))
     header_info = {
         "format": "vespa",
         "tag": header.tag,
@@ -48,36 +55,16 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         "byteorder": "big",
     }
     container = build_container(header, source, options, cells, labels, header_info)
-    return replace(container, ends=(End(source, stop, header.type),))
-
-
-def _locate_cells(
-    header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[Layout, tuple[Layout, ...], int]:
-    """Return the cells, the labels of all blocks by mapped dimension, and the end of the data."""
-    if header.mapped:
-        blocks, labels = _scan_blocks(header, source, options)
-        return blocks, labels, blocks.stop
-    if not header.blocks:
-        # Vespa reads a scalar without a cell as zero.
-        return InMemory(np.zeros((), header.element.dtype)), (), header.stop
-    dense = Dense(header.lengths, header.element, header.stop)
-    return dense, (), dense.stop
+    end = End(source, max(header.stop, cells.stop), header.type)
+    return replace(container, ends=(end,))
 
 
 def _scan_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Blocks, tuple[Labels, ...]]:
     """Scan the blocks. A scan of a remote file keeps the labels if they are required anyway."""
-    if header.blocks > MAX_BLOCKS:
-        raise TensorFormatError(
-            source.name,
-            field="the number of blocks",
-            actual=header.blocks,
-            expected=f"at most {MAX_BLOCKS}, because their offsets are kept in memory",
-            hint="split the file",
-            offset=header.stop,
-        )
+    reason = ", because their offsets are kept in memory"
+    _check_block_count(source, header, MAX_BLOCKS, reason, "split the file")
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
     loaded: list[Strings | None] = [None] * len(header.mapped)
     are_required = _has_index(header, options) or options.sparse == "dense"
@@ -98,6 +85,17 @@ def _scan_blocks(
     )
 
 
+def _check_block_count(
+    source: Source, header: VespaHeader, limit: int, reason: str, hint: str
+) -> None:
+    """Raise TensorFormatError if a file has more blocks than the limit."""
+    if header.blocks > limit:
+        field, expected = "the number of blocks", f"at most {limit}{reason}"
+        raise TensorFormatError(
+            source.name, field, header.blocks, expected, hint, offset=header.stop
+        )
+
+
 def _has_index(header: VespaHeader, options: OpenOptions) -> bool:
     """Return whether the labels are the index of the blocks."""
     return len(header.mapped) == 1 and options.sparse == "auto"
@@ -111,26 +109,9 @@ def build_container(
     labels: Sequence[Layout],
     header_info: Mapping[str, Any],
 ) -> Container:
-    """Build the variable and the coordinates of a tensor.
+    """Build the variable and the coordinates from the cells and labels of all blocks.
 
-    Parameters
-    ----------
-    header : VespaHeader
-        The header.
-    source : Source
-        The file.
-    options : OpenOptions
-        The options of the user.
-    cells : Layout
-        The cells of all blocks, or of a tensor without mapped dimensions.
-    labels : sequence of Layout
-        The labels of all blocks for every mapped dimension.
-    header_info : mapping
-        Additional items of the encoding.
-
-    Returns
-    -------
-    Container
+    Without mapped dimensions, there are no labels, and the cells have no axis of blocks.
     """
     if not header.mapped:
         options.refuse_stored(source.name)
@@ -175,7 +156,13 @@ def _build_blocks(
     is_indexed = _has_index(header, options)
     if is_indexed and header.blocks > MAX_INDEXED_LABELS:
         is_indexed = False
-        findings = (_build_no_index_finding(source, header),)
+        (name,) = header.mapped
+        message = (
+            f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
+            f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
+            f"selection by ds.set_index({BLOCK}={name!r})"
+        )
+        findings = (Finding(source.name, header.stop, "the labels", message, "warning"),)
     names = _name_dimensions(header, options, *(() if is_indexed else (BLOCK,)))
     mapped = names[: len(header.mapped)]
     block = names[0] if is_indexed else BLOCK
@@ -189,16 +176,9 @@ def _build_blocks(
 
 def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) -> list[Any]:
     """Read all labels, without a warning of repeated ones."""
-    if header.blocks > MAX_INDEXED_LABELS:
-        raise TensorFormatError(
-            source.name,
-            field="the number of blocks",
-            actual=header.blocks,
-            expected=f"at most {MAX_INDEXED_LABELS} for sparse='dense', which keeps all labels in "
-            "memory",
-            hint="open the file with sparse='stored'",
-            offset=header.stop,
-        )
+    reason = " for sparse='dense', which keeps all labels in memory"
+    hint = "open the file with sparse='stored'"
+    _check_block_count(source, header, MAX_INDEXED_LABELS, reason, hint)
     everything = Selection.everything((header.blocks,))
     return [
         column.decode_strings(source, everything.indices[0])
@@ -206,16 +186,6 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
         else column.read(source, everything)
         for column in labels
     ]
-
-
-def _build_no_index_finding(source: Source, header: VespaHeader) -> Finding:
-    (name,) = header.mapped
-    message = (
-        f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is a "
-        f"lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
-        f"selection by ds.set_index({BLOCK}={name!r})"
-    )
-    return Finding(source.name, header.stop, "the labels", message, "warning")
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:

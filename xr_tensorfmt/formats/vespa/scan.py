@@ -27,21 +27,10 @@ _LONG = struct.Struct(">I")
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Bytes of a file that contain all labels of some blocks.
-
-    Parameters
-    ----------
-    content : ndarray of uint8
-        The bytes.
-    blocks : range or ndarray
-        Indices of the blocks.
-    offsets : ndarray of int64
-        Offsets of the blocks in the file.
-    starts : ndarray of int64
-        Offsets of the blocks in `content`.
-    """
+    """Bytes of a file that contain all labels of some blocks."""
 
     content: Bytes
+    # Indices of the blocks, and their offsets in the file and in `content`.
     blocks: Indices
     offsets: Integers
     starts: Integers

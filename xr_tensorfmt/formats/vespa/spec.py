@@ -23,7 +23,7 @@ from xr_tensorfmt.contract import (
     Plain,
     check_size,
 )
-from xr_tensorfmt.formats.vespa.integers import COUNTS, compute_packed_size, pack, unpack
+from xr_tensorfmt.formats.vespa.integers import COUNTS, LONG_BIT, pack, unpack
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag that state the parts of the header."""
@@ -180,8 +180,7 @@ class _Fields(Cursor):
         """Read an integer. Raise an error if it is not valid."""
         start = self.offset
         first = self.take(1, field)
-        rest = compute_packed_size(first[0]) - 1
-        value = unpack(first + self.take(rest, field) if rest else first)
+        value = unpack(first + self.take(3, field) if first[0] & LONG_BIT else first)
         if value not in valid:
             raise self.reader.error(field, value, expected, _CORRUPT, start)
         return value

@@ -109,23 +109,14 @@ def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Dimensions:
-    """Roles of the dimensions, in the order of their names in the file.
+    """Roles of the dimensions, in the order of their names in the file."""
 
-    Parameters
-    ----------
-    block_dim : str, optional
-        The dimension that counts blocks.
-    labels : mapping of str to ndarray
-        Labels of the blocks by mapped dimension.
-    indexed : tuple of str
-        The indexed dimensions.
-    name_in_file : mapping of str to str
-        Names of the mapped and the indexed dimensions in the file.
-    """
-
+    # The dimension that counts blocks, if any.
     block_dim: str | None
+    # Labels of the blocks by mapped dimension.
     labels: Mapping[str, Strings]
     indexed: tuple[str, ...]
+    # Names of the mapped and the indexed dimensions in the file.
     name_in_file: Mapping[str, str]
 
 
