@@ -559,9 +559,10 @@ class TestRefusals:
         [
             (
                 make_vertex(unit="eV"),
-                "'unit' of 'CoulombVertex' is 'eV'.*make it a number, or rename",
+                "'unit' of 'CoulombVertex' is 'eV'.*make it a number other than 0, or rename",
             ),
             (make_vertex(unit=np.nan), "'unit' of 'CoulombVertex' is nan"),
+            (make_vertex(unit=0), "'unit' of 'CoulombVertex' is 0, .*a number other than 0"),
             (make_vertex(unit=True), "'unit' of 'CoulombVertex' is True"),
             (xr.Dataset(), "there is no variable to write"),
             (make_vertex().assign({"a/b": 1.0}), "'a/b' cannot be a part of the name of a file"),
@@ -855,8 +856,8 @@ class TestCommands:
         shutil.copytree(DATA, "d")
         assert "24 more bytes" in run_ok("validate", "d/misc/longer.yaml")
         result = run_failing("validate", "d/bad/missing_elements.yaml")
-        assert "d/bad/missing_elements.elements: it has the elements of" in result
-        assert result.endswith("and is missing; fetch it too\n")
+        assert "d/bad/missing_elements.elements: no such file; it has the elements of" in result
+        assert result.endswith(", so fetch it too\n")
 
 
 @pytest.mark.parametrize(
