@@ -220,11 +220,10 @@ def _format_json(value: Any) -> str:
 
 def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
     unit = variable.attrs.get("unit", 1.0)
-    is_number = isinstance(unit, Real) and not isinstance(unit, bool)
-    if not is_number or not np.isfinite(float(unit)) or unit == 0:
+    if isinstance(unit, bool) or not isinstance(unit, Real) or not np.isfinite(float(unit)):
         raise ValueError(
             f"{checked.path}: the attribute 'unit' of {name!r} is {unit!r}, but cc4s stores "
-            "the factor to atomic units there; make it a number other than 0, or rename it"
+            "the factor to atomic units there; make it a number, or rename it"
         )
     return float(unit)
 
