@@ -31,7 +31,7 @@ def explain(
     data : Dataset, DataArray or DataTree
         Data opened with this engine, a selection of it, or a dask computation on it.
     indexers : mapping, optional
-        Indices by dimension, as in ``isel``.
+        Indices by dimension, as in ``isel``. To select labels, call ``data.sel`` first.
     **indexers_kwargs
         The keyword form of `indexers`.
 
@@ -68,7 +68,11 @@ def explain(
             f"data= must be a Dataset, DataArray or DataTree, not a {type(data).__name__}; open a "
             "file with xarray.open_dataset"
         )
-    return explain(data.isel(indexers, **indexers_kwargs))
+    try:
+        return explain(data.isel(indexers, **indexers_kwargs))
+    except (IndexError, TypeError) as error:
+        message = f"{error}; pass positions as to isel, or select labels with sel() first"
+        raise type(error)(message) from error
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

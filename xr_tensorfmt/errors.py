@@ -72,8 +72,10 @@ _MAX_COMPARED = 10_000
 
 def did_you_mean(name: object, choices: Iterable[object]) -> str:
     """Return ``" (did you mean 'x'?)"`` with the most similar choice, or an empty string."""
+    if not isinstance(name, str):
+        return ""
     names = {str(choice).casefold(): str(choice) for choice in islice(choices, _MAX_COMPARED)}
-    close = get_close_matches(name.casefold(), names, n=1) if isinstance(name, str) else ()
+    close = get_close_matches(name.casefold(), names, n=1, cutoff=0.65)
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 

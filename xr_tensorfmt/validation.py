@@ -31,7 +31,8 @@ def validate(
     """Check a whole file and return its faults.
 
     The file is read in pieces of a few MiB, so it may be larger than memory. By default, each
-    check stops at its first finding, such as the first unreadable value of a variable.
+    check stops at its first finding, such as the first unreadable value of a variable. Most formats
+    have no checksum of values, so a value changed to another valid value is not found.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
 from inspect import signature
@@ -14,8 +15,9 @@ from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.datasets.options import with_keywords
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats.reading import read_container
+from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.encoding import Encoding
 from xr_tensorfmt.writing.region import write_region
@@ -46,6 +48,8 @@ def _normalize_option(format: Format, name: str, value: Any) -> Any:
     if name not in format.write_options:
         keywords = " and ".join(["the keywords of to_file", *sorted(format.write_options)])
         hint = did_you_mean(name, (*format.write_options, *signature(to_file).parameters))
+        if name == "dtype":
+            hint = f" (pass encoding={{'dtype': {value!r}}})"
         raise TypeError(
             f"{name!r}{hint} is not a keyword for {format.title} files; they accept {keywords}"
         )
@@ -114,7 +118,8 @@ def to_file(
     path : str, PathLike or OpenFile
         The file, or a URL that fsspec supports.
     format : str, optional
-        Name of the format. The default depends on the suffix of `path`.
+        Name of the format. The default depends on the suffix of `path`. A suffix of another format
+        causes a warning.
     mode : {"w", "x"}
         ``"w"`` overwrites an existing file, ``"x"`` raises an error if it exists.
     compute : bool
@@ -172,6 +177,14 @@ def to_file(
         if format is not None
         else formats.find_format_for_path(get_name(path))
     )
+    named = formats.find_format_by_suffix(get_name(path)) or file_format
+    if named is not file_format:
+        warnings.warn(
+            f"{redact(get_name(path))}: the suffix is for {named.title} files, but the file is "
+            f"{file_format.title}; use one of {', '.join(file_format.suffixes)}",
+            TensorFormatWarning,
+            stacklevel=find_stack_level(),
+        )
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
     format_options = {

@@ -350,6 +350,27 @@ def test_names_with_slashes_need_a_tree_in_zarr() -> None:
     assert "1 equal, 0 different" in run_ok("diff", "a.mag", "a.zarr", "--group", "/a%2Fb/c")
 
 
+@pytest.mark.parametrize("store", ["a.zarr", "a.nc"])
+def test_times_in_stores_are_converted(store: str) -> None:
+    times = np.array(["2000-01-01", "2000-01-03"], "M8[ns]")
+    ds = xr.Dataset(
+        {"bounds": ("time", times), "step": ("time", times - times[0])}, {"time": times}
+    )
+    if store == "a.zarr":
+        ds.to_zarr(store, consolidated=False)
+    else:
+        ds.to_netcdf(store)
+    run_ok("convert", store, "a.mag")
+    xr.testing.assert_equal(open_lazily("a.mag"), ds)
+    assert "3 equal, 0 different" in run_ok("diff", store, "a.mag")
+
+
+def test_values_that_need_python_name_no_option() -> None:
+    xr.Dataset({"s": ("x", ["a", "b"])}).to_netcdf("a.nc")
+    message = run_failing("convert", "a.nc", "b.mag")
+    assert "convert it in Python with ds['s'].astype, or write" in message
+
+
 def test_packed_values_are_converted_as_they_are_stored() -> None:
     packed = {"scale_factor": 0.5, "_FillValue": np.int16(3)}
     days = {"units": "days since 2000-01-01"}

@@ -13,7 +13,7 @@ import xarray as xr
 from tests.commands import run_failing
 from tests.magfiles import make_document, put
 from tests.opening import open_lazily
-from xr_tensorfmt import to_file, to_mag, to_pycauset
+from xr_tensorfmt import TensorFormatWarning, to_file, to_mag, to_pycauset
 from xr_tensorfmt.errors import did_you_mean
 
 KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "scale")
@@ -40,6 +40,10 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
     "group": (lambda path: open_lazily(path, group="layer.0"), "'layer.0' (did you mean 'layers.0"),
     "path": (lambda path: open_lazily(path, group="Layers/0"), "'Layers/0' (did you mean 'layers"),
     "suffix": (lambda path: to_file(SQUARE, "x.pycasuet"), "format (did you mean '.pycauset'?)"),
+    "feed": (lambda path: to_file(SQUARE, "x.jsonl"), "line of a feed with json.dumps and vespa_t"),
+    "dtype": (
+        lambda path: to_file(SQUARE, "x.mag", dtype="f4"), "(pass encoding={'dtype': 'f4'})"
+    ),
     "encoding": (
         lambda path: to_mag(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
         "names 'wieght' (did you mean 'weight'?)",
@@ -90,8 +94,15 @@ def test_command_suggests_similar_name(model: str) -> None:
 def test_no_suggestion_without_similar_name(model: str) -> None:
     assert did_you_mean("tensor", ["row", "col"]) == ""
     assert did_you_mean(3, [1, 2]) == ""
+    assert did_you_mean("*.wieght", ["embed.weight"]) == ""
     with pytest.raises(ValueError, match=r"format='zarr' is not one of"):
         open_lazily(model, format="zarr")
+
+
+def test_suffix_of_another_format_causes_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(TensorFormatWarning, match=r"is for MAG files, but .*PyCauset; .*\.pycauset"):
+        to_pycauset(SQUARE, tmp_path / "x.mag")
+    to_pycauset(SQUARE, tmp_path / "x.dat")
 
 
 def test_suggestions_ignore_case_and_are_shortened() -> None:

@@ -172,6 +172,22 @@ def test_parts_of_joined_files_that_are_not_read_are_not_explained(tmp_path: Pat
     assert joined.tensorfmt.explain().needed_bytes == 4 * 48
 
 
+def test_unnamed_computation_has_a_name(tmp_path: Path) -> None:
+    xr_tensorfmt.to_mag(xr.Dataset({"w": ("a", np.ones(4, "f4"))}), tmp_path / "a.mag")
+    w = open_lazily(tmp_path / "a.mag", chunks={}).w
+    assert xr_tensorfmt.explain(w + w.rename("v")).reads[0].variable == "<this-array>"
+
+
+@pytest.mark.parametrize("labels", ["d1", ["d1"], slice("d0", "d1")], ids=str)
+def test_labels_in_explain_have_a_hint(tmp_path: Path, labels) -> None:
+    table = xr.DataArray(np.ones((2, 3), "f4"), {"doc": ["d0", "d1"]}, dims=("doc", "x"))
+    table.tensorfmt.to_file(tmp_path / "a.tbf")
+    ds = open_lazily(tmp_path / "a.tbf")
+    with pytest.raises((TypeError, IndexError), match=r"select labels with sel\(\) first"):
+        ds.tensorfmt.explain(doc=labels)
+    assert ds.sel(doc=labels).tensorfmt.explain().requests == 1
+
+
 def test_explain_needs_data_of_xarray() -> None:
     with pytest.raises(TypeError, match=r"not a str; open a file with xarray.open_dataset"):
         xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

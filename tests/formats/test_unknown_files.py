@@ -44,6 +44,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "a.safetensors": (b"version https://git-lfs.github.com/spec/v1\noid x", "git lfs pull"),
     "b.safetensors": (gzip.compress(b"x", mtime=ord("{")), "compressed by gzip"),
     "c.safetensors": (b"<!DOCTYPE html><html>", "a page of HTML, .*log in .*fetch the file"),
+    "old.html": (b"<!DOCTYPE HTML PUBLIC", "a page of HTML, .*log in .*fetch the file"),
     "d.safetensors": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.tbf": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.zip": (make_zip("README"), "a zip archive, .*unzip it"),
@@ -104,6 +105,8 @@ def test_pattern_as_path_raises_with_hint(tmp_path: Path) -> None:
         open_lazily(tmp_path / "*.mag")
     with pytest.raises(FileNotFoundError, match="No such file or directory"):
         open_lazily(tmp_path / "b.mag")
+    with pytest.raises(FileNotFoundError, match=r"put two slashes after the colon of a URL"):
+        open_lazily("s3:/bucket/a.mag")
     to_file(xr.DataArray(np.ones(3, "f4"), dims="x"), tmp_path / "[1].mag")
     assert open_lazily(tmp_path / "[1].mag").sizes == {"x": 3}
 

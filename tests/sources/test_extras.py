@@ -35,6 +35,7 @@ def test_url_without_its_package_names_extra() -> None:
     extras = [*EXTRAS.values(), "s3"]
     for line, extra in zip(lines, extras, strict=True):
         assert line.endswith(f"run: pip install 'xr-tensorfmt[{extra}]'")
+        assert line.count("bucket") == 2  # printed once before the message
 
 
 @pytest.mark.parametrize("missing", ["virtualizarr", "obspec_utils", "zarr"])

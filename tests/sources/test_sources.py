@@ -290,6 +290,11 @@ def test_home_directory_is_expanded(path: Path, monkeypatch) -> None:
     assert LocalFile.from_path("~/content.bin").path == str(path)
 
 
+def test_missing_object_in_memory_is_missing_in_this_process() -> None:
+    with pytest.raises(FileNotFoundError, match="no such object in the memory of this process"):
+        find_source("memory://bucket/missing.mag")
+
+
 def test_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory; pass the path of a file in it"):
         LocalFile.from_path(tmp_path)

@@ -457,6 +457,8 @@ def test_nicknames_of_dtypes_apply_to_floats_and_have_a_hint(
         ("c8", "x.yaml", "'dtype': 'complex128'"),
         ("c8", "x.tbf", "split it into two variables"),
         ("i8", "x.tbf", "'dtype': 'float64'"),
+        ("f2", "x.tbf", "'dtype': 'float32'"),
+        ("u2", "x.tbf", "'dtype': 'float32'"),
         ("?", "x.tens", "'dtype': 'uint8'"),
         ("U1", "x.tens", r"convert it with ds\['tensor'\].astype"),
     ],

@@ -124,6 +124,13 @@ def test_values_that_become_0_are_reported(
         to_file(ds, tmp_path / "a.mag", encoding={"w": {"dtype": dtype}})
 
 
+def test_values_that_become_0_are_reported_once_per_file(tmp_path: Path) -> None:
+    ds = xr.Dataset({name: ("x", np.full(100, 1e-9, "f4")) for name in "ab"}).chunk(x=50)
+    with pytest.warns(TensorFormatWarning, match="and check the other variables") as caught:
+        to_file(ds, tmp_path / "a.mag", encoding={"dtype": "float8_e4m3fn"})
+    assert len(caught) == 1
+
+
 def test_few_values_may_become_0(tmp_path: Path) -> None:
     values = np.ones(2000, "f4")
     values[7] = 1e-9

@@ -159,7 +159,18 @@ SLICES = [slice(0, 4, 2), slice(None, None, -1), 1, "x", None, [0, 1], slice("a"
 
 @pytest.mark.parametrize("requested", SLICES, ids=map(str, SLICES))
 def test_region_requires_slices_of_step_1(path: Path, requested) -> None:
-    check_refused(patch(4, 6), path, {"x": requested}, "pass a slice of integers with step 1")
+    check_refused(patch(4, 6), path, {"x": requested}, "step 1, such as ds.indexes.*slice_ind")
+
+
+def test_positions_of_labels_select_a_region(tmp_path: Path) -> None:
+    path = tmp_path / "a.tbf"
+    table = xr.DataArray(np.ones((3, 2)), {"doc": ["b", "c", "a"]}, dims=("doc", "x"))
+    to_file(table, path)
+    rows = table.indexes["doc"].slice_indexer("c", "a")
+    to_file(2 * table.sel(doc=["c", "a"]), path, region={"doc": rows})
+    assert load(path).tensor[:, 0].values.tolist() == [1, 2, 2]
+    with pytest.raises(ValueError, match=r"no variable 'emb'.*call rename\('tensor'\)"):
+        to_file(table.rename("emb"), path, region={})
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])

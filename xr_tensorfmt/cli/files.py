@@ -42,7 +42,8 @@ def open_input(
     if store in STORES:
         if content is not file:
             raise ValueError(f"{store} is not read from standard input; pass a path")
-        return _open_store(file, store, get_group_path(group, separator), url_options)
+        group, decode = get_group_path(group, separator), options.get("decode_times", True)
+        return _open_store(file, store, group, url_options, decode_times=decode)
     options |= {"format": format, "group": group, "separator": separator}
     options["storage_options"] = url_options
     if tree:
@@ -56,7 +57,12 @@ def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) 
 
 
 def _open_store(
-    file: str, format: str, group: str | None, storage_options: dict[str, Any] | None
+    file: str,
+    format: str,
+    group: str | None,
+    storage_options: dict[str, Any] | None,
+    *,
+    decode_times: bool,
 ) -> OpenedData:
     """Open zarr in chunks, or netCDF without."""
     options: dict[str, Any] = {"engine": ZARR, "chunks": {}, "storage_options": storage_options}
@@ -65,7 +71,7 @@ def _open_store(
         h5netcdf = xr.backends.list_engines().get("h5netcdf")
         is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
         options = {"engine": "h5netcdf" if is_hdf5 else None}
-    tree = xr.open_datatree(file, group=group, **options)
+    tree = xr.open_datatree(file, group=group, decode_times=decode_times, **options)
     return tree if any(node.data_vars for node in tree.descendants) else tree.to_dataset()
 
 

@@ -34,7 +34,8 @@ _OPTIONS = tuple(
         (r"\bverify=False", "--no-verify"),
         (r"\bsparse='(\w+)'", r"--sparse \1"),
         (r"\bformat='([\w-]+)'", r"--from \1"),
-        ("pass one of them as a DataArray", "choose one with --variable"),
+        (r"convert it with (ds\['[^']+'\]\.astype)\(\.\.\.\)", r"convert it in Python with \1"),
+        ("pass one of them as a DataArray", "choose one with --variable NAME"),
         (r"\bversion='?([\d.]+)'?", r"--option version=\1"),
     )
 )

@@ -196,7 +196,7 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
         sibling = source.sibling(file)
     except FileNotFoundError:
         path = re.sub(r"[^/\\]*\Z", lambda _: file, source.name, count=1)
-        message = f"{reason} and is missing; fetch it too"
+        message = f"no such file; {reason}, so fetch it too"
         raise FileNotFoundError(errno.ENOENT, message, path) from None
     if sibling is None:
         raise build_directory_error(source)

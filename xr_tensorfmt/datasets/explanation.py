@@ -182,7 +182,7 @@ def _get_variables(
     elif isinstance(data, Dataset):
         yield from data.variables.items()
     else:
-        yield data.name, data.variable
+        yield "<this-array>" if data.name is None else data.name, data.variable
         yield from ((name, coordinate.variable) for name, coordinate in data.coords.items())
 
 

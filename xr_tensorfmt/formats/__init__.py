@@ -134,6 +134,8 @@ def find_format_for_path(path: str) -> Format:
     names = ", ".join(repr(file_format.name) for file_format in writable)
     suffixes = [suffix for file_format in writable for suffix in file_format.suffixes]
     hint = did_you_mean(os.path.splitext(path)[1], suffixes)
+    if path.endswith(".jsonl"):
+        hint = " (write each line of a feed with json.dumps and vespa_to_json)"
     problem = (
         f"{file_format.title} can only be read"
         if file_format

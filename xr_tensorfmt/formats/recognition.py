@@ -13,6 +13,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
 from xr_tensorfmt.formats import BUILT_IN, find_format, load_formats
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import InputOutput, find_source
 from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT
@@ -53,6 +54,11 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with several models: "
             f"{shorten(', '.join(sorted(names)))}; pass the path of one of these files"
+        )
+    if not names and any(path.casefold().endswith(ELEMENTS) for path in paths):
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory with cc4s files; pass the path of one of them, or "
+            "open a local directory with xr_tensorfmt.open_cc4s_calculation"
         )
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 

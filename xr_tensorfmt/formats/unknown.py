@@ -45,7 +45,7 @@ _BY_MAGIC = {
     b'{"put":': _DOCUMENTS,
     **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05"), _NETCDF),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"), _PICKLE),
-    **dict.fromkeys((b"<!DOCTYPE html", b"<!doctype html", b"<html", b"<HTML"), _HTML),
+    **dict.fromkeys((b"<!DOCTYPE ", b"<!doctype ", b"<html", b"<HTML"), _HTML),
 }
 
 

@@ -10,6 +10,7 @@ import glob
 import mmap
 import os
 import platform
+import re
 import stat
 import sys
 import time
@@ -129,8 +130,11 @@ class LocalFile(Source):
         except FileNotFoundError:
             if glob.has_magic(absolute):
                 reason = "No file has this name; use xarray.open_mfdataset for a pattern"
-                raise FileNotFoundError(ENOENT, reason, absolute) from None
-            raise
+            elif re.search(r"/\w\w+:/", absolute):
+                reason = "No file has this name; put two slashes after the colon of a URL"
+            else:
+                raise
+            raise FileNotFoundError(ENOENT, reason, absolute) from None
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
         if not stat.S_ISREG(status.st_mode):

@@ -191,10 +191,7 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
     # fsspec 2025.7 lists "abfss" only if adlfs is installed.
     is_missing = isinstance(failure, ImportError) or protocol not in available_protocols()
     if extra and is_missing:
-        raise ImportError(
-            f"{redact(url)}: a package for this URL is not installed ({failure}); "
-            f"run: pip install 'xr-tensorfmt[{extra}]'"
-        )
+        raise ImportError(f"{failure}; run: pip install 'xr-tensorfmt[{extra}]'")
     raise failure
 
 

@@ -144,7 +144,8 @@ def _describe(error: Exception, url: str, path: str) -> str:
     if isinstance(error, FileNotFoundError) and (
         text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
     ):
-        return "there is no such object"
+        where = " in the memory of this process" if url.startswith("memory:") else ""
+        return f"there is no such object{where}"
     if isinstance(error, OSError):
         return error.strerror or text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -185,7 +186,7 @@ def _unwrap(error: Exception) -> Exception:
     is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO
     if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
         return error
-    is_argument_error = isinstance(cause, TypeError | ValueError | OverflowError)
+    is_argument_error = isinstance(cause, TypeError | ValueError | AttributeError | OverflowError)
     is_specific = is_argument_error or _get_errno(cause) != errno.EIO
     is_useful = find_response(cause) or (is_vague and is_specific)
     return cause if is_useful else error

@@ -169,6 +169,8 @@ def _load_variable(source: Source, tensor: Tensor) -> Variable:
     values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
     # Zarr specifies no data type for numpy's fixed-length str.
     values = values.astype(object) if values.dtype.kind == "U" else values
+    if values.dtype == object and "_FillValue" in tensor.attrs:
+        raise NotVirtualError("it has str values and an attribute '_FillValue', unlike in Zarr")
     return Variable(tensor.dims, values, attrs_to_json(tensor.attrs))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -89,6 +89,7 @@ class CheckedInput:
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
     reader_attrs: frozenset[str]
+    warned: list[str] = field(default_factory=list, init=False, repr=False)
 
     def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
         """Return the attributes of a variable that a reader did not set by itself.
@@ -239,7 +240,7 @@ class CheckedInput:
             raise self._build_dtype_error(name, variable, dtype, elements)
         if variable.dtype.kind == "c" and element.dtype.kind != "c":
             raise self._build_imaginary_error(name, variable, dtype, elements)
-        return Conversion(name, element, exact)
+        return Conversion(name, element, exact, warned=self.warned)
 
     def _build_imaginary_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
@@ -258,11 +259,17 @@ class CheckedInput:
     ) -> ValueError:
         hint = f"convert it with ds[{name!r}].astype(...)"
         if is_numeric(variable.dtype):
-            kinds = [variable.dtype.kind, {"u": "i", "b": "u"}.get(variable.dtype.kind, "f")]
-            candidates = [key for key in elements if elements[key].dtype.kind in kinds]
-            choose = min if variable.dtype.kind == "b" else max
+            kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(variable.dtype.kind, "f")
+            candidates = [key for key in elements if elements[key].dtype.kind in kinds] or elements
+            lossless = [
+                key
+                for key in candidates
+                if elements[key].stored.itemsize == elements[key].dtype.itemsize
+                and np.can_cast(variable.dtype, elements[key].dtype)
+            ]
+            choose = min if lossless else max
             suggested = choose(
-                candidates or elements, key=lambda key: elements[key].stored.itemsize
+                lossless or candidates, key=lambda key: elements[key].stored.itemsize
             )
             hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class Conversion:
     exact: bool
     is_fixed: bool = False
     """Whether an existing file determines the dtype."""
+    warned: list[str] = field(default_factory=list, compare=False)
+    """The variable with a warning, in a list that all variables of a file share."""
 
     def apply(self, values: Array) -> Array:
         """Convert values. Raise ValueError if a value would change or overflow."""
@@ -76,11 +78,12 @@ class Conversion:
 
     def _report_underflow(self, count: int, size: int) -> None:
         """Warn if many values become 0."""
-        if count > _MAX_UNDERFLOW * size:
+        if count > _MAX_UNDERFLOW * size and not self.warned:
+            self.warned.append(self.name)
             message = (
                 f"{self.name!r}: {count / size:.1%} of {size} values become 0 in "
                 f"{self.element.name}; multiply them by a scale first, or choose a dtype with a "
-                "wider range"
+                "wider range, and check the other variables"
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 

@@ -152,10 +152,12 @@ def _plan_variables(
 def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: Region) -> None:
     for name in checked.variables:
         if name not in tensors:
+            others = [tensor for tensor in tensors if tensor not in tensors[tensor].dims]
+            rename = f"rename({others[0]!r})" if len(others) == 1 else "rename()"
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
-                f"{shorten(', '.join(map(repr, tensors)))}; open the file without group=, or "
-                "rename() the variable, and rewrite the whole file to add one"
+                f"{shorten(', '.join(map(repr, tensors)))}; open the file without group=, or call "
+                f"{rename} on the variable, and rewrite the whole file to add one"
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
@@ -304,7 +306,8 @@ def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
         step = 0
     if step != 1:
         raise ValueError(
-            f"region={region!r} has {requested!r} for {dim!r}; pass a slice of integers with step 1"
+            f"region={region!r} has {requested!r} for {dim!r}; pass a slice of integers with step "
+            f"1, such as ds.indexes[{dim!r}].slice_indexer(first_label, last_label)"
         )
     if stop - start != length:
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +221,7 @@ def test_slices_have_separate_dimensions_and_are_not_selected(tmp_path: Path) ->
 @pytest.mark.parametrize("states", [3, [2, 1], [0, 0], [[0, 1]], slice(None, None, -1)])
 def test_states_must_ascend(tmp_path: Path, states: object) -> None:
     write_calculation(tmp_path, is_complex=False)
-    with pytest.raises(ValueError, match="ascending"):
+    with pytest.raises(ValueError, match=r"ascending.*pass a sorted list without repetitions"):
         select_cc4s_states(open_cc4s_calculation(tmp_path), states)
 
 
@@ -261,6 +262,25 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
         open_cc4s_calculation(tmp_path / "missing")
     with pytest.raises(NotADirectoryError, match="expected a directory"):
         open_cc4s_calculation(tmp_path / "empty" / "State.yaml")
+
+
+def test_calculations_are_local(working_directory: Path) -> None:
+    write_calculation(working_directory / "a", is_complex=False)
+    for call in (open_cc4s_calculation, partial(to_cc4s_calculation, open_cc4s_calculation("a"))):
+        with pytest.raises(ValueError, match="only be in local directories"):
+            call("memory://bucket/a?key=secret")  # type: ignore[operator]
+    assert [path.name for path in working_directory.iterdir()] == ["a"]
+    with pytest.raises(IsADirectoryError, match=r"cc4s files.*open_cc4s_calculation"):
+        xr.open_dataset("a", engine="tensorfmt")
+
+
+def test_elements_without_yaml_are_not_left_out(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=False)
+    (tmp_path / "CoulombVertex.yaml").unlink()
+    with pytest.raises(FileNotFoundError, match=r"elements of CoulombVertex, but no CoulombVertex"):
+        open_cc4s_calculation(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no such file; it describes the elements in"):
+        xr.open_dataset(tmp_path / "CoulombVertex.elements", engine="tensorfmt")
 
 
 def test_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:

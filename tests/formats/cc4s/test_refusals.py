@@ -366,7 +366,7 @@ class TestFilesBeside:
             load(path)
         assert caught.value.filename == str(tmp_path / "a.elements")
         assert (
-            caught.value.strerror == f"it has the elements of {path} and is missing; fetch it too"
+            caught.value.strerror == f"no such file; it has the elements of {path}, so fetch it too"
         )
 
     def test_missing_elements_of_component(self, tmp_path: Path) -> None:

@@ -855,8 +855,8 @@ class TestCommands:
         shutil.copytree(DATA, "d")
         assert "24 more bytes" in run_ok("validate", "d/misc/longer.yaml")
         result = run_failing("validate", "d/bad/missing_elements.yaml")
-        assert "d/bad/missing_elements.elements: it has the elements of" in result
-        assert result.endswith("and is missing; fetch it too\n")
+        assert "d/bad/missing_elements.elements: no such file; it has the elements of" in result
+        assert result.endswith(", so fetch it too\n")
 
 
 @pytest.mark.parametrize(

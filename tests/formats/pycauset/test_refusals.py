@@ -326,7 +326,7 @@ def test_block_that_is_missing_is_named(tmp_path: Path) -> None:
     path, _ = block_matrix(tmp_path)
     (tmp_path / "m.pycauset.blocks" / "a.pycauset").unlink()
     with pytest.raises(
-        FileNotFoundError, match=r"a block of .*m\.pycauset and is missing"
+        FileNotFoundError, match=r"no such file; it is a block of .*m\.pycauset, so fetch"
     ) as caught:
         load(path)
     assert caught.value.filename == str(tmp_path / "m.pycauset.blocks" / "a.pycauset")

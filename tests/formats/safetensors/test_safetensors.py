@@ -359,7 +359,7 @@ INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no file": (
         {"weight_map": {"a": "none"}},
         FileNotFoundError,
-        "it is named by .* and is missing",
+        "no such file; it is named by .*, so fetch it too",
     ),
     "no tensor": (
         {"weight_map": {"a": min(SHARDS)}},

@@ -213,7 +213,11 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
     "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
-    "two": ("[1] [2]", "tensor(x[1])", "is not JSON: Extra data.*; pass the text of one"),
+    "two": ("[1]\n[2]", "tensor(x[1])", "is not JSON: Extra data.*one document.* several lines"),
+    "path": ("feed.jsonl", "tensor(x[1])", "is not JSON: .*not .*a path"),
+    "documents": ([{"fields": {"a": [1]}}], "tensor(x[1])", "several documents; pass one of them"),
+    "response": ({"root": {"children": []}}, None, r"pass one .*data\['root'\]\['children'\]\[0\]"),
+    "other type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(x[2])", "omit type="),
 }  # fmt: skip
 
 

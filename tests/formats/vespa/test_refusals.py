@@ -24,6 +24,7 @@ MIXED = vf.make_tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 
 REFUSED = {
     "no bytes": (b"", "the tag at byte 0: truncated"),
     "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
+    "hexadecimal": (b"0x0601", "the tag at byte 0: 48, .*pass the text to .*vespa_from_hex"),
     "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
     "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
     "cell type 4": (

@@ -55,15 +55,16 @@ def open_cc4s_calculation(
         such as ``CoulombIntegrals.hhpp``. The attributes ``No`` and ``Nv`` are the numbers of
         occupied and virtual states by the rule of cc4s: states are occupied if their ``energies``
         are below ``fermiEnergy`` in the metadata of EigenEnergies. They are missing without these.
+        `select_cc4s_states` updates them, but ``ds.isel`` keeps the old numbers.
 
     Raises
     ------
     FileNotFoundError
-        The directory does not exist, or has no tensor.
+        The directory does not exist or has no tensor, or elements have no YAML file.
     NotADirectoryError
         The path is the path of a file.
     ValueError
-        Two files have the same object.
+        Two files have the same object, or the directory is a URL.
 
     See Also
     --------
@@ -87,7 +88,7 @@ def open_cc4s_calculation(
     """
     tensors: dict[str, Dataset] = {}
     dimensions: dict[str, list[Dimension]] = {}
-    for path in _find_tensors(Path(directory)):
+    for path in _find_tensors(_get_local_path(directory)):
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         cc4s_object = get_variable_name(get_stem(path.name))
         for name, tensor in ds.data_vars.items():
@@ -169,7 +170,7 @@ def select_cc4s_states(
     if selected.ndim != 1 or (np.diff(selected) <= 0).any():
         raise ValueError(
             f"states: {states!r} selects {selected.tolist()}, expected states in ascending order, "
-            "because cc4s treats the first ones as occupied; sort them"
+            "because cc4s treats the first ones as occupied; pass a sorted list without repetitions"
         )
     _check_lengths(ds, size)
     indexers = {dim: states for dim in ds.dims if _is_state(dim)}
@@ -229,7 +230,7 @@ def to_cc4s_calculation(
         whole = ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]]
         _check_lengths(whole, ds[_ENERGIES].size)
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
-    directory = Path(directory)
+    directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FileExistsError(
@@ -250,6 +251,15 @@ def to_cc4s_calculation(
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
 
 
+def _get_local_path(directory: str | os.PathLike[str]) -> Path:
+    if "://" in str(directory):  # not in the message, because a URL may contain secrets
+        raise ValueError(
+            "directory= is a URL, but calculations can only be in local directories; copy the "
+            "files, or open and write each file by its URL"
+        )
+    return Path(directory)
+
+
 def _find_tensors(directory: Path) -> list[Path]:
     """Return the YAML files that the engine recognises or that have elements."""
     if not directory.is_dir():
@@ -258,10 +268,18 @@ def _find_tensors(directory: Path) -> list[Path]:
         actual = "no such directory" if missing else "a file, expected a directory"
         raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
     with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
+    candidates = sorted(directory.glob(f"*{YAML}"))
+    orphans = with_elements - {get_stem(path.name) for path in candidates}
+    if orphans:
+        name = min(orphans)
+        raise FileNotFoundError(
+            f"{directory}: there are elements of {name}, but no {name}{YAML} with their shape; "
+            "fetch it, or remove the elements"
+        )
     engine = xr.backends.list_engines()["tensorfmt"]
     paths = [
         path
-        for path in sorted(directory.glob(f"*{YAML}"))
+        for path in candidates
         if get_stem(path.name) in with_elements or engine.guess_can_open(path)
     ]
     if not paths:

@@ -20,7 +20,6 @@ from xr_tensorfmt.contract import (
     OpenOptions,
     Source,
     TensorFormatError,
-    build_directory_error,
     finding_from_error,
     is_file_name,
     name_dims,
@@ -51,8 +50,6 @@ _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILIN
 def is_cc4s(reader: HeaderReader) -> bool:
     """Return whether a file has the keys of a cc4s tensor."""
     yaml = _find_yaml(reader)
-    if yaml is None:
-        return False
     size = yaml.source.size
     content = yaml.read_head(_SEARCHED_BYTES)
     if size > _SEARCHED_BYTES:
@@ -61,21 +58,19 @@ def is_cc4s(reader: HeaderReader) -> bool:
     return all(pattern.search(content) for pattern in (_VERSION, _TYPE, _SCALAR_TYPE))
 
 
-def _find_yaml(reader: HeaderReader) -> HeaderReader | None:
+def _find_yaml(reader: HeaderReader) -> HeaderReader:
     """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
     file = os.path.basename(source.name)
     if not file.casefold().endswith(ELEMENTS):
         return reader
-    sibling = source.sibling(f"{get_stem(file)}{YAML}")
-    return None if sibling is None else HeaderReader(*sibling)
+    reason = f"it describes the elements in {source.name}"
+    return HeaderReader(*open_sibling(source, f"{get_stem(file)}{YAML}", reason))
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _find_yaml(reader)
-    if yaml is None:
-        raise build_directory_error(reader.source)
     fields = Fields.read(yaml)
     entries = parse_entries(fields, options)
     opened = _open_all(reader.source, entries, fields.path)

@@ -17,7 +17,6 @@ from xr_tensorfmt.contract import (
     Source,
     SourceExtents,
     array_to_indices,
-    contiguous_chunk,
 )
 
 
@@ -59,10 +58,6 @@ class BlockMatrix(Layout):
         """Whether 64-bit integers become floats because of the dtypes of other blocks."""
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return a chunk of whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     def extents(self, selection: Selection) -> Extents:
         """Return no ranges, because the blocks are in other files."""

@@ -66,10 +66,6 @@ class Diagonal(Layout):
         part = Selection((min(self.lengths),), (array_to_indices(common - self.shift),))
         return part, tuple(indices[-len(self.lengths) :])
 
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return a chunk of whole rows."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
     def extents(self, selection: Selection) -> Extents:
         """Return the byte ranges of the selected part of the diagonal."""
         part, _ = self._select_part(selection)

@@ -21,7 +21,6 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     TensorFormatError,
-    contiguous_chunk,
 )
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
@@ -114,6 +113,7 @@ class Pairs(Layout):
     _cached: CachedValue[BlockIndex] = field(default_factory=CachedValue, compare=False, repr=False)
 
     layout_to_validate = None  # the check of TENS reads all pairs
+    prefers_points = True  # a read may scan many pairs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -149,10 +149,6 @@ class Pairs(Layout):
             return Extents.empty()
         return Extents.single(self.offset, self.offset + self.count * self.stride)
 
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the shape of chunks with consecutive global indices."""
-        return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
     def read(self, source: Source, selection: Selection) -> Array:
         """Read a selection from the blocks of pairs that may contain its indices."""
         if not selection.size:
@@ -170,11 +166,6 @@ class Pairs(Layout):
         unique, inverse = np.unique(flat, return_inverse=True)
         values = self._read_runs(source, Runs(unique, 1))
         return np.asarray(values[inverse, points[rank] if self.components > 1 else 0])
-
-    @property
-    def prefers_points(self) -> bool:
-        """True: a read may scan many pairs."""
-        return True
 
     def get_block_index(self, source: Source) -> BlockIndex:
         """Return the index of the blocks. The first call reads all pairs."""

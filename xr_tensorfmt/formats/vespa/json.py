@@ -143,7 +143,7 @@ def _load_json(content: Any) -> Any:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(
             f"{shorten(repr(string))} is not JSON: {error}; pass the text of one document, such as "
-            "a line of a feed"
+            "a single line of a feed, not several lines or a path"
         ) from None
 
 

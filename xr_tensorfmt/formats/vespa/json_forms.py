@@ -43,6 +43,13 @@ def select_field(data: Any, field: str | None) -> Any:
     """Return a field of a document, or `data` itself if it is not a document."""
     fields = data.get("fields") if isinstance(data, dict) else None
     if not isinstance(fields, dict):  # a map of labels has no objects
+        first = data[0] if isinstance(data, list) and data else None
+        root = data.get("root") if isinstance(data, dict) else None
+        if isinstance(root, dict) or (isinstance(first, dict) and "fields" in first):
+            raise ValueError(
+                "the JSON has several documents; pass one of them, such as an item of the list, or "
+                "data['root']['children'][0] of the response to a query"
+            )
         if field is not None:
             raise ValueError(f"field={field!r} applies only to a document with 'fields'; omit it")
         return data
@@ -76,7 +83,9 @@ def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
         )
     header = parse_type(str(stated) if type_ is None else type_)
     if type_ is not None and isinstance(stated, str) and parse_type(stated) != header:
-        raise ValueError(f"the JSON states the type {stated!r}, expected type={type_!r}")
+        raise ValueError(
+            f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
+        )
     blocks = _parse_blocks(header, data)
     _check_encodable(blocks)
     columns = zip(*blocks, strict=True) if blocks else ((),) * len(header.mapped)

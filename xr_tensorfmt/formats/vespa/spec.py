@@ -45,6 +45,7 @@ Strings = NDArray[Any]
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 """The dtype of Python strings in xarray. Thanks to the metadata, it does not check every one."""
 
+_HEXADECIMAL = "pass the text to xr_tensorfmt.vespa_from_hex if it has hexadecimal digits"
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
@@ -182,7 +183,8 @@ class _Fields(Cursor):
         first = self.take(1, field)
         value = unpack(first + self.take(3, field) if first[0] & LONG_BIT else first)
         if value not in valid:
-            raise self.reader.error(field, value, expected, _CORRUPT, start)
+            hint = _HEXADECIMAL if self.reader.head.startswith(b"0") else _CORRUPT
+            raise self.reader.error(field, value, expected, hint, start)
         return value
 
     def read_names(
