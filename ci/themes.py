@@ -1,8 +1,9 @@
 """Sphinx extension that shows pictures in a version for light and a version for dark pages.
 
 A page names the version of a picture for light pages, such as ``name-light.svg``. The version for
-dark pages, ``name-dark.svg``, must exist. The plots of tutorials have a transparent background (docs/matplotlibrc); their version
-for dark pages has the same colors, except that dark grey becomes light grey.
+dark pages, ``name-dark.svg``, must exist. The plots of tutorials have a transparent background
+(docs/matplotlibrc); their version for dark pages has the same colors, except that dark grey becomes
+light grey.
 """
 
 from __future__ import annotations
