@@ -23,9 +23,11 @@ def add_links(app: Sphinx, page: str, template: str, context: dict, doctree: obj
     """Add links to the notebook below the title of a tutorial."""
     if page in app.env.metadata and app.env.metadata[page].get("file_format") == "mystnb":
         notebook = context["pathto"](f"{NOTEBOOKS}/{Path(page).name}.ipynb", 1)
-        links = f'<a href="{escape(notebook)}" download>Download as a notebook</a>'
+        button = 'class="sd-btn sd-btn-outline-primary"'
+        icon = '<i class="fa-solid fa-download" aria-hidden="true"></i>'
+        links = f'<a {button} href="{escape(notebook)}" download>{icon} Download as a notebook</a>'
         if binder := build_binder_url(app.config.notebooks_repository, page):
-            links += f' · <a href="{escape(binder)}">Run on Binder</a>'
+            links += f' <a {button} href="{escape(binder)}">Run on Binder</a>'
         title, end, rest = context["body"].partition("</h1>")
         context["body"] = f'{title}{end}\n<p class="notebook-links">{links}</p>{rest}'
 

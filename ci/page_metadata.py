@@ -62,6 +62,7 @@ def add_metadata(
         tags["og:description"] = description
     if address := context.get("pageurl"):  # the address of the site is known
         tags["og:url"] = address
+        tags["og:image"] = app.config.html_baseurl + "_static/pictures/fields.png"
     for name, value in tags.items():
         text = escape(value.replace("&amp;", "&"))
         context["metatags"] += f'<meta property="{name}" content="{text}">\n'

@@ -1,10 +1,11 @@
-"""Draw the pictures of the cards, for light and dark pages, and the picture of the README.
+"""Draw figures and pictures of cards, for light and dark pages, and the picture of the README.
 
-The pictures are the figures of the tutorials and of a page, drawn again at the size of a card:
-`.venv/bin/python ci/pictures.py` runs their code, which takes about a minute.
+`.venv/bin/python ci/pictures.py` runs the code of the pages below and draws their figures again,
+which takes about a minute. Figures of pages are SVG files with axes, and cards show no axes.
 """
 
 import os
+import pickle
 import re
 import sys
 import tempfile
@@ -27,15 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "_static" / "pictures"
 
-# The page that draws each picture, the number of its figure, and the axes to show.
+# The page that draws each picture, the number of its figure, the axes to show, and the uses.
 FIGURES = {
-    "lih": ("fields/chemistry", 0, (0, 1)),
-    "cc4s": ("tutorials/cc4s", 0, (0, 1)),
-    "causal_set": ("tutorials/causal_set", 1, (0, 1)),
-    "model_weights": ("tutorials/model_weights", 0, (0,)),
-    "embeddings": ("tutorials/embeddings", 0, (0,)),
-    "cluster": ("tutorials/cluster", 0, (0,)),
-    "object_store": ("tutorials/object_store", 0, (0,)),
+    "lih": ("fields/chemistry", 0, (0, 1), "card, figure"),
+    "circle": ("fields/models", 0, (0, 1), "figure"),
+    "cc4s": ("tutorials/cc4s", 0, (0, 1), "card"),
+    "pairs": ("tutorials/cc4s", 1, (0, 1), "figure"),
+    "causal_set": ("tutorials/causal_set", 1, (0, 1), "card, figure"),
+    "model_weights": ("tutorials/model_weights", 0, (0,), "card"),
+    "embeddings": ("tutorials/embeddings", 0, (0,), "card, figure"),
+    "cluster": ("tutorials/cluster", 0, (0,), "card, figure"),
+    "object_store": ("tutorials/object_store", 0, (0,), "card"),
 }
 FIELDS = {
     "lih": "quantum chemistry",
@@ -43,7 +46,7 @@ FIELDS = {
     "model_weights": "models",
     "embeddings": "embeddings",
 }
-CARD = (3.6, 2.9)  # inches, at 200 dots per inch; a card is 320 to 400 pixels wide
+SIZE = (3.6, 2.9)  # inches, at 200 dots per inch; a card is 320 to 400 pixels wide
 MAX_TICKS = 4
 
 # The color of text, of axes, of the card, and the part of a colormap that differs from the page.
@@ -65,8 +68,8 @@ def read_cells(page: str) -> Iterator[str]:
             yield cell
 
 
-def draw_figures(page: str) -> list[Figure]:
-    """Run the code of a page in an empty directory, and return its figures."""
+def draw_figure(page: str, number: int) -> Figure:
+    """Run the code of a page in an empty directory until it has drawn a figure."""
     plt.close("all")
     main = sys.modules["__main__"]
     shell = InteractiveShell.instance()
@@ -76,18 +79,21 @@ def draw_figures(page: str) -> list[Figure]:
         os.chdir(directory)
         for cell in read_cells(page):
             shell.run_cell(cell, silent=True).raise_error()
+            if len(plt.get_fignums()) > number:
+                break
         os.chdir(ROOT)
-    return [plt.figure(number) for number in plt.get_fignums()]
+    return plt.figure(number + 1)
 
 
 def reduce_ticks(axes: Axes) -> None:
     """Leave a few ticks on the numeric axes."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
+        low, high = axis.get_view_interval()
         if axis.get_scale() == "log":
-            axis.set_major_locator(LogLocator(numticks=MAX_TICKS))
+            steps = (1,) if high > 100 * low else (1, 3)
+            axis.set_major_locator(LogLocator(subs=steps, numticks=MAX_TICKS))
         elif isinstance(axis.get_major_locator(), mpl.ticker.AutoLocator):
-            low, high = axis.get_view_interval()
             ticks = MaxNLocator(MAX_TICKS, steps=(1, 2, 4, 5, 10), integer=high - low > MAX_TICKS)
             axis.set_major_locator(ticks)
 
@@ -128,28 +134,71 @@ def style_axes(axes: Axes, theme: str) -> None:
             collection.set_edgecolor(card)
 
 
-def save_card(figure: Figure, shown: tuple[int, ...], name: str) -> None:
-    """Save some axes of a figure for light and dark pages."""
+def fit_colorbar(axes: Axes, bar: Axes) -> None:
+    """Make a colorbar as tall as its axes, which may have a fixed aspect."""
+    box = axes.get_position()
+    bar.set_box_aspect(None)
+    bar.set_position((box.x1 + 0.04, box.y0, 0.05, box.height))
+
+
+def arrange_figure(figure: Figure, shown: tuple[int, ...]) -> None:
+    """Leave some axes of a figure, and fix their positions for all themes."""
     axes = figure.axes
     for number, part in enumerate(axes):
         if number not in shown:
             part.remove()
     axes[shown[0]].set_subplotspec(GridSpec(1, 1, figure)[0])
-    figure.set_size_inches(CARD)
+    figure.set_size_inches(SIZE)
     figure.set_layout_engine("constrained", w_pad=0.1)
     figure.patch.set_alpha(0)
+    style_figure(figure, "light")
+    figure.draw_without_rendering()  # the layout of equal axes needs a second pass
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for bar in figure.axes[1:]:
+        fit_colorbar(figure.axes[0], bar)
+
+
+def style_figure(figure: Figure, theme: str) -> None:
+    """Use the colors of a theme, and few ticks."""
+    for axes in figure.axes:
+        style_axes(axes, theme)
+        reduce_ticks(axes)
+        dots = [line for line in axes.lines if line.get_linestyle() == "None"]
+        for artist in (*axes.collections, *dots):
+            artist.set_rasterized(True)
+
+
+def hide_axes(figure: Figure) -> None:
+    """Leave only the data of the first axes, which then fill the figure."""
+    axes, *bars = figure.axes
+    for bar in bars:
+        bar.remove()
+    if legend := axes.get_legend():
+        legend.remove()
+    axes.set_axis_off()
+    axes.set_anchor("C")
+    axes.set_position((0, 0, 1, 1))
+
+
+def save_figure(figure: Figure, name: str, uses: str) -> None:
+    """Save a figure, or its data for a card, for light and dark pages."""
+    original = pickle.dumps(figure)
     for theme in THEMES:
-        for number in shown:
-            reduce_ticks(axes[number])
-            style_axes(axes[number], theme)
-        figure.draw_without_rendering()  # the layout of equal axes needs a second pass
-        figure.savefig(PICTURES / f"{name}-{theme}.png", dpi=200)
+        themed = pickle.loads(original)
+        style_figure(themed, theme)
+        if "figure" in uses:
+            path = PICTURES / f"{name}-{theme}.svg"
+            themed.savefig(path, dpi=300, bbox_inches="tight", metadata={"Date": None})
+        if "card" in uses:
+            hide_axes(themed)
+            themed.savefig(PICTURES / f"{name}-card-{theme}.png", dpi=200)
 
 
 def save_format(theme: str) -> None:
     """Draw the bytes of a format, and the array that they become."""
     text, line, _, _ = THEMES[theme]
-    figure = Figure(figsize=CARD, facecolor="none", layout="none")
+    figure = Figure(figsize=SIZE, facecolor="none", layout="none")
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 360), ylim=(0, 290))
     axes.set_axis_off()
@@ -178,7 +227,7 @@ def save_fields() -> None:
     figure, row = plt.subplots(1, len(FIELDS), figsize=(12, 2.75), layout="constrained")
     figure.patch.set_facecolor("white")
     for axes, (name, title) in zip(row, FIELDS.items(), strict=True):
-        axes.imshow(plt.imread(PICTURES / f"{name}-light.png"), interpolation="lanczos")
+        axes.imshow(plt.imread(PICTURES / f"{name}-card-light.png"), interpolation="lanczos")
         axes.set_title(title, color=THEMES["light"][0], size=12)
         axes.set_axis_off()
     figure.savefig(PICTURES / "fields.png", dpi=160)
@@ -189,9 +238,12 @@ def main() -> None:
     mpl.use("agg")
     mpl.rcParams.update(mpl.rc_params_from_file(DOCS / "matplotlibrc", use_default_template=False))
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+    mpl.rcParams["svg.hashsalt"] = "xr_tensorfmt"  # the same names in each run
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name, (page, number, shown) in FIGURES.items():
-        save_card(draw_figures(page)[number], shown, name)
+    for name, (page, number, shown, uses) in FIGURES.items():
+        figure = draw_figure(page, number)
+        arrange_figure(figure, shown)
+        save_figure(figure, name, uses)
     for theme in THEMES:
         save_format(theme)
     save_fields()

@@ -1,8 +1,9 @@
 """Sphinx extension that shows pictures in a version for light and a version for dark pages.
 
-A page names the version of a picture for light pages, ``name-light.png``. A file ``name-dark.png``
-must exist. The plots of tutorials have a transparent background (docs/matplotlibrc); their version
-for dark pages has the same colors, except that dark grey becomes light grey.
+A page names the version of a picture for light pages, such as ``name-light.svg``. The version for
+dark pages, ``name-dark.svg``, must exist. The plots of tutorials have a transparent background
+(docs/matplotlibrc); their version for dark pages has the same colors, except that dark grey becomes
+light grey.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class DarkPictures(SphinxTransform):
     def apply(self, **kwargs: object) -> None:
         """Add the pictures."""
         for light in list(self.document.findall(nodes.image)):
-            if light["uri"].endswith("-light.png"):
-                uri = light["uri"].replace("-light.png", "-dark.png")
+            if "-light." in light["uri"]:
+                uri = light["uri"].replace("-light.", "-dark.")
             elif light.parent.get("mime_type") == "image/png":
                 uri = self.save_dark_plot(light["uri"])
                 light.setdefault("alt", "Plot of the code above")

@@ -8,6 +8,9 @@ import zlib
 from importlib.resources import files
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.ext.autosummary import autosummary_table
+
 import xr_tensorfmt
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +35,8 @@ def build_install_commands(*, with_address: bool) -> str:
         name = url.rpartition("/")[2]
         return f"```sh\ngit clone {url}\ncd {name}\n{pip}\n```"
     text = (
-        "There is no public repository yet. If you have a copy of the source, run this command in "
-        f"its directory:\n\n```sh\n{pip}\n```"
+        f"```sh\n{pip}\n```\n\nRun this command in the directory of the source. There is no public "
+        "repository yet."
     )
     if with_address:
         text += (
@@ -69,18 +72,16 @@ def local_inventory(project: str) -> str:
 # Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
-# Extensions of this site: ci/flowchart.py, ci/generated_pages.py, ci/notebooks.py,
-# ci/page_metadata.py and ci/themes.py.
+# Extensions of this site: ci/flowchart.py, ci/notebooks.py, ci/page_metadata.py and ci/themes.py.
 sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
 author = "The xr_tensorfmt developers"
-copyright = f"2026, {author}. Licence: Apache 2.0"
+copyright = f"2026, {author}"
 version = release = xr_tensorfmt.__version__
 
 extensions = [
     "flowchart",
-    "generated_pages",
     "myst_nb",
     "notebooks",
     "numpydoc",
@@ -145,10 +146,12 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 # The site has a copy of MathJax, so formulas need no connection.
 html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
-html_extra_path = ["_extra"]  # 404.html, which Read the Docs shows for unknown addresses
+html_extra_path = ["_extra"]
+html_additional_pages = {"404": "404.html"}
+html_context = {"base_url": html_baseurl or "/"}
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_sidebars = {"**": ["sidebar-parts.html"], "index": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "404": []}
 # The header has a link to the repository if its address is known, and a choice of versions if there
 # are several.
 _VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
@@ -174,14 +177,14 @@ html_theme_options = {
         "version_match": os.environ.get("READTHEDOCS_VERSION", "latest"),
     },
     "check_switcher": False,  # the site is built without a network
-    "secondary_sidebar_items": ["page-toc", "sourcelink"],
+    "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
     "footer_start": ["copyright"],
-    "footer_end": [],
+    "footer_end": ["footer-links"],
     "pygments_light_style": "a11y-light",
     "pygments_dark_style": "a11y-dark",
 }
-html_show_sourcelink = True
+html_copy_source = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
@@ -195,6 +198,25 @@ def show_examples_as_code(app: object, command: object, lines: list[str]) -> Non
         lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
 
 
+def add_header_rows(app: object, document: nodes.document) -> None:  # noqa: ARG001
+    """Give the tables of names the header row that other tables have."""
+    for table in document.findall(autosummary_table):
+        for group in table.findall(nodes.tgroup):
+            titles = (nodes.paragraph("", title) for title in ("Name", "Purpose"))
+            row = nodes.row("", *(nodes.entry("", title) for title in titles))
+            group.insert(-1, nodes.thead("", row))
+
+
+def straighten_quotes(app: object, document: nodes.document) -> None:  # noqa: ARG001
+    """Keep the quotes in types of parameters straight, because they are code."""
+    for types in document.findall(nodes.classifier):
+        for text in list(types.findall(nodes.Text)):
+            straight = text.replace("\u201c", '"').replace("\u201d", '"')
+            text.parent.replace(text, nodes.Text(straight))
+
+
 def setup(app: object) -> None:
-    """Connect the event of sphinx-click."""
+    """Connect the events."""
+    app.connect("doctree-read", straighten_quotes)
+    app.connect("doctree-read", add_header_rows)
     app.connect("sphinx-click-process-epilog", show_examples_as_code)

@@ -97,7 +97,7 @@ def format_section(report: Report, section: str) -> str:
                 "" if memory is None else f"{memory:.0f} MiB",
             ]
         )
-    return _format_table(["job", "xr_tensorfmt", "fastest other", "baseline", "memory"], lines)
+    return _format_table(["Job", "xr_tensorfmt", "Fastest other", "Baseline", "Memory"], lines)
 
 
 def format_comparison(report: Report, reference: str) -> str:

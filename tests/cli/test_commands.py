@@ -99,8 +99,8 @@ def test_examples_of_page_print_their_output(monkeypatch: pytest.MonkeyPatch) ->
     write_vertex()
     model = xr.Dataset(
         {
-            "embed.weight": (("token", "hidden"), np.zeros((64, 32), "f4")),
-            "norm.weight": ("hidden", np.ones(32, "f4")),
+            "embed.weight": (("token", "x"), np.zeros((64, 32), "f4")),
+            "norm.weight": ("x", np.ones(32, "f4")),
         },
         attrs={"architecture": "qwen3", "config": {"layers": 2}},
     )

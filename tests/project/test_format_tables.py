@@ -157,7 +157,7 @@ def assert_kept(before: xr.Dataset, after: xr.Dataset) -> None:
 
 def format_conversions(directory: Path) -> Iterator[str]:
     """Yield the lines of the table of conversions."""
-    yield f"| from ↓ to → | {' | '.join(TARGETS)} |"
+    yield f"| From ↓ to → | {' | '.join(TARGETS)} |"
     yield f"| --- {'| --- ' * len(TARGETS)}|"
     for source, (name, data, keywords) in make_samples().items():
         xr_tensorfmt.to_file(data, directory / name, **keywords)
@@ -223,7 +223,7 @@ def describe_place(data: Any, path: Path, options: Mapping[str, Any]) -> str:
 
 def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
     """Yield the lines of the table of formats, by trying a file of each."""
-    yield "| format | suffixes | recognised by | read lazily | from URLs | written | checked |"
+    yield "| Format | Suffixes | Recognised by | Read lazily | From URLs | Written | Checked |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for file_format in BUILT_IN:
         page, path = PAGES[file_format.name], write_sample(file_format.name, directory)
