@@ -110,9 +110,13 @@ class TensorFormatAccessor:
 
         Examples
         --------
+        >>> import numpy as np
         >>> import xarray as xr
-        >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})  # doctest: +SKIP
-        >>> ds.tensorfmt.explain(b=slice(0, 512))  # doctest: +SKIP
+        >>> data = xr.DataArray(np.ones((1000, 8)), dims=("a", "b"))
+        >>> data.tensorfmt.to_file("vertex.bin")
+        >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+        >>> ds.tensorfmt.explain(b=0).needed_bytes
+        8000
         """
         return explain(self._data, indexers, **indexers_kwargs)
 
@@ -179,8 +183,7 @@ class TensorFormatAccessor:
         >>> import numpy as np
         >>> import xarray as xr
         >>> ds = xr.Dataset({"weight": (("x", "y"), np.ones((2, 3)))})
-        >>> encoding = {"weight": {"dtype": "float32"}}
-        >>> ds.tensorfmt.to_file("weights.mag", encoding=encoding)  # doctest: +SKIP
+        >>> ds.tensorfmt.to_file("weights.mag", encoding={"weight": {"dtype": "float32"}})
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 
@@ -248,9 +251,13 @@ class TensorFormatTreeAccessor(TensorFormatAccessor):
 
         Examples
         --------
+        >>> import numpy as np
         >>> import xarray as xr
-        >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")  # doctest: +SKIP
-        >>> tree.tensorfmt.to_file("copy.bin", encoding={"dtype": "float16"})  # doctest: +SKIP
+        >>> layer = xr.Dataset({"weight": (("out", "in"), np.ones((2, 3), "float32"))})
+        >>> tree = xr.DataTree.from_dict({"/layers/0": layer, "/layers/1": layer})
+        >>> tree.tensorfmt.to_file("model.mag", encoding={"dtype": "float16"})
+        >>> xr.open_datatree("model.mag", engine="tensorfmt")["layers/1/weight"].dtype
+        dtype('float16')
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import xr_tensorfmt
-from xr_tensorfmt import tutorial
+from xr_tensorfmt import TensorFormatBackend, tutorial
+from xr_tensorfmt.accessor import TensorFormatAccessor, TensorFormatTreeAccessor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
 from xr_tensorfmt.core.selection import Selection
@@ -27,6 +28,17 @@ FUNCTIONS = {
 def test_example_of_public_function_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run_examples(FUNCTIONS[name], {name: FUNCTIONS[name]})
+
+
+@pytest.mark.parametrize(
+    "class_", [TensorFormatAccessor, TensorFormatBackend, TensorFormatTreeAccessor]
+)
+def test_examples_of_methods_run(class_: type, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, method in vars(class_).items():
+        if inspect.isfunction(method) and ">>>" in (method.__doc__ or ""):
+            run_examples(method, {})
+            assert "SKIP" not in str(method.__doc__), name
 
 
 @pytest.mark.parametrize("class_", [Extents, OuterPlan, PointPlan, Selection])

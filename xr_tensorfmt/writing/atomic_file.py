@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
+
+IS_WINDOWS = sys.platform == "win32"
 
 _WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
@@ -150,6 +153,14 @@ class AtomicFile:
                 os.fsync(descriptor)
             with suppress(OSError):  # the target is new, or the file system has no modes
                 os.chmod(self.path, stat.S_IMODE(os.stat(self.target).st_mode))
+
+    def remove_target(self) -> None:
+        """Remove the target, which refers to files that are about to be replaced."""
+        if not self.overwrite and os.path.exists(self.target):
+            raise build_exists_error(self.target)
+        if self.overwrite and not IS_WINDOWS:  # Windows may refuse, because a reader has it open
+            with suppress(FileNotFoundError):
+                os.unlink(self.target)
 
     def publish(self) -> None:
         """Rename the complete file to the target."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,9 +25,6 @@ from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 from xr_tensorfmt.writing.graph import plan_tasks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
-
-IS_WINDOWS = sys.platform == "win32"
-"""Whether the system may refuse to replace a file that is open."""
 
 MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
@@ -169,14 +164,18 @@ def _finish(
     is_local: bool,
 ) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
-    for plan, file in zip(plans, files, strict=True):
-        file.complete(plan.pieces)
-    # Remove the old index first, so that no reader combines it with new files.
-    if len(files) > 1 and is_local and not IS_WINDOWS:
-        with suppress(FileNotFoundError):
-            os.unlink(files[-1].target)
-    for file in files:
-        file.publish()
+    try:
+        for plan, file in zip(plans, files, strict=True):
+            file.complete(plan.pieces)
+        if len(files) > 1 and is_local:
+            # No reader may combine the old index, which is the last file, with new siblings.
+            files[-1].remove_target()
+        for file in files:
+            file.publish()
+    except BaseException:
+        for file in files:
+            file.discard()
+        raise
     _remove(orphans)
 
 

@@ -80,12 +80,34 @@ def test_windows_keeps_the_yaml_file_until_it_is_replaced(
             raise PermissionError(13, "The process cannot access the file", str(target))
         plain(source, target)
 
-    monkeypatch.setattr("xr_tensorfmt.writing.save.IS_WINDOWS", True)
+    monkeypatch.setattr("xr_tensorfmt.writing.atomic_file.IS_WINDOWS", True)
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(PermissionError):
         to_cc4s(make_tensor(2), path)
     monkeypatch.undo()
     xr.testing.assert_identical(load(path), make_tensor(1))
+
+
+def test_tasks_that_create_a_file_keep_it_if_they_run_twice(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    tasks = to_cc4s(make_tensor(1), path, mode="x", compute=False)
+    assert tasks is not None
+    tasks.compute()
+    with pytest.raises(FileExistsError, match=r"a\.yaml exists already"):
+        tasks.compute()
+    xr.testing.assert_identical(load(path), make_tensor(1))
+    assert sorted(os.listdir(tmp_path)) == ["a.elements", "a.yaml"]
+
+
+def test_file_that_appears_while_another_is_created_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    tasks = to_cc4s(make_tensor(1), path, mode="x", compute=False)
+    assert tasks is not None
+    path.write_text("of another program")
+    with pytest.raises(FileExistsError, match=r"a\.yaml exists already"):
+        tasks.compute()
+    assert path.read_text() == "of another program"
+    assert os.listdir(tmp_path) == ["a.yaml"]
 
 
 @pytest.mark.slow
