@@ -151,6 +151,7 @@ __all__ = [
     "UnrepresentableValueError",
     "WritableLayout",
     "check_gaps",
+    "check_size",
     "column_major",
     "contiguous_chunk",
     "name_dims",

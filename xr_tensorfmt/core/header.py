@@ -199,7 +199,24 @@ def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Raise an error if a shape exceeds any address space."""
+    """Raise an error if numpy does not support a shape.
+
+    Parameters
+    ----------
+    path : str
+        Name of the file.
+    lengths : sequence of int
+        The shape.
+    item : int
+        Bytes of an element in memory.
+    offset : int
+        Byte offset of the shape in the file.
+
+    Raises
+    ------
+    TensorFormatError
+        The array would exceed the address space.
+    """
     if not is_addressable(lengths, item):
         actual = f"{item} bytes for each element of shape {tuple(lengths)}"
         field, expected = "the tensor's size", f"at most {MAX_TENSOR_BYTES} bytes"
