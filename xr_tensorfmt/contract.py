@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, ceil_div, contiguous_chunk
-from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Boolean, Element, ElementError, Plain, StoredDtype
 from xr_tensorfmt.core.embedded_metadata import (
@@ -55,6 +55,7 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
+from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.selection import (
     KEEP,
     MAX_RUNS,

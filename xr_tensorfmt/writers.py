@@ -13,7 +13,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
-from xr_tensorfmt.core.container import OpenOptions
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.options import with_keywords
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats.reading import read_container

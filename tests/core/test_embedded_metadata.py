@@ -20,7 +20,7 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests.strategies import index_labels, json_values, names
 from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
-from xr_tensorfmt.core.container import Container, OpenOptions, Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.embedded_metadata import (
@@ -37,6 +37,7 @@ from xr_tensorfmt.core.json_values import (
     from_json,
     to_json,
 )
+from xr_tensorfmt.core.open_options import OpenOptions
 
 arrays = stnp.arrays(
     st.one_of(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal
 import xarray as xr
 
 from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
-from xr_tensorfmt.core.container import name_dims
+from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists

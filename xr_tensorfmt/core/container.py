@@ -8,10 +8,7 @@ from typing import Any
 
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-
-__all__ = ["Container", "Names", "OpenOptions", "Tensor", "name_dims"]
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, fields, replace
 from json import dumps
 from typing import Any, Self
 
-from xr_tensorfmt.core.container import Container, Names, OpenOptions, Tensor, name_dims
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.json_text import parse_json, reject_repeated
 from xr_tensorfmt.core.json_values import array_from_json, from_json, strip_dtypes
-from xr_tensorfmt.core.open_options import find_names
+from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_dims
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 

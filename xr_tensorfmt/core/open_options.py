@@ -8,6 +8,9 @@ from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Literal, get_args
 
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
+
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 """Dimension names: a mapping by variable or pattern, or a sequence for a file of one variable."""
 

@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class EngineKeywords(OpenOptions):
     separator: str = "."
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
-    timeout: float | None = 60.0
+    timeout: float | None = DEFAULT_TIMEOUT
     io: InputOutput = "mmap"
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 

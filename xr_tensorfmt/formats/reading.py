@@ -7,11 +7,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from xr_tensorfmt.contract import Format
-from xr_tensorfmt.core.container import Container, OpenOptions
+from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import find_names
+from xr_tensorfmt.core.open_options import OpenOptions, find_names
 from xr_tensorfmt.errors import did_you_mean, shorten
 
 DECLARED_OPTIONS = {

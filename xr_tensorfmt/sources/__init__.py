@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

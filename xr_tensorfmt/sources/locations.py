@@ -14,8 +14,9 @@ from fsspec import AbstractFileSystem, available_protocols
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
-from xr_tensorfmt.sources.retries import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.sources.retries import check_timeout
 from xr_tensorfmt.sources.store_errors import redact, translate_error
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 

@@ -13,9 +13,6 @@ from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_f
 
 Result = TypeVar("Result")
 
-DEFAULT_TIMEOUT = 60.0
-"""Seconds that a request may take, besides 1 s per `MIN_RATE` requested bytes."""
-
 MIN_RATE = 5000
 """Bytes per second that a slow request must receive.
 

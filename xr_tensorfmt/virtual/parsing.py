@@ -11,8 +11,9 @@ from virtualizarr.manifests import ManifestArray, ManifestStore
 from xarray import Dataset, Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.container import Container, Names, Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import Names
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from xarray import DataArray, Dataset, Variable
 
-from xr_tensorfmt.core.container import OpenOptions
 from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
