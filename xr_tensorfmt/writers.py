@@ -177,11 +177,14 @@ def to_file(
         if format is not None
         else formats.find_format_for_path(get_name(path))
     )
-    named = formats.find_format_by_suffix(get_name(path)) or file_format
-    if named is not file_format:
+    name = get_name(path)
+    named = formats.find_format_by_suffix(name) or file_format
+    # A format of another package may have the same suffix, or none.
+    if len(named.find_suffix(name)) > len(file_format.find_suffix(name)):
+        suffixes = ", ".join(file_format.suffixes)
         warnings.warn(
-            f"{redact(get_name(path))}: the suffix is for {named.title} files, but the file is "
-            f"{file_format.title}; use one of {', '.join(file_format.suffixes)}",
+            f"{redact(name)}: the suffix is for {named.title} files, but the file is "
+            f"{file_format.title}; use {f'one of {suffixes}' if suffixes else 'another one'}",
             TensorFormatWarning,
             stacklevel=find_stack_level(),
         )

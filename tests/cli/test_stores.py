@@ -365,6 +365,33 @@ def test_times_in_stores_are_converted(store: str) -> None:
     assert "3 equal, 0 different" in run_ok("diff", store, "a.mag")
 
 
+@pytest.mark.parametrize("source", ["a.zarr", "a.nc"])
+@pytest.mark.parametrize("target", ["b.mag", "b.nc", "b.zarr"])
+def test_missing_times_in_stores_keep_other_times_exact(source: str, target: str) -> None:
+    times = np.array(["2020-01-01T00:00:00.123456789", "NaT", "1970-01-01T00:00:00.000000007"])
+    ds = xr.Dataset({"t": ("x", times.astype("M8[ns]"))})
+    units = "nanoseconds since 1970-01-01"
+    encoding = {"t": {"units": units, "dtype": "int64", "_FillValue": np.int64(-9)}}
+    packed = xr.Variable("x", [0.5, np.nan, 1.5], encoding={"scale_factor": 0.5, "dtype": "i2"})
+    packed.encoding["_FillValue"] = np.int16(-9)
+    steps = xr.Variable("x", np.array([1, -9, 2**62 + 1]), {"units": "seconds"})
+    steps.encoding["_FillValue"] = np.int64(-9)
+    ds = ds.assign(packed=packed)
+    raw = ds.assign(steps=steps) if target == "b.mag" else ds
+    if source == "a.zarr":
+        raw.to_zarr(source, consolidated=False, encoding=encoding)
+    else:
+        raw.to_netcdf(source, encoding=encoding)
+    run_ok("convert", source, target, "--dtype", "packed=float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        opened = load_any(target)
+    xr.testing.assert_equal(opened[["t", "packed"]], ds)
+    if target == "b.mag":
+        stored = open_lazily(target, mask_and_scale=False).steps.values
+        assert stored.tolist() == [1, -9, 2**62 + 1]
+
+
 def test_values_that_need_python_name_no_option() -> None:
     xr.Dataset({"s": ("x", ["a", "b"])}).to_netcdf("a.nc")
     message = run_failing("convert", "a.nc", "b.mag")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import xarray as xr
 from tests.commands import run_failing
 from tests.magfiles import make_document, put
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatWarning, to_file, to_mag, to_pycauset
+from xr_tensorfmt import TensorFormatWarning, formats, to_file, to_mag, to_pycauset
 from xr_tensorfmt.errors import did_you_mean
 
 KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "scale")
@@ -103,6 +104,23 @@ def test_suffix_of_another_format_causes_a_warning(tmp_path: Path) -> None:
     with pytest.warns(TensorFormatWarning, match=r"is for MAG files, but .*PyCauset; .*\.pycauset"):
         to_pycauset(SQUARE, tmp_path / "x.mag")
     to_pycauset(SQUARE, tmp_path / "x.dat")
+
+
+@pytest.mark.parametrize("suffixes", [(".mag",), ()])
+def test_formats_may_share_a_suffix_or_have_none(
+    suffixes: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(type(formats.find_format("npy"))):  # type: ignore[misc]
+        name, title = "other", "Other"
+
+    Other.suffixes = suffixes
+    monkeypatch.setattr(formats, "_load_plugins", lambda: (Other(),))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        to_file(xr.DataArray([1.0], name="tensor"), tmp_path / "x.mag", "other", drop=["dims"])
+    messages = [str(warning.message) for warning in caught]
+    assert all(message.endswith("the file is Other; use another one") for message in messages)
+    assert bool(messages) is not bool(suffixes)
 
 
 def test_suggestions_ignore_case_and_are_shortened() -> None:

@@ -129,6 +129,14 @@ def test_values_that_become_0_are_reported_once_per_file(tmp_path: Path) -> None
     with pytest.warns(TensorFormatWarning, match="and check the other variables") as caught:
         to_file(ds, tmp_path / "a.mag", encoding={"dtype": "float8_e4m3fn"})
     assert len(caught) == 1
+    with pytest.warns(TensorFormatWarning, match="and check the other variables") as caught:
+        to_file(
+            ds,
+            tmp_path / "a.mag",
+            encoding={"dtype": "float8_e4m3fn"},
+            region={"x": slice(0, 100)},
+        )
+    assert len(caught) == 1
 
 
 def test_few_values_may_become_0(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, BinaryIO, Literal
@@ -20,6 +21,7 @@ from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
+_TIME_UNITS = re.compile(r".+ since |(days|hours|minutes|((milli|micro|nano)?seconds))\Z")
 
 
 def open_input(
@@ -71,8 +73,24 @@ def _open_store(
         h5netcdf = xr.backends.list_engines().get("h5netcdf")
         is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
         options = {"engine": "h5netcdf" if is_hdf5 else None}
-    tree = xr.open_datatree(file, group=group, decode_times=decode_times, **options)
+    if not decode_times:
+        options |= {"decode_times": False, "mask_and_scale": False}
+    tree = xr.open_datatree(file, group=group, **options)
+    if not decode_times:
+        tree = tree.map_over_datasets(_unpack)
     return tree if any(node.data_vars for node in tree.descendants) else tree.to_dataset()
+
+
+def _unpack(ds: xr.Dataset) -> xr.Dataset:
+    """Mask and scale all variables except times in integers, which float64 would round."""
+    packed = {name: not _is_integer_time(variable) for name, variable in ds.variables.items()}
+    return xr.decode_cf(ds, decode_times=False, mask_and_scale=packed)  # type: ignore[arg-type]
+
+
+def _is_integer_time(variable: xr.Variable) -> bool:
+    attrs, units = variable.attrs, str(variable.attrs.get("units"))
+    is_scaled = "scale_factor" in attrs or "add_offset" in attrs
+    return variable.dtype.kind in "iu" and not is_scaled and bool(_TIME_UNITS.match(units))
 
 
 def select_variable(

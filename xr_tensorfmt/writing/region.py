@@ -254,7 +254,8 @@ def _plan_variable(
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=name not in checked.encoding
     )
-    return PlannedVariable(variable, tensor.layout, replace(conversion, is_fixed=True), origin)
+    conversion = replace(conversion, is_fixed=True, warned=checked.warned)
+    return PlannedVariable(variable, tensor.layout, conversion, origin)
 
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import shutil
@@ -859,6 +860,17 @@ def test_file_in_memory_has_no_siblings() -> None:
     content = cf.format_yaml((3,)).encode()
     with pytest.raises(ValueError, match="has no directory with its sibling files"):
         open_lazily(content, format="cc4s")
+
+
+def test_file_object_of_another_format_may_have_the_suffix_of_elements() -> None:
+    class Named(io.BytesIO):
+        name = "a.elements"
+
+    content = io.BytesIO()
+    np.save(content, np.arange(3.0))
+    assert open_lazily(Named(content.getvalue())).tensor.values.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="has no directory with its sibling files"):
+        open_lazily(Named(np.arange(3.0).tobytes()))
 
 
 def test_large_vertex_opens_without_its_memory(tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ _SCALAR_TYPE = re.compile(rb"^ *scalarType: .*\b(Real|Complex)64\b", re.MULTILIN
 
 def is_cc4s(reader: HeaderReader) -> bool:
     """Return whether a file has the keys of a cc4s tensor."""
-    yaml = _find_yaml(reader)
+    try:
+        yaml = _find_yaml(reader)
+    except ValueError:  # a file object has no siblings, and may have another format
+        return False
     size = yaml.source.size
     content = yaml.read_head(_SEARCHED_BYTES)
     if size > _SEARCHED_BYTES:
