@@ -124,10 +124,11 @@ def write_region(
     _check_names(checked, tensors, region)
     variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
-    files = [
-        (ExistingFile(path, _get_identity(path)).begin, build_block_grids(planned))
-        for path, planned in variables.items()
-    ]
+    files = []
+    for path, planned in variables.items():
+        detach_file(path)  # workers of a cluster cannot detach the values of this process
+        target = ExistingFile(path, _get_identity(path))
+        files.append((target.begin, build_block_grids(planned)))
     tasks = plan_tasks(files, _flush)
     if not compute:
         return tasks
