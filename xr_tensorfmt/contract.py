@@ -72,7 +72,6 @@ from xr_tensorfmt.core.selection import (
 from xr_tensorfmt.core.source import (
     MAX_WINDOW,
     Source,
-    build_directory_error,
     is_file_name,
     open_sibling,
 )
@@ -94,7 +93,6 @@ from xr_tensorfmt.core.views import (
     transpose_layout,
 )
 from xr_tensorfmt.errors import (
-    SourceChangedError,
     TensorFormatError,
     TensorFormatWarning,
     did_you_mean,

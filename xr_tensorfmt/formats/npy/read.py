@@ -20,7 +20,6 @@ from xr_tensorfmt.contract import (
     OpenOptions,
     Plain,
     Severity,
-    SourceChangedError,
     TensorFormatError,
     check_rank,
     finding_from_error,
@@ -82,8 +81,6 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     def read_one(number: int) -> None:
         try:
             arrays[number] = _read_member(reader, directory.members[number])
-        except SourceChangedError:
-            raise
         except TensorFormatError as error:
             errors[number] = error
 
