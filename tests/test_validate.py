@@ -150,7 +150,7 @@ class Raw(Format):
 
 @pytest.fixture
 def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    monkeypatch.setattr("xr_tensorfmt.formats.BUILT_IN", (Raw(),))
+    monkeypatch.setattr("xr_tensorfmt.formats.registry.BUILT_IN", (Raw(),))
     return b"RAW!\1\2\3"
 
 

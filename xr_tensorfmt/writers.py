@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, DataTree
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.options import with_keywords
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
+from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
@@ -173,12 +173,12 @@ def to_file(
     True
     """
     file_format = (
-        formats.find_format(format)
+        registry.find_format(format)
         if format is not None
-        else formats.find_format_for_path(get_name(path))
+        else registry.find_format_for_path(get_name(path))
     )
     name = get_name(path)
-    named = formats.find_format_by_suffix(name) or file_format
+    named = registry.find_format_by_suffix(name) or file_format
     # A format of another package may have the same suffix, or none.
     if len(named.find_suffix(name)) > len(file_format.find_suffix(name)):
         suffixes = ", ".join(file_format.suffixes)
@@ -201,7 +201,7 @@ def to_file(
         data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
-    title, reader_attrs = file_format.title, formats.list_reader_attrs()
+    title, reader_attrs = file_format.title, registry.list_reader_attrs()
     checked = check_input(data, location.url, title, encoding, drop, reader_attrs=reader_attrs)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
@@ -620,6 +620,6 @@ def vespa_to_json(
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
     checked = check_input(
-        data, "the JSON", "Vespa", encoding, drop, reader_attrs=formats.list_reader_attrs()
+        data, "the JSON", "Vespa", encoding, drop, reader_attrs=registry.list_reader_attrs()
     )
     return build_json(*arrange_tensor(checked), form)

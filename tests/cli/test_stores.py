@@ -17,14 +17,15 @@ from tests import vespafiles as vf
 from tests.commands import GAMMA, load_any, make_dataset, run_failing, run_ok, save
 from tests.opening import open_lazily
 from tests.servers import S3Store
-from xr_tensorfmt import formats, to_file
+from xr_tensorfmt import to_file
+from xr_tensorfmt.formats import registry
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 BOTH = pytest.mark.parametrize("store", ["b.zarr", "b.nc"])
 
 VALUES = np.arange(12.0).reshape(3, 4)
 PARTS = ("name", "dims", "coords", "attrs")
-FORMATS = {file_format.name: file_format for file_format in formats.BUILT_IN}
+FORMATS = {file_format.name: file_format for file_format in registry.BUILT_IN}
 WRITTEN = [name for name, file_format in FORMATS.items() if file_format.can_write]
 DTYPES = {"mag": "float32"}
 """It has no float64."""

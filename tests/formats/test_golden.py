@@ -20,7 +20,7 @@ from tests.golden import (
 )
 from tests.goldenfiles import GENERATED
 from xr_tensorfmt import validate
-from xr_tensorfmt.formats import BUILT_IN
+from xr_tensorfmt.formats.registry import BUILT_IN
 
 FILES = list(list_golden_files())
 

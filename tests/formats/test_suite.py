@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from xr_tensorfmt.accessor import explain
-from xr_tensorfmt.formats import BUILT_IN
+from xr_tensorfmt.formats.registry import BUILT_IN
 from xr_tensorfmt.testing import FormatTests, WritableFormatTests
 
 VALUES = np.random.default_rng(0).random((64, 100))

@@ -198,7 +198,7 @@ with warnings.catch_warnings(record=True) as caught:
     assert xarray.open_dataset('a.mag').a.sum() == 3
     assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
     assert xr_tensorfmt.validate('a.mag') == []
-    assert xr_tensorfmt.formats.find_format('mag').title == 'MAG'
+    assert xr_tensorfmt.formats.registry.find_format('mag').title == 'MAG'
 print(*(f'{warning.category.__name__}: {warning.message}' for warning in caught), sep='\\n')
 """
 

@@ -16,7 +16,7 @@ import xr_tensorfmt
 from tests import tensfiles as tf
 from tests.paths import ROOT
 from tests.processes import run_python
-from xr_tensorfmt import formats
+from xr_tensorfmt.formats import registry
 
 PACKAGE = Path(xr_tensorfmt.__file__).parent
 MODULES = {
@@ -129,10 +129,10 @@ def test_formats_import_only_contract_and_shared_modules() -> None:
 
 
 def test_names_of_formats_are_only_in_their_folders() -> None:
-    words = {built_in.name for built_in in formats.BUILT_IN}
+    words = {built_in.name for built_in in registry.BUILT_IN}
     allowed = {
         "xr_tensorfmt",
-        "xr_tensorfmt.formats",
+        "xr_tensorfmt.formats.registry",
         "xr_tensorfmt.tutorial",
         "xr_tensorfmt.writers",
     }

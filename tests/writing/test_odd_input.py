@@ -13,7 +13,7 @@ import xarray as xr
 from tests import tensfiles as tf
 from tests.opening import load
 from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
-from xr_tensorfmt.formats import find_format
+from xr_tensorfmt.formats.registry import find_format
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
 

@@ -19,7 +19,6 @@ import click
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt import formats
 from xr_tensorfmt.cli.files import (
     OpenedData,
     flatten,
@@ -55,6 +54,7 @@ from xr_tensorfmt.cli.options import (
     verify_option,
 )
 from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.formats import registry
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
@@ -73,10 +73,10 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
-@format_option("--from", "from_", names=(*formats.list_names(), *STORES), help="Format of IN")
+@format_option("--from", "from_", names=(*registry.list_names(), *STORES), help="Format of IN")
 @format_option(
     "--to",
-    names=(*formats.list_names(writable=True), *STORES),
+    names=(*registry.list_names(writable=True), *STORES),
     help="Format of OUT; the default depends on its suffix",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite OUT, as mode='w' does in Python.")
@@ -165,7 +165,7 @@ def _convert_to_stdout(sources: Sequence[str], *, to: str | None, **options: Any
 
 def _find_suffix(to: str) -> str:
     """Return the suffix of files that are converted to a format or store."""
-    return {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or formats.find_format(to).suffixes[0]
+    return {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or registry.find_format(to).suffixes[0]
 
 
 def _find_targets(
@@ -300,7 +300,7 @@ def _write_tensors(
     data: OpenedData, target: str, to: str, pairs: KeyValues, *, overwrite: bool, **writing: Any
 ) -> None:
     """Write a tensor file. Raise ValueError if a key of --option is not an option of the format."""
-    options, writer = dict(pairs), formats.find_format(to)
+    options, writer = dict(pairs), registry.find_format(to)
     for key in options:
         if key not in writer.write_options:
             names = ", ".join(sorted(writer.write_options))

@@ -11,7 +11,6 @@ import click
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     STORED_VALUES,
@@ -32,6 +31,7 @@ from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
+from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, open_header
 
@@ -184,7 +184,7 @@ def to_plain(value: Any) -> Any:
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a description."""
-    title = formats.find_format(document["format"]).title
+    title = registry.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
     description = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from xr_tensorfmt import formats
 from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.formats import registry
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import locate
 
@@ -43,12 +43,12 @@ def parse_target_format(file: str) -> str:
     """Return the name of the format or store for the suffix of a new file."""
     if store := store_format(file):
         return store
-    writers = [file_format for file_format in formats.load_formats() if file_format.can_write]
+    writers = [file_format for file_format in registry.load_formats() if file_format.can_write]
     suffixes = [*(suffix for file_format in writers for suffix in file_format.suffixes), *_SUFFIXES]
     try:
-        return formats.find_format_for_path(file).name
+        return registry.find_format_for_path(file).name
     except ValueError:
-        names = ", ".join((*formats.list_names(writable=True), *STORES))
+        names = ", ".join((*registry.list_names(writable=True), *STORES))
         hint = did_you_mean(os.path.splitext(file)[1], suffixes)
         raise ValueError(
             f"{file}: the suffix has no writable format{hint}; choose a format with --to "
@@ -58,7 +58,7 @@ def parse_target_format(file: str) -> str:
 
 def parse_format_name(name: str) -> str:
     """Check the name of a format or store."""
-    names = (*(file_format.name for file_format in formats.load_formats()), *STORES)
+    names = (*(file_format.name for file_format in registry.load_formats()), *STORES)
     if name not in names:
         hint = did_you_mean(name, names)
         raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
@@ -146,7 +146,7 @@ def add_source_options(function: Function) -> Function:
     from_option = format_option(
         "--from",
         "format",
-        names=formats.list_names(),
+        names=registry.list_names(),
         help="Format of the files; the default depends on their content or suffix",
     )
     return from_option(storage_option(function))
@@ -185,7 +185,7 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     location = locate(path, get_storage_options(path, storage_options), None)
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
-    matches = [(name, formats.find_format_by_suffix(name)) for name in sorted(names)]
+    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
     if any(
         file_format and file_format.index_suffix == file_format.find_suffix(name)
         for name, file_format in matches

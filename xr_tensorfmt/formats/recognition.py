@@ -13,8 +13,8 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
-from xr_tensorfmt.formats import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
+from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import InputOutput, find_source
 from xr_tensorfmt.sources.store_errors import redact
