@@ -14,8 +14,9 @@ import xarray as xr
 from tests.commands import run_failing
 from tests.magfiles import make_document, put
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatWarning, formats, to_file, to_mag, to_pycauset
+from xr_tensorfmt import TensorFormatWarning, to_file, to_mag, to_pycauset
 from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.formats import registry
 
 KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "scale")
 
@@ -110,11 +111,11 @@ def test_suffix_of_another_format_causes_a_warning(tmp_path: Path) -> None:
 def test_formats_may_share_a_suffix_or_have_none(
     suffixes: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Other(type(formats.find_format("npy"))):  # type: ignore[misc]
+    class Other(type(registry.find_format("npy"))):  # type: ignore[misc]
         name, title = "other", "Other"
 
     Other.suffixes = suffixes
-    monkeypatch.setattr(formats, "_load_plugins", lambda: (Other(),))
+    monkeypatch.setattr(registry, "_load_plugins", lambda: (Other(),))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         to_file(xr.DataArray([1.0], name="tensor"), tmp_path / "x.mag", "other", drop=["dims"])

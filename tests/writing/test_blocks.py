@@ -6,7 +6,9 @@ import re
 from itertools import accumulate
 from math import isqrt
 from pathlib import Path
+from typing import Any
 
+import dask
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
+from tests.opening import load
 from tests.strategies import bits
 from xr_tensorfmt import to_mag
 from xr_tensorfmt.core import dense
@@ -318,3 +321,18 @@ def test_dtypes_are_called_by_their_usual_names(dtype, name: str) -> None:
 )
 def test_is_numeric_by_dtype(dtype, numeric: bool) -> None:
     assert is_numeric(np.dtype(dtype)) == numeric
+
+
+def test_only_dask_arrays_are_written_by_the_scheduler(tmp_path: Path) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise ConnectionError("workers")
+
+    path = tmp_path / "a.mag"
+    ds = xr.Dataset({"a": ("x", np.arange(6, dtype="f4")), "b": ("y", np.ones(3, dtype="f4"))})
+    with dask.config.set(scheduler=refuse):
+        to_mag(ds, path)
+        to_mag(ds[["a"]] * 2, path, region={})
+        xr.testing.assert_equal(load(path), ds.assign(a=ds.a * 2))
+        with pytest.raises(ConnectionError, match="workers"):
+            to_mag(ds.chunk(y=1), path)
+    xr.testing.assert_equal(load(path), ds.assign(a=ds.a * 2))

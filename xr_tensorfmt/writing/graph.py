@@ -26,6 +26,20 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 """A part of a variable without dask chunks, the grid, and the index of the block."""
 
 
+def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
+    """Write all blocks. Threads of this process write values that are not dask arrays.
+
+    Workers of a cluster would receive these values through its scheduler.
+    """
+    for options, is_chunked in (({"scheduler": "threads"}, False), ({}, True)):
+        selected = [
+            (file, [gridded for gridded in grids if (gridded[0].chunks is not None) == is_chunked])
+            for file, grids in files
+        ]
+        if any(grids for _, grids in selected):
+            plan_tasks(selected).compute(**options)  # type: ignore[no-untyped-call]
+
+
 def plan_tasks(
     files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
     finish: Callable[[Sequence[File]], object] | None = None,

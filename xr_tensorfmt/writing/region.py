@@ -28,7 +28,7 @@ from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
-from xr_tensorfmt.writing.graph import plan_tasks
+from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 
 Region = Mapping[Any, slice]
 
@@ -124,15 +124,15 @@ def write_region(
     _check_names(checked, tensors, region)
     variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
-    files = []
-    for path, planned in variables.items():
-        detach_file(path)  # workers of a cluster cannot detach the values of this process
-        target = ExistingFile(path, _get_identity(path))
-        files.append((target.begin, build_block_grids(planned)))
-    tasks = plan_tasks(files, _flush)
+    files = [ExistingFile(path, _get_identity(path)) for path in variables]
+    grids = [build_block_grids(planned) for planned in variables.values()]
     if not compute:
-        return tasks
-    tasks.compute()  # type: ignore[no-untyped-call]
+        for path in variables:
+            detach_file(path)  # workers of a cluster cannot detach the values of this process
+        begins = [file.begin for file in files]
+        return plan_tasks(list(zip(begins, grids, strict=True)), _flush)
+    write_blocks([(file.begin(), blocks) for file, blocks in zip(files, grids, strict=True)])
+    _flush(files)
     return None
 
 

@@ -23,7 +23,7 @@ from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
-from xr_tensorfmt.writing.graph import plan_tasks
+from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
 
 MAX_REPLACED_BYTES = 65 << 20
@@ -98,8 +98,7 @@ def _save_planned(
     try:
         # A task that begins a file could still run after another task has failed.
         begun += (target.begin() for target in targets)
-        tasks = plan_tasks(list(zip(begun, grids, strict=True)))
-        tasks.compute()  # type: ignore[no-untyped-call]
+        write_blocks(list(zip(begun, grids, strict=True)))
         # Ctrl-C interrupts this thread, but not the threads of dask.
         finish(begun)
     except BaseException as error:
