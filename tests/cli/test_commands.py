@@ -586,6 +586,19 @@ def test_single_tensor_formats_require_variable_option(to: str) -> None:
     np.testing.assert_array_equal(expected.transpose("row", "col").values, make_dataset().w.values)
 
 
+def test_convert_applies_the_unit_of_cc4s() -> None:
+    ds = xr.Dataset({"v": (("p", "q"), np.eye(3), {"unit": 0.5})})
+    drop = ["--drop", "name", "--drop", "attrs"]
+    xr_tensorfmt.to_cc4s(ds, "v.yaml")
+    refusal = run_failing("convert", "v.yaml", "v.bin")
+    assert "pass --drop name --drop attrs to leave them out" in refusal
+    warning = run("convert", "v.yaml", "v.bin", *drop).stderr
+    assert "without unit=0.5, which scales them; open the file with --apply-unit" in warning
+    np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3))
+    run_ok("convert", "v.yaml", "v.bin", "--overwrite", "--apply-unit", *drop)
+    np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3) / 2)
+
+
 def test_control_characters_in_names_are_escaped() -> None:
     key = "\x1b[31mred\x1b]0;title\x07\nnext"
     Path("a.mag").write_bytes(mf.make_document({key: mf.put(np.ones(3, "f4"))}, {key: key}))

@@ -25,11 +25,18 @@ STANDARD_STREAM = "-"
 
 _SHOWN = "<stdin>"
 
-_OPTIONS = tuple(
+
+def _name_dropped(match: re.Match[str]) -> str:
+    """Return options of the command for the parts in ``drop=``."""
+    return " ".join(f"--drop {part}" for part in match.groups() if part)
+
+
+_OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(keyword), option)
     for keyword, option in (
         (r"encoding=\{'([^']+)': \{'dtype': '(\w+)'\}\}", r"--dtype \1=\2"),
-        (r"\bdrop=\['(\w+)'\]", r"--drop \1"),
+        (r"\bdrop=\['(\w+)'(?:, '(\w+)')?(?:, '(\w+)')?(?:, '(\w+)')?\]", _name_dropped),
+        (r"\bapply_unit=True or mask_and_scale=True", "--apply-unit"),
         (r"\bmode='w'", "--overwrite"),
         (r"\bverify=False", "--no-verify"),
         (r"\bsparse='(\w+)'", r"--sparse \1"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+import warnings
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,7 +14,7 @@ from xr_tensorfmt.core.elements import Element, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, shorten
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
 
@@ -55,6 +56,12 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
 
 DroppablePart = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
+
+_Loss = tuple[DroppablePart, str, str]
+"""A part that a format cannot store: its kind, a description and a hint."""
+
+_SCALING_ATTRS = {"unit": 1, "scale_factor": 1, "add_offset": 0}
+"""Attributes that scale values, and the values that change nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,20 +157,18 @@ class CheckedInput:
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
+        losses: list[_Loss] = []
         if name != OpenOptions.name:
-            self.refuse_unless_dropped(
-                "name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"
-            )
+            losses.append(("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"))
         if variable.dims != dims:
-            self.refuse_unless_dropped(
-                "dims", f"the dims {variable.dims}", f"rename them to {dims}"
-            )
-        for coordinate in self.coordinates:
-            self.refuse_unless_dropped(
-                "coords", f"the coordinate {coordinate!r}", "call drop_vars()"
-            )
-        for attribute in (*self.attrs, *self.get_user_attrs(variable)):
-            self.refuse_unless_dropped("attrs", f"the attribute {attribute!r}", "call drop_attrs()")
+            losses.append(("dims", f"the dims {variable.dims}", f"rename the dims to {dims}"))
+        losses += [
+            ("coords", f"the coordinate {c!r}", "call drop_vars()") for c in self.coordinates
+        ]
+        attrs = {**self.attrs, **self.get_user_attrs(variable)}
+        losses += [("attrs", f"the attribute {a!r}", "call drop_attrs()") for a in attrs]
+        self._refuse_losses(losses)
+        self._warn_of_scaling(attrs)
         return name, variable
 
     def refuse_unless_dropped(self, part: DroppablePart, subject: str, hint: str) -> None:
@@ -183,11 +188,32 @@ class CheckedInput:
         ValueError
             ``drop=`` does not contain the part.
         """
-        if part not in self.drop:
+        self._refuse_losses([(part, subject, hint)])
+
+    def _refuse_losses(self, losses: Iterable[_Loss]) -> None:
+        """Raise one error about all lost parts that may not be dropped."""
+        refused = [loss for loss in losses if loss[0] not in self.drop]
+        if refused:
+            columns = zip(*refused, strict=True)
+            parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
             raise ValueError(
-                f"{self.path}: {self.format} cannot store {subject}; {hint}, "
-                f"or pass drop=[{part!r}] to leave it out"
+                f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
+                f"{', '.join(hints)}, or pass drop={parts!r} to leave "
+                f"{'it' if len(refused) == 1 else 'them'} out"
             )
+
+    def _warn_of_scaling(self, attrs: Mapping[str, Any]) -> None:
+        """Warn of omitted attributes that scale the values."""
+        for attribute, neutral in _SCALING_ATTRS.items():
+            value = attrs.get(attribute, neutral)
+            if isinstance(value, int | float | np.number) and value != neutral:
+                warnings.warn(
+                    f"{self.path}: the values are written without {attribute}={value}, which "
+                    "scales them; open the file with apply_unit=True or mask_and_scale=True to "
+                    "convert them",
+                    TensorFormatWarning,
+                    stacklevel=find_stack_level(),
+                )
 
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]

@@ -8,7 +8,10 @@ from errno import ESTALE
 from itertools import groupby
 from typing import Any, TypeVar
 
+import dask.local
+import dask.threaded
 from dask.array.optimization import optimize
+from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -27,10 +30,13 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 
 
 def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
-    """Write all blocks. Threads of this process write values that are not dask arrays.
+    """Write all blocks. A cluster writes only dask arrays, threads of this process the others.
 
-    Workers of a cluster would receive these values through its scheduler.
+    Workers would receive values in memory through the scheduler, which is slow and fills memory.
     """
+    if get_scheduler() in (None, dask.threaded.get, dask.local.get_sync):  # type: ignore[no-untyped-call]
+        plan_tasks(files).compute()  # type: ignore[no-untyped-call]
+        return
     for options, is_chunked in (({"scheduler": "threads"}, False), ({}, True)):
         selected = [
             (file, [gridded for gridded in grids if (gridded[0].chunks is not None) == is_chunked])

@@ -233,17 +233,17 @@ def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> 
         (
             lambda ds: ds.rename(a="left"),
             "dims",
-            r"cannot store the dims \('left', 'b'\); rename them to \('a', 'b'\), or pas",
+            r"cannot store the dims \('left', 'b'\); rename the dims to \('a', 'b'\), or pas",
         ),
         (
             lambda ds: ds.assign_attrs(x=1, y=2),
             "attrs",
-            r"the attribute 'x'; call drop_attrs\(\), or",
+            r"the attribute 'x'.*; call drop_attrs\(\), or",
         ),
         (
             lambda ds: ds.assign(tensor=ds.tensor.assign_attrs(x=1)),
             "attrs",
-            r"the attribute 'x'; call drop_attrs\(\), or",
+            r"the attribute 'x'.*; call drop_attrs\(\), or",
         ),
         (
             lambda ds: ds.assign_coords(a=[1, 2]),
@@ -553,3 +553,24 @@ def test_region_of_file_is_written_in_place(version, tmp_path) -> None:
     expected[1:3, :, :3] = -1
     np.testing.assert_array_equal(xr.open_dataarray(path, engine="tensorfmt"), expected)
     assert path.read_bytes() == before[: -expected.nbytes] + expected.tobytes(order="F")
+
+
+def test_one_error_names_everything_that_is_lost(tmp_path) -> None:
+    ds = xr.Dataset({"v": (("p", "left"), np.eye(3), {"unit": 0.5})}, {"c": 5})
+    message = (
+        r"cannot store the name 'v', the dims \('p', 'left'\), the coordinate 'c', the attribute "
+        r"'unit'; rename it .*pass drop=\['name', 'dims', 'coords', 'attrs'\] to leave them out"
+    )
+    with pytest.raises(ValueError, match=message):
+        to_tens(ds, tmp_path / "x.bin")
+    with pytest.raises(ValueError, match=r"'v', .*pass drop=\['name', 'attrs'\]"):
+        to_tens(ds, tmp_path / "x.bin", drop=["dims", "coords"])
+
+
+@pytest.mark.parametrize("attrs", [{"unit": 0.5}, {"add_offset": 1}])
+def test_lost_scale_of_values_causes_a_warning(tmp_path, attrs: dict[str, float]) -> None:
+    ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3), attrs)})
+    with pytest.warns(TensorFormatWarning, match=r"without (unit=0\.5|add_offset=1), which scales"):
+        to_tens(ds, tmp_path / "x.bin", drop=["attrs"])
+    neutral = ds.tensor.assign_attrs(unit=1.0, add_offset=0, units="m")
+    to_tens(neutral, tmp_path / "x.bin", drop=["attrs"])
