@@ -275,8 +275,14 @@ def test_update_of_a_document_has_a_new_value() -> None:
         vespa_from_json(document, "tensor(x[2])", field="vector")
 
 
+def test_field_may_be_a_key_of_any_mapping() -> None:
+    hit = {"fields": {"matchfeatures": {"score": {"type": "tensor(x[2])", "values": [1, 2]}}}}
+    features = vespa_from_json(hit["fields"]["matchfeatures"], field="score")
+    np.testing.assert_array_equal(features.tensor, [1, 2])
+
+
 def test_field_of_tensor_raises() -> None:
-    with pytest.raises(ValueError, match="field='vector' applies only to a document"):
+    with pytest.raises(ValueError, match="no field 'vector' and no 'fields'; omit field="):
         vespa_from_json([1, 2], "tensor(x[2])", field="vector")
     assert vespa_from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
 

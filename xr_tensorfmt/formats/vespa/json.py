@@ -49,7 +49,7 @@ def vespa_from_json(
         The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
         if `data` does not state the type.
     field : str, optional
-        The field to open. It is required if `data` is a document.
+        The field of a document, which is required, or of a mapping such as ``matchfeatures``.
     **keywords
         Keywords of `xarray.open_dataset` and of this engine.
 

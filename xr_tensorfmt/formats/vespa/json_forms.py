@@ -40,7 +40,7 @@ class ParsedTensor:
 
 
 def select_field(data: Any, field: str | None) -> Any:
-    """Return a field of a document, or `data` itself if it is not a document."""
+    """Return a field of a document or mapping, or `data` itself if it is a tensor."""
     fields = data.get("fields") if isinstance(data, dict) else None
     if not isinstance(fields, dict):  # a map of labels has no objects
         first = data[0] if isinstance(data, list) and data else None
@@ -50,9 +50,11 @@ def select_field(data: Any, field: str | None) -> Any:
                 "the JSON has several documents; pass one of them, such as an item of the list, or "
                 "data['root']['children'][0] of the response to a query"
             )
-        if field is not None:
-            raise ValueError(f"field={field!r} applies only to a document with 'fields'; omit it")
-        return data
+        if field is None:
+            return data
+        if isinstance(data, dict) and isinstance(data.get(field), dict | list):
+            return data[field]
+        raise ValueError(f"the JSON has no field {field!r} and no 'fields'; omit field=")
     if field not in fields:
         names = shorten(", ".join(map(repr, fields))) or "none"
         hint = did_you_mean(field, fields) if field else ""
