@@ -135,6 +135,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> xr.DataArray(np.ones((2, 3)), dims=("a", "b")).tensorfmt.to_file("vertex.bin")
         >>> xr.open_dataset("vertex.bin", engine="tensorfmt", dims=("state", "field"))
         <xarray.Dataset> Size: 48B
@@ -177,6 +178,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")
@@ -216,6 +218,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> list(xr.open_groups("model.mag", engine="tensorfmt"))

@@ -167,8 +167,9 @@ def to_file(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
-    >>> to_file(ds, "identity.tens")
+    >>> xr_tensorfmt.to_file(ds, "identity.tens")
     >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
     True
     """
@@ -260,14 +261,16 @@ def to_cc4s(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> vertex = xr.DataArray(
     ...     np.ones((5, 3, 3), complex),
     ...     dims=("AuxiliaryField", "State", "State_2"),
     ...     attrs={"unit": 1.0, "halfGrid": 0},
     ...     name="CoulombVertex",
     ... )
-    >>> to_cc4s(vertex, "CoulombVertex.yaml")
-    >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
+    >>> xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> ds = xr.open_dataset("CoulombVertex.yaml", engine="tensorfmt")
+    >>> ds.CoulombVertex.identical(vertex)
     True
     """
     return to_file(data, path, "cc4s", **options)
@@ -316,8 +319,12 @@ def to_mag(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    >>> xr_tensorfmt.to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    >>> back = xr.open_dataset("model.mag", engine="tensorfmt")
+    >>> back["layers.0.weight"].encoding["dtype"]
+    'bfloat16'
     """
     return to_file(data, path, "mag", version=version, **options)
 
@@ -349,8 +356,9 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> array = xr.DataArray(np.eye(3), dims=("row", "column"), name="identity")
-    >>> to_npy(array, "identity.npy", drop=["name", "dims"])
+    >>> xr_tensorfmt.to_npy(array, "identity.npy", drop=["name", "dims"])
     >>> np.load("identity.npy").shape
     (3, 3)
     """
@@ -411,8 +419,12 @@ def to_pycauset(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> to_pycauset(causal, "order.pycauset")
+    >>> xr_tensorfmt.to_pycauset(causal, "order.pycauset")
+    >>> back = xr.open_dataarray("order.pycauset", engine="tensorfmt")
+    >>> back.encoding["tensorfmt"]["matrix_type"]
+    'CAUSAL'
     """
     return to_file(data, path, "pycauset", matrix_type=matrix_type, seed=seed, **options)
 
@@ -455,9 +467,15 @@ def to_safetensors(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
-    >>> to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
+    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors", encoding={"dtype": "bfloat16"})
+    >>> xr.open_dataset("model.safetensors", engine="tensorfmt")["layers.0.weight"].dims
+    ('out', 'in')
+
+    Write several files and an index:
+
+    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
     """
     return to_file(data, path, "safetensors", max_shard_bytes=max_shard_bytes, **options)
 
@@ -512,9 +530,15 @@ def to_tens(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
-    >>> to_tens(tensor, "identity.tens")
-    >>> to_tens(tensor, "identity.bin")
+    >>> xr_tensorfmt.to_tens(tensor, "identity.tens")
+    >>> xr.open_dataarray("identity.tens", engine="tensorfmt").dims
+    ('a', 'b')
+
+    The suffix ``.bin`` selects version 0.9 for cc4s and sisi4s:
+
+    >>> xr_tensorfmt.to_tens(tensor, "identity.bin")
     """
     return to_file(data, path, "tens", version=version, **options)
 
@@ -559,10 +583,13 @@ def to_vespa(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> users = xr.DataArray(
     ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
     ... )
-    >>> to_vespa(users, "users.tbf")
+    >>> xr_tensorfmt.to_vespa(users, "users.tbf")
+    >>> xr.open_dataarray("users.tbf", engine="tensorfmt").sel(user="bob").values
+    array([1., 1., 1.], dtype=float32)
     """
     return to_file(data, path, "vespa", **options)
 
@@ -608,10 +635,11 @@ def vespa_to_json(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
-    >>> vespa_to_json(vector)
+    >>> xr_tensorfmt.vespa_to_json(vector)
     {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> vespa_to_json(vector, "hex")
+    >>> xr_tensorfmt.vespa_to_json(vector, "hex")
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
     from xr_tensorfmt.formats.vespa.write import arrange_tensor  # noqa: PLC0415
