@@ -188,8 +188,12 @@ def show_examples_as_code(app: object, command: object, lines: list[str]) -> Non
 
 
 def add_header_rows(app: object, document: nodes.document) -> None:  # noqa: ARG001
-    """Give the tables of names the header row that other tables have."""
+    """Give the tables of names the header row of other tables, and signatures that wrap."""
     for table in document.findall(autosummary_table):
+        for text in list(table.findall(nodes.Text)):
+            if text.startswith("("):
+                plain = text.replace(", *[", "[")
+                text.parent.replace(text, nodes.inline("", plain, classes=["signature"]))
         for group in table.findall(nodes.tgroup):
             titles = (nodes.paragraph("", title) for title in ("Name", "Purpose"))
             row = nodes.row("", *(nodes.entry("", title) for title in titles))
