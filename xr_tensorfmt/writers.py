@@ -238,7 +238,8 @@ def to_cc4s(
         The YAML file, or its URL. By convention it is named after the object, such as
         ``CoulombVertex.yaml``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`. The YAML file is replaced after the elements are complete.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`. The YAML file is replaced after the elements are complete.
 
     Returns
     -------
@@ -296,7 +297,8 @@ def to_mag(
         300 is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron 0.1.2, without
         dims, coordinates and attributes of variables.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -321,7 +323,7 @@ def to_mag(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> xr_tensorfmt.to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    >>> xr_tensorfmt.to_mag(ds, "model.mag", encoding={"dtype": "bfloat16"})
     >>> back = xr.open_dataset("model.mag", engine="tensorfmt")
     >>> back["layers.0.weight"].encoding["dtype"]
     'bfloat16'
@@ -340,7 +342,8 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -390,7 +393,8 @@ def to_pycauset(
     seed : int, optional
         Seed of the random numbers in the values. The default is the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -451,7 +455,8 @@ def to_safetensors(
         Limit on the data of a file, if there are several: a number of bytes, or a str such as
         ``"5GB"``, which is the default. A single tensor may be larger.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -502,7 +507,8 @@ def to_tens(
         "0.9" for the suffix ``.bin``, and for data that were opened from version 0.9 if this
         version supports them. Otherwise the default is "1.0", with a warning if it was 0.9.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -560,7 +566,8 @@ def to_vespa(
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
