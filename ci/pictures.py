@@ -134,9 +134,8 @@ def style_axes(axes: Axes, theme: str) -> None:
             edge = to_rgb(curve.get_markeredgecolor())
             curve.set_color(lighten(to_rgb(curve.get_color())))
             curve.set(mec=lighten(edge), mew=1.5 * curve.get_markeredgewidth())
-    for collection in axes.collections:
-        if isinstance(collection, QuadMesh):
-            continue
+    is_image = any(isinstance(part, QuadMesh) for part in axes.figure.axes[0].collections)
+    for collection in [] if is_image else axes.collections:
         if collection.get_array() is not None:
             name = collection.get_cmap().name.partition("-")[0]
             colors = plt.colormaps[name](np.linspace(low, high, 256))

@@ -91,7 +91,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"
 myst_heading_anchors = 3
 myst_substitutions = {
     "install": build_install_commands(),
-    "availability": "" if IS_PUBLIC else "There is no public repository yet, and no package on PyPI.",
+    "availability": "" if IS_PUBLIC else "There is no public repository or package on PyPI yet.",
     "issues": f"The issue tracker is <{REPOSITORY}/issues>."
     if IS_PUBLIC
     else "Report bugs to the person who gave you the package.",
