@@ -18,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
@@ -34,7 +35,8 @@ FIGURES = {
     "circle": ("fields/models", 0, (0, 1), "figure"),
     "cc4s": ("tutorials/cc4s", 0, (0, 1), "card"),
     "pairs": ("tutorials/cc4s", 1, (0, 1), "figure"),
-    "causal_set": ("tutorials/causal_set", 1, (0, 1), "card, figure"),
+    "causal_set": ("tutorials/causal_set", 1, (0, 1), "card"),
+    "futures": ("formats/pycauset", 0, (0, 1), "figure"),
     "model_weights": ("tutorials/model_weights", 0, (0,), "card"),
     "embeddings": ("tutorials/embeddings", 0, (0,), "card, figure"),
     "cluster": ("tutorials/cluster", 0, (0,), "card, figure"),
@@ -49,15 +51,15 @@ FIELDS = {
 SIZE = (3.6, 2.9)  # inches, at 200 dots per inch; a card is 320 to 400 pixels wide
 MAX_TICKS = 4
 
-# The color of text, of axes, of the card, and the part of a colormap that differs from the page.
+# The color of text, of axes, of the card, and the part of a colormap that shows on it as points.
 THEMES = {
     "light": ("#222222", "#666666", "#ffffff", (0.0, 0.92)),
-    "dark": ("#dddddd", "#9a9a9a", "#222832", (0.22, 1.0)),
+    "dark": ("#dddddd", "#9a9a9a", "#222832", (0.3, 1.0)),
 }
 
 
 def read_cells(page: str) -> Iterator[str]:
-    """Yield the code of the cells or examples of a page."""
+    """Yield the code of the cells or examples of a page, except blocks of ``py``."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     options = r"(?:---\n.*?---\n)?"
     pattern = rf"```(?:\{{code-cell\}} ipython3|pycon|python)\n{options}(.*?)```"
@@ -111,6 +113,11 @@ def style_legend(axes: Axes, text: str) -> list[Artist]:
     return legend.legend_handles
 
 
+def lighten(color: tuple[float, float, float]) -> np.ndarray:
+    """Mix a color with white."""
+    return 0.7 * np.array(color) + 0.3
+
+
 def style_axes(axes: Axes, theme: str) -> None:
     """Use the colors of a theme, and sizes for a card."""
     text, line, card, (low, high) = THEMES[theme]
@@ -124,8 +131,11 @@ def style_axes(axes: Axes, theme: str) -> None:
     handles = style_legend(axes, text)
     for curve in [*axes.lines, *handles] if theme == "dark" else []:
         if isinstance(curve, Line2D):
-            curve.set_color(0.7 * np.array(to_rgb(curve.get_color())) + 0.3)
-    for collection in axes.collections:
+            edge = to_rgb(curve.get_markeredgecolor())
+            curve.set_color(lighten(to_rgb(curve.get_color())))
+            curve.set(mec=lighten(edge), mew=1.5 * curve.get_markeredgewidth())
+    is_image = any(isinstance(part, QuadMesh) for part in axes.figure.axes[0].collections)
+    for collection in [] if is_image else axes.collections:
         if collection.get_array() is not None:
             name = collection.get_cmap().name.partition("-")[0]
             colors = plt.colormaps[name](np.linspace(low, high, 256))

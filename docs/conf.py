@@ -19,31 +19,17 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["MATPLOTLIBRC"] = str(Path(__file__).with_name("matplotlibrc"))
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PLACEHOLDER = "OWNER"  # of an address that is not known yet
+REPOSITORY = PROJECT["urls"]["Issues"].removesuffix("/issues")
+IS_PUBLIC = "OWNER" not in REPOSITORY
 
 
-def repository() -> str:
-    """Return the address of the repository, which the address of its issues begins with."""
-    return PROJECT["urls"]["Issues"].removesuffix("/issues")
-
-
-def build_install_commands(*, with_address: bool) -> str:
-    """Return the install commands as Markdown, and the planned address of the repository."""
-    url = repository()
+def build_install_commands() -> str:
+    """Return the install commands as Markdown."""
     pip = 'pip install ".[s3,http]"'
-    if PLACEHOLDER not in url:
-        name = url.rpartition("/")[2]
-        return f"```sh\ngit clone {url}\ncd {name}\n{pip}\n```"
-    text = (
-        f"```sh\n{pip}\n```\n\nRun this command in the directory of the source. There is no public "
-        "repository yet."
-    )
-    if with_address:
-        text += (
-            f"\n\nThe repository will be public at `{url}`. `{PLACEHOLDER}` is a placeholder until "
-            "then."
-        )
-    return text
+    if not IS_PUBLIC:
+        return f"In the directory of the source:\n\n```sh\n{pip}\n```"
+    name = REPOSITORY.rpartition("/")[2]
+    return f"```sh\ngit clone {REPOSITORY}\ncd {name}\n{pip}\n```"
 
 
 def local_inventory(project: str) -> str:
@@ -104,11 +90,13 @@ nitpick_ignore_regex = [("py:obj", r"[^.]+"), ("py:obj", r"virtualizarr\..+")]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "substitution"]
 myst_heading_anchors = 3
 myst_substitutions = {
-    "install": build_install_commands(with_address=True),
-    "install_short": build_install_commands(with_address=False),
-    "issues": f"<{repository()}/issues>",
+    "install": build_install_commands(),
+    "availability": "" if IS_PUBLIC else "There is no public repository or package on PyPI yet.",
+    "issues": f"The issue tracker is <{REPOSITORY}/issues>."
+    if IS_PUBLIC
+    else "Report bugs to the person who gave you the package.",
 }
-notebooks_repository = repository()
+notebooks_repository = REPOSITORY
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
@@ -156,21 +144,21 @@ html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "404": []}
 # are several.
 _VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
 _NAVBAR_END = ["theme-switcher"]
-if PLACEHOLDER not in repository():
+if IS_PUBLIC:
     _NAVBAR_END.append("navbar-icon-links")
 if len(_VERSIONS) > 1:
     _NAVBAR_END.insert(0, "version-switcher")
 html_theme_options = {
     "logo": {
-        "text": f"xr_tensorfmt {version}",
+        "text": "xr_tensorfmt",
         "image_light": "_static/icon.svg",
         "image_dark": "_static/icon.svg",
     },
     "navbar_align": "left",
     "navbar_center": ["navbar-nav"],
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navbar_end": _NAVBAR_END,
-    "github_url": repository() if PLACEHOLDER not in repository() else "",
+    "github_url": REPOSITORY if IS_PUBLIC else "",
     # Add each released version to _extra/switcher.json.
     "switcher": {
         "json_url": "https://xr-tensorfmt.readthedocs.io/en/latest/switcher.json",
@@ -185,6 +173,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-dark",
 }
 html_copy_source = False
+html_search_scorer = str(Path(__file__).with_name("search_scorer.js"))
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
@@ -199,8 +188,12 @@ def show_examples_as_code(app: object, command: object, lines: list[str]) -> Non
 
 
 def add_header_rows(app: object, document: nodes.document) -> None:  # noqa: ARG001
-    """Give the tables of names the header row that other tables have."""
+    """Give the tables of names the header row of other tables, and signatures that wrap."""
     for table in document.findall(autosummary_table):
+        for text in list(table.findall(nodes.Text)):
+            if text.startswith("("):
+                plain = text.replace(", *[", "[")
+                text.parent.replace(text, nodes.inline("", plain, classes=["signature"]))
         for group in table.findall(nodes.tgroup):
             titles = (nodes.paragraph("", title) for title in ("Name", "Purpose"))
             row = nodes.row("", *(nodes.entry("", title) for title in titles))

@@ -112,6 +112,7 @@ class TensorFormatAccessor:
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> data = xr.DataArray(np.ones((1000, 8)), dims=("a", "b"))
         >>> data.tensorfmt.to_file("vertex.bin")
         >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
@@ -182,8 +183,11 @@ class TensorFormatAccessor:
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> ds = xr.Dataset({"weight": (("x", "y"), np.ones((2, 3)))})
         >>> ds.tensorfmt.to_file("weights.mag", encoding={"weight": {"dtype": "float32"}})
+        >>> xr.open_dataset("weights.mag", engine="tensorfmt").weight.dtype
+        dtype('float32')
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415
 
@@ -253,6 +257,7 @@ class TensorFormatTreeAccessor(TensorFormatAccessor):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> layer = xr.Dataset({"weight": (("out", "in"), np.ones((2, 3), "float32"))})
         >>> tree = xr.DataTree.from_dict({"/layers/0": layer, "/layers/1": layer})
         >>> tree.tensorfmt.to_file("model.mag", encoding={"dtype": "float16"})

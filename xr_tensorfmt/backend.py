@@ -46,15 +46,6 @@ class TensorFormatBackend(BackendEntrypoint):
             ``"simplecache::s3://..."``; an ``fsspec.OpenFile``; the content; or a seekable binary
             file object. A file object is read from its start, its position changes, and it must
             stay open while values are lazy.
-        mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            CF decoding, with the defaults of `xarray.open_dataset`. It uses the attributes that
-            are stored in the file. A variable is not decoded if one of its CF attributes has a
-            type that netCDF does not have, for example if ``coordinates`` is a list.
-        drop_variables : str or iterable of str, optional
-            Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
-            xarray.
-        use_cftime, decode_timedelta : bool, mapping or coder, optional
-            As in `xarray.open_dataset`.
         format : str, optional
             Name of the format. The default depends on the first bytes of the file, or on the
             suffix for formats without a magic number. An unknown name raises an error that lists
@@ -109,6 +100,15 @@ class TensorFormatBackend(BackendEntrypoint):
             Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
             a dense tensor is larger only if an element is, or if there would be more than a
             million chunks. dask's ``array.chunk-size`` is also a limit.
+        mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
+            CF decoding, with the defaults of `xarray.open_dataset`. It uses the attributes that
+            are stored in the file. A variable is not decoded if one of its CF attributes has a
+            type that netCDF does not have, for example if ``coordinates`` is a list.
+        drop_variables : str or iterable of str, optional
+            Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
+            xarray.
+        use_cftime, decode_timedelta : bool, mapping or coder, optional
+            As in `xarray.open_dataset`.
 
         Returns
         -------
@@ -135,6 +135,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> xr.DataArray(np.ones((2, 3)), dims=("a", "b")).tensorfmt.to_file("vertex.bin")
         >>> xr.open_dataset("vertex.bin", engine="tensorfmt", dims=("state", "field"))
         <xarray.Dataset> Size: 48B
@@ -177,6 +178,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")
@@ -216,6 +218,7 @@ class TensorFormatBackend(BackendEntrypoint):
         --------
         >>> import numpy as np
         >>> import xarray as xr
+        >>> import xr_tensorfmt
         >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> list(xr.open_groups("model.mag", engine="tensorfmt"))

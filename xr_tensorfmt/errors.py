@@ -37,7 +37,7 @@ class TensorFormatError(ValueError):
     ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
     ... except xr_tensorfmt.TensorFormatError as error:
     ...     print(error.field, error.offset, error.actual)
-    the magic number 0 b'no tenso'
+    the magic number 0 b'no tenso', the file is text
     """
 
     path: str
@@ -107,10 +107,11 @@ class StoreUnavailableError(OSError):
     Examples
     --------
     >>> import xarray as xr
-    >>> from xr_tensorfmt import StoreUnavailableError
+    >>> import xr_tensorfmt
+    >>> url = "https://example.org/model.mag"
     >>> try:
     ...     xr.open_dataset(url, engine="tensorfmt")  # doctest: +SKIP
-    ... except StoreUnavailableError as error:
+    ... except xr_tensorfmt.StoreUnavailableError as error:
     ...     print(error.filename, error.span, error.attempts, error.seconds)
     """
 

@@ -167,8 +167,9 @@ def to_file(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
-    >>> to_file(ds, "identity.tens")
+    >>> xr_tensorfmt.to_file(ds, "identity.tens")
     >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
     True
     """
@@ -237,7 +238,8 @@ def to_cc4s(
         The YAML file, or its URL. By convention it is named after the object, such as
         ``CoulombVertex.yaml``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`. The YAML file is replaced after the elements are complete.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`. The YAML file is replaced after the elements are complete.
 
     Returns
     -------
@@ -260,14 +262,16 @@ def to_cc4s(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> vertex = xr.DataArray(
     ...     np.ones((5, 3, 3), complex),
     ...     dims=("AuxiliaryField", "State", "State_2"),
     ...     attrs={"unit": 1.0, "halfGrid": 0},
     ...     name="CoulombVertex",
     ... )
-    >>> to_cc4s(vertex, "CoulombVertex.yaml")
-    >>> xr.open_dataset("CoulombVertex.yaml").CoulombVertex.identical(vertex)
+    >>> xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> ds = xr.open_dataset("CoulombVertex.yaml", engine="tensorfmt")
+    >>> ds.CoulombVertex.identical(vertex)
     True
     """
     return to_file(data, path, "cc4s", **options)
@@ -293,7 +297,8 @@ def to_mag(
         300 is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron 0.1.2, without
         dims, coordinates and attributes of variables.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -316,8 +321,12 @@ def to_mag(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_mag(ds, "model.mag", encoding={"layers.0.weight": {"dtype": "bfloat16"}})
+    >>> xr_tensorfmt.to_mag(ds, "model.mag", encoding={"dtype": "bfloat16"})
+    >>> back = xr.open_dataset("model.mag", engine="tensorfmt")
+    >>> back["layers.0.weight"].encoding["dtype"]
+    'bfloat16'
     """
     return to_file(data, path, "mag", version=version, **options)
 
@@ -333,7 +342,8 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -349,8 +359,9 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> array = xr.DataArray(np.eye(3), dims=("row", "column"), name="identity")
-    >>> to_npy(array, "identity.npy", drop=["name", "dims"])
+    >>> xr_tensorfmt.to_npy(array, "identity.npy", drop=["name", "dims"])
     >>> np.load("identity.npy").shape
     (3, 3)
     """
@@ -382,7 +393,8 @@ def to_pycauset(
     seed : int, optional
         Seed of the random numbers in the values. The default is the attribute ``seed``.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -411,8 +423,12 @@ def to_pycauset(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> to_pycauset(causal, "order.pycauset")
+    >>> xr_tensorfmt.to_pycauset(causal, "order.pycauset")
+    >>> back = xr.open_dataarray("order.pycauset", engine="tensorfmt")
+    >>> back.encoding["tensorfmt"]["matrix_type"]
+    'CAUSAL'
     """
     return to_file(data, path, "pycauset", matrix_type=matrix_type, seed=seed, **options)
 
@@ -439,7 +455,8 @@ def to_safetensors(
         Limit on the data of a file, if there are several: a number of bytes, or a str such as
         ``"5GB"``, which is the default. A single tensor may be larger.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -455,9 +472,15 @@ def to_safetensors(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> to_safetensors(ds, "model.safetensors", encoding={"layers.*": {"dtype": "bfloat16"}})
-    >>> to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
+    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors", encoding={"dtype": "bfloat16"})
+    >>> xr.open_dataset("model.safetensors", engine="tensorfmt")["layers.0.weight"].dims
+    ('out', 'in')
+
+    Write several files and an index:
+
+    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
     """
     return to_file(data, path, "safetensors", max_shard_bytes=max_shard_bytes, **options)
 
@@ -484,7 +507,8 @@ def to_tens(
         "0.9" for the suffix ``.bin``, and for data that were opened from version 0.9 if this
         version supports them. Otherwise the default is "1.0", with a warning if it was 0.9.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -512,9 +536,15 @@ def to_tens(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
-    >>> to_tens(tensor, "identity.tens")
-    >>> to_tens(tensor, "identity.bin")
+    >>> xr_tensorfmt.to_tens(tensor, "identity.tens")
+    >>> xr.open_dataarray("identity.tens", engine="tensorfmt").dims
+    ('a', 'b')
+
+    The suffix ``.bin`` selects version 0.9 for cc4s and sisi4s:
+
+    >>> xr_tensorfmt.to_tens(tensor, "identity.bin")
     """
     return to_file(data, path, "tens", version=version, **options)
 
@@ -536,7 +566,8 @@ def to_vespa(
     path : str or PathLike
         The file, or its URL.
     mode, compute, region, encoding, drop, storage_options, fs
-        As in `to_file`.
+        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
+        in `to_file`.
 
     Returns
     -------
@@ -559,10 +590,13 @@ def to_vespa(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> users = xr.DataArray(
     ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
     ... )
-    >>> to_vespa(users, "users.tbf")
+    >>> xr_tensorfmt.to_vespa(users, "users.tbf")
+    >>> xr.open_dataarray("users.tbf", engine="tensorfmt").sel(user="bob").values
+    array([1., 1., 1.], dtype=float32)
     """
     return to_file(data, path, "vespa", **options)
 
@@ -608,10 +642,11 @@ def vespa_to_json(
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
-    >>> vespa_to_json(vector)
+    >>> xr_tensorfmt.vespa_to_json(vector)
     {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> vespa_to_json(vector, "hex")
+    >>> xr_tensorfmt.vespa_to_json(vector, "hex")
     {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
     """
     from xr_tensorfmt.formats.vespa.write import arrange_tensor  # noqa: PLC0415

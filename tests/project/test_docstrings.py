@@ -17,17 +17,19 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
 from xr_tensorfmt.core.selection import Selection
 
-FUNCTIONS = {
-    name: getattr(xr_tensorfmt, name)
-    for name in xr_tensorfmt.__all__
-    if inspect.isfunction(getattr(xr_tensorfmt, name))
-} | {name: getattr(tutorial, name) for name in tutorial.__all__}
+PUBLIC = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (xr_tensorfmt, tutorial)
+    for name in module.__all__
+}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_example_of_public_function_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name, thing in PUBLIC.items() if ">>>" in (thing.__doc__ or "")]
+)
+def test_example_of_public_name_runs_as_pasted(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    run_examples(FUNCTIONS[name], {name: FUNCTIONS[name]})
+    run_examples(PUBLIC[name], {})
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,9 @@ def run_examples(documented: Any, names: dict[str, Any]) -> None:
     finder = doctest.DocTestFinder(recurse=False)
     tests = finder.find(documented, documented.__name__, globs=dict(names))
     assert any(test.examples for test in tests)
+    for test in tests:
+        if ".tensorfmt." in test.docstring:  # the import registers the accessor
+            assert ">>> import xr_tensorfmt" in test.docstring
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report: list[str] = []
     for test in tests:

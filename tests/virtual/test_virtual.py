@@ -768,9 +768,7 @@ def test_parser_without_options_pickles(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda item: item.__name__)
 def test_docstring_examples_run(thing: Any, working_directory: Path) -> None:
-    (test,) = doctest.DocTestFinder(recurse=False).find(
-        thing, thing.__name__, globs={thing.__name__: thing}
-    )
+    (test,) = doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={})
     assert test.examples
     assert doctest.DocTestRunner().run(test).failed == 0
 

@@ -46,7 +46,7 @@ def to_kerchunk(
     >>> from obspec_utils.registry import ObjectStoreRegistry
     >>> from obstore.store import LocalStore
     >>> from virtualizarr import open_virtual_dataset
-    >>> from xr_tensorfmt.virtual import parser
+    >>> from xr_tensorfmt.virtual import parser, to_kerchunk
     >>> np.save("numbers.npy", np.arange(6.0))
     >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
     >>> virtual = open_virtual_dataset("numbers.npy", registry=registry, parser=parser)

@@ -59,6 +59,7 @@ class TensorFormatParser:
     >>> from obspec_utils.registry import ObjectStoreRegistry
     >>> from obstore.store import LocalStore
     >>> from virtualizarr import open_virtual_dataset
+    >>> from xr_tensorfmt.virtual import TensorFormatParser
     >>> np.save("numbers.npy", np.arange(6.0))
     >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
     >>> parser = TensorFormatParser(dims=["x"], chunk_bytes="8MiB")

@@ -74,15 +74,15 @@ def open_cc4s_calculation(
     Examples
     --------
     >>> import xarray as xr
-    >>> from xr_tensorfmt import to_cc4s
+    >>> import xr_tensorfmt
     >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State", name="EigenEnergies")
     >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
-    >>> to_cc4s(energies, "EigenEnergies.yaml")
+    >>> xr_tensorfmt.to_cc4s(energies, "EigenEnergies.yaml")
     >>> vertex = xr.DataArray(
     ...     [[[1.0] * 3] * 3], dims=("AuxiliaryField", "State", "State_2"), name="CoulombVertex"
     ... )
-    >>> to_cc4s(vertex, "CoulombVertex.yaml")
-    >>> ds = open_cc4s_calculation(".")
+    >>> xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> ds = xr_tensorfmt.open_cc4s_calculation(".")
     >>> dict(ds.sizes), ds.No, ds.Nv
     ({'AuxiliaryField': 1, 'State': 3, 'State_2': 3}, 1, 2)
     """
@@ -143,10 +143,11 @@ def select_cc4s_states(
     Examples
     --------
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> energies = xr.DataArray([-9.0, -0.5, 0.2, 0.7], dims="State")
     >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
     >>> ds = xr.Dataset({"EigenEnergies": energies})
-    >>> frozen = select_cc4s_states(ds, slice(1, None))
+    >>> frozen = xr_tensorfmt.select_cc4s_states(ds, slice(1, None))
     >>> frozen.EigenEnergies.attrs
     {'fermiEnergy': 0.0, 'energies': [-0.5, 0.2, 0.7]}
     >>> frozen.No, frozen.Nv
@@ -218,12 +219,12 @@ def to_cc4s_calculation(
     Examples
     --------
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State")
     >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist(), "unit": 1.0}
     >>> ds = xr.Dataset({"EigenEnergies": energies}, attrs={"No": 1, "Nv": 2})
-    >>> to_cc4s_calculation(ds, "calculation")
-    >>> from xr_tensorfmt import open_cc4s_calculation
-    >>> open_cc4s_calculation("calculation").identical(ds)
+    >>> xr_tensorfmt.to_cc4s_calculation(ds, "calculation")
+    >>> xr_tensorfmt.open_cc4s_calculation("calculation").identical(ds)
     True
     """
     if _ENERGIES in ds:

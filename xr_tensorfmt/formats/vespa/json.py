@@ -70,13 +70,14 @@ def vespa_from_json(
 
     Examples
     --------
+    >>> import xr_tensorfmt
     >>> field = {"type": "tensor<float>(user{},x[2])", "blocks": {"ada": [1, 2], "bob": [3, 4]}}
-    >>> vespa_from_json(field).tensor.sel(user="bob").values
+    >>> xr_tensorfmt.vespa_from_json(field).tensor.sel(user="bob").values
     array([3., 4.], dtype=float32)
-    >>> vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
+    >>> xr_tensorfmt.vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
     >>> document = {"put": "id:shop:team::1", "fields": {"members": field}}
-    >>> vespa_from_json(document, field="members").tensor.shape
+    >>> xr_tensorfmt.vespa_from_json(document, field="members").tensor.shape
     (2, 2)
     """
     name = "<Vespa JSON>"
@@ -115,7 +116,8 @@ def vespa_from_hex(data: str, **keywords: Any) -> Dataset:
 
     Examples
     --------
-    >>> vespa_from_hex("0x0601010178023F80000040000000").tensor.values
+    >>> import xr_tensorfmt
+    >>> xr_tensorfmt.vespa_from_hex("0x0601010178023F80000040000000").tensor.values
     array([1., 2.], dtype=float32)
     """
     if not isinstance(data, str):
