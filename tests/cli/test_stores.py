@@ -386,8 +386,8 @@ def test_missing_times_in_stores_keep_other_times_exact(source: str, target: str
     run_ok("convert", source, target, "--dtype", "packed=float32")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        opened = load_any(target)
-    xr.testing.assert_equal(opened[["t", "packed"]], ds)
+        opened = load_any(target, drop_variables="steps")
+    xr.testing.assert_equal(opened, ds)
     if target == "b.mag":
         stored = open_lazily(target, mask_and_scale=False).steps.values
         assert stored.tolist() == [1, -9, 2**62 + 1]

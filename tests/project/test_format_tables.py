@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -295,6 +296,7 @@ def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSyst
     assert find_table("formats/index.md", "All formats") == [*format_table(memory, tmp_path)]
 
 
+@pytest.mark.filterwarnings("ignore:.*the values are written without unit")
 def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
     assert find_table("howto/conversions.md", "From each format to each other") == [
         *format_conversions(tmp_path)

@@ -116,7 +116,7 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
     help="Write zarr or netCDF with groups from parts of names, as in xarray.open_datatree.",
 )
 @sparse_option
-@click.option("--apply-unit", is_flag=True, help="Convert cc4s tensors to atomic units.")
+@click.option("--apply-unit", is_flag=True, help="Convert values to atomic units.")
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")

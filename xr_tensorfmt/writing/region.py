@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from dask.delayed import Delayed
-from xarray import Variable
+from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
@@ -280,9 +280,7 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
 
 def _are_same(first: Any, second: Any) -> bool:
     """Return whether two attributes are equal. NaN equals NaN."""
-    with suppress(TypeError):  # strings are not NaN
-        return bool(np.array_equal(first, second, equal_nan=True))
-    return bool(np.array_equal(first, second))
+    return DataArray(first).equals(DataArray(second))  # type: ignore[no-untyped-call]
 
 
 def _check_unit(name: str, dim: str, unit: int, start: int, stop: int, *, is_end: bool) -> None:
