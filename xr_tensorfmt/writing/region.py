@@ -280,7 +280,7 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
 
 def _are_same(first: Any, second: Any) -> bool:
     """Return whether two attributes are equal. NaN equals NaN."""
-    return DataArray(first).equals(DataArray(second))  # type: ignore[no-untyped-call]
+    return DataArray(first).equals(DataArray(second))
 
 
 def _check_unit(name: str, dim: str, unit: int, start: int, stop: int, *, is_end: bool) -> None:
