@@ -34,7 +34,6 @@ FIGURES = {
     "lih": ("fields/chemistry", 0, (0, 1), "card, figure"),
     "circle": ("fields/models", 0, (0, 1), "figure"),
     "cc4s": ("tutorials/cc4s", 0, (0, 1), "card"),
-    "pairs": ("tutorials/cc4s", 1, (0, 1), "figure"),
     "causal_set": ("tutorials/causal_set", 1, (0, 1), "card"),
     "futures": ("formats/pycauset", 0, (0, 1), "figure"),
     "model_weights": ("tutorials/model_weights", 0, (0,), "card"),
