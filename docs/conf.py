@@ -116,6 +116,7 @@ numpydoc_xref_aliases = {
 } | {"Delayed": "dask.delayed.Delayed", "ndarray": "numpy.ndarray"}
 numpydoc_xref_ignore = "all"
 toc_object_entries_show_parents = "hide"
+python_maximum_signature_line_length = 60  # longer ones have one parameter per line
 
 # Other projects. Their inventories are made of the lists in _inventories and are not fetched, so
 # that the site is the same with and without a network; a name that is missing there is a warning.
