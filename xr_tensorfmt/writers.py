@@ -322,8 +322,13 @@ def to_mag(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> xr_tensorfmt.to_mag(ds, "model.mag", encoding={"dtype": "bfloat16"})
+    >>> ones = np.ones((2, 3), "float32")
+    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), ones)})
+    >>> xr_tensorfmt.to_mag(
+    ...     ds,
+    ...     "model.mag",
+    ...     encoding={"dtype": "bfloat16"},
+    ... )
     >>> back = xr.open_dataset("model.mag", engine="tensorfmt")
     >>> back["layers.0.weight"].encoding["dtype"]
     'bfloat16'
@@ -473,14 +478,24 @@ def to_safetensors(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
-    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors", encoding={"dtype": "bfloat16"})
-    >>> xr.open_dataset("model.safetensors", engine="tensorfmt")["layers.0.weight"].dims
+    >>> ones = np.ones((2, 3), "float32")
+    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), ones)})
+    >>> xr_tensorfmt.to_safetensors(
+    ...     ds,
+    ...     "model.safetensors",
+    ...     encoding={"dtype": "bfloat16"},
+    ... )
+    >>> back = xr.open_dataset("model.safetensors", engine="tensorfmt")
+    >>> back["layers.0.weight"].dims
     ('out', 'in')
 
     Write several files and an index:
 
-    >>> xr_tensorfmt.to_safetensors(ds, "model.safetensors.index.json", max_shard_bytes="2GB")
+    >>> xr_tensorfmt.to_safetensors(
+    ...     ds,
+    ...     "model.safetensors.index.json",
+    ...     max_shard_bytes="2GB",
+    ... )
     """
     return to_file(data, path, "safetensors", max_shard_bytes=max_shard_bytes, **options)
 
