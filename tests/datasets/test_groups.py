@@ -308,3 +308,20 @@ class TestGroupsAsADict:
         assert not dataset["norm"].variable._in_memory
         assert dataset.chunk({})["norm"].sum().compute() == 12
         assert (dataset["norm"] + 1).values.tolist() == [4] * 4
+
+
+def test_dims_of_groups_may_have_different_lengths(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    shapes = {"l.0.weight": (4, 3), "l.1.weight": (5, 4)}
+    ds = xr.Dataset(
+        {name: ((f"{name}_o", f"{name}_i"), np.ones(shapes[name], "f4")) for name in shapes}
+    )
+    ds.tensorfmt.to_file(path)
+    dims = {"*.weight": ("out", "in")}
+    tree = xr.open_datatree(path, engine="tensorfmt", dims=dims)
+    assert [dict(tree[f"l/{i}"].sizes) for i in (0, 1)] == [
+        {"out": 4, "in": 3},
+        {"out": 5, "in": 4},
+    ]
+    with pytest.raises(ValueError, match=r"conflicting sizes .* 'out': .*; choose other names in"):
+        xr.open_dataset(path, engine="tensorfmt", dims=dims)

@@ -157,7 +157,8 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
         _build_coordinate(name, labels) for name, labels in embedded.coordinates.items()
     ]
     _check_variables(container, tensors, embedded, options)
-    _check_dims([*tensors, *coordinates])
+    _check_names([*tensors, *coordinates])
+    _check_lengths([*tensors, *coordinates])
     return replace(
         container,
         tensors=tuple(tensors),
@@ -215,7 +216,7 @@ def _rename_dims(container: Container, requested: Names) -> Container:
         rename(tensor, names.get(tensor.name, tensor.name)) for tensor in container.coordinates
     )
     try:
-        _check_dims([*tensors, *coordinates])
+        _check_names([*tensors, *coordinates])  # lengths may differ between the groups of a tree
     except ValueError as error:
         raise ValueError(f"dims={shorten(requested)} does not fit: {error}") from None
     return replace(container, tensors=tensors, coordinates=coordinates)
@@ -238,16 +239,20 @@ def _check_variables(
         raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
 
 
-def _check_dims(tensors: Sequence[Tensor]) -> None:
+def _check_lengths(tensors: Sequence[Tensor]) -> None:
     lengths: dict[str, int] = {}
     for tensor in tensors:
-        if len(set(tensor.dims)) != len(tensor.dims):
-            raise ValueError(f"{tensor.name!r} has repeated dims {tensor.dims}")
         for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
             if lengths.setdefault(dim, length) != length:
                 raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
+
+
+def _check_names(tensors: Sequence[Tensor]) -> None:
+    dims = {dim for tensor in tensors for dim in tensor.dims}
     for tensor in tensors:
-        if tensor.name in lengths and not tensor.dims:
+        if len(set(tensor.dims)) != len(tensor.dims):
+            raise ValueError(f"{tensor.name!r} has repeated dims {tensor.dims}")
+        if tensor.name in dims and not tensor.dims:
             raise ValueError(f"{tensor.name!r} is a scalar and a dimension")
     names = [tensor.name for tensor in tensors]
     if len(set(names)) != len(names):
