@@ -74,6 +74,7 @@ def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, u
         tmp_path / "CoulombVertex.yaml", dims=("F", "p", "r"), apply_unit=True, chunks={}
     )
     page = get_functions()
-    pairs = page["pair_energies"](page["particle_hole_integrals"](opened, OCCUPIED), energies)
+    pphh = page["particle_hole_integrals"](opened, OCCUPIED)
+    pairs = page["pair_energies"](pphh, xr.DataArray(energies, dims="State"))
     assert pairs.dtype == np.float64
     np.testing.assert_allclose(float(pairs.sum()), compute_energy(psi, energies), rtol=1e-12)
