@@ -1,16 +1,12 @@
-"""The command with several files, standard input, JSON, a progress bar, and completion."""
+"""The command with several files, standard input, JSON, and completion."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import shutil
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -195,18 +191,6 @@ def test_standard_output_needs(case: str) -> None:
     assert message in run_failing("convert", *sources[:count], "-", *sources[count:], code=code)
 
 
-def test_a_terminal_is_no_standard_output() -> None:
-    main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "convert", write_vertex(), "-", "--to", "tens"]
-    result = subprocess.run(
-        command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
-    )
-    os.close(terminal)
-    os.close(main_end)
-    assert result.returncode == 2
-    assert "redirect standard output" in result.stderr
-
-
 def test_every_command_reads_standard_input() -> None:
     content = Path(write_vertex()).read_bytes()
     assert run_with_input(content, "info", "-").stdout.startswith("<stdin>: TENS 0.9, 248 B\n")
@@ -239,18 +223,6 @@ def test_errors_about_standard_input_name_it() -> None:
     assert "<stdin>" not in finding[1]
     netcdf = run_with_input(b"CDF", "convert", "-", "b.mag", "--from", "netcdf")
     assert netcdf.stderr == "Error: <stdin>: netcdf is not read from standard input; pass a path\n"
-
-
-def test_terminal_is_no_standard_input() -> None:
-    main_end, terminal = pty.openpty()
-    command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
-    output = subprocess.run(
-        command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
-    )
-    os.close(terminal)
-    os.close(main_end)
-    assert output.returncode == 1
-    assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
 
 
 def test_standard_input_without_magic_number_needs_its_format() -> None:
@@ -330,51 +302,6 @@ def test_zarr_store_with_slash_is_store() -> None:
     save()
     run_ok("convert", "a.mag", "b.zarr/")
     xr.testing.assert_identical(load_any("b.zarr"), make_dataset())
-
-
-# The progress bar
-
-
-def run_in_terminal(*arguments: str) -> str:
-    """Return the output of the command on a terminal of 100 columns."""
-    main_end, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    command = [sys.executable, "-m", "xr_tensorfmt", *arguments]
-    subprocess.run(command, stderr=terminal, check=True, timeout=300)
-    os.write(terminal, b"END")
-    os.close(terminal)
-    output = b""
-    while not output.endswith(b"END"):
-        output += os.read(main_end, 4096)
-    os.close(main_end)
-    return output.decode().removesuffix("END")
-
-
-@pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
-def test_terminal_shows_bar_of_one_line(target: str) -> None:
-    save()
-    output = run_in_terminal("convert", "a.mag", target)
-    assert output.count("\n") == 1
-    last = output.rstrip().rpartition("\r")[2]
-    assert last.startswith(f"{target}: 100%")
-    assert len(last) <= 100
-
-
-def test_progress_is_hidden_in_pipes_and_with_quiet() -> None:
-    save()
-    command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
-    output = subprocess.run(command, capture_output=True, check=True, timeout=300)
-    assert (output.stdout, output.stderr) == (b"", b"")
-    assert run_in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
-
-
-def test_help_does_not_import_bar() -> None:
-    code = (
-        "import sys\nfrom xr_tensorfmt.cli import main\n"
-        "try: main(['convert', '--help'])\nexcept SystemExit: pass\n"
-        "assert 'tqdm' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
 
 
 # Completion

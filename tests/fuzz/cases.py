@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import resource
 import signal
 import sys
 import traceback
@@ -188,6 +187,8 @@ def limit_memory() -> None:
     """Limit the additional memory of this process, on Linux."""
     if sys.platform != "linux":
         return
+    import resource
+
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     most = pages * resource.getpagesize() + MAX_MEMORY

@@ -5,7 +5,6 @@ import io
 import mmap
 import os
 import pickle
-import resource
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -411,6 +410,7 @@ def test_file_cut_while_it_is_read_raises() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults as Linux does")
 def test_three_far_points_touch_few_pages_of_large_file(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
     path = tmp_path / "hole"
     with path.open("wb") as file:
         file.truncate(256 << 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import stat
 import threading
@@ -232,7 +231,8 @@ def test_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -
 
 
 @contextmanager
-def find_files_up_to(size: int):
+def limit_files(size: int):
+    resource = pytest.importorskip("resource", reason="this system does not limit files")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -245,7 +245,7 @@ def test_file_that_is_too_large_for_system_leaves_old_one(tmp_path: Path) -> Non
     path = tmp_path / "a.mag"
     to_mag(make_dataset(), path)
     with (
-        find_files_up_to(5000),
+        limit_files(5000),
         pytest.raises(OSError, match="while writing its 8192 bytes") as caught,
     ):
         to_mag(make_dataset(2), path)

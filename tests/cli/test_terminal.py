@@ -1,0 +1,84 @@
+"""The command on a terminal."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from tests.commands import save, write_vertex
+
+fcntl = pytest.importorskip("fcntl", reason="this system has no pseudoterminals")
+pty = pytest.importorskip("pty")
+termios = pytest.importorskip("termios")
+
+pytestmark = pytest.mark.usefixtures("working_directory")
+
+
+def test_a_terminal_is_no_standard_output() -> None:
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "xr_tensorfmt", "convert", write_vertex(), "-", "--to", "tens"]
+    result = subprocess.run(
+        command, stdout=terminal, stderr=subprocess.PIPE, text=True, check=False, timeout=300
+    )
+    os.close(terminal)
+    os.close(main_end)
+    assert result.returncode == 2
+    assert "redirect standard output" in result.stderr
+
+
+def test_terminal_is_no_standard_input() -> None:
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "xr_tensorfmt", "info", "-"]
+    output = subprocess.run(
+        command, stdin=terminal, capture_output=True, text=True, check=False, timeout=300
+    )
+    os.close(terminal)
+    os.close(main_end)
+    assert output.returncode == 1
+    assert "there is no standard input; redirect a file or a pipe to it" in output.stderr
+
+
+def run_in_terminal(*arguments: str) -> str:
+    """Return the output of the command on a terminal of 100 columns."""
+    main_end, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [sys.executable, "-m", "xr_tensorfmt", *arguments]
+    subprocess.run(command, stderr=terminal, check=True, timeout=300)
+    os.write(terminal, b"END")
+    os.close(terminal)
+    output = b""
+    while not output.endswith(b"END"):
+        output += os.read(main_end, 4096)
+    os.close(main_end)
+    return output.decode().removesuffix("END")
+
+
+@pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
+def test_terminal_shows_bar_of_one_line(target: str) -> None:
+    save()
+    output = run_in_terminal("convert", "a.mag", target)
+    assert output.count("\n") == 1
+    last = output.rstrip().rpartition("\r")[2]
+    assert last.startswith(f"{target}: 100%")
+    assert len(last) <= 100
+
+
+def test_progress_is_hidden_in_pipes_and_with_quiet() -> None:
+    save()
+    command = [sys.executable, "-m", "xr_tensorfmt", "convert", "a.mag", "b.mag"]
+    output = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    assert (output.stdout, output.stderr) == (b"", b"")
+    assert run_in_terminal("convert", "a.mag", "b.mag", "--overwrite", "--quiet") == ""
+
+
+def test_help_does_not_import_bar() -> None:
+    code = (
+        "import sys\nfrom xr_tensorfmt.cli import main\n"
+        "try: main(['convert', '--help'])\nexcept SystemExit: pass\n"
+        "assert 'tqdm' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
