@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stnp
 
@@ -378,7 +378,6 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), anything), min_size=1, max_size=3))
 def test_invalid_embedded_metadata_never_prevent_opening(changes) -> None:
     embedded: Any = copy.deepcopy(GOOD)

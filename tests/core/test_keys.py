@@ -55,9 +55,7 @@ def tensors(draw: st.DrawFn) -> tuple[np.ndarray, str, int]:
     return values, draw(st.sampled_from("CF")), draw(st.sampled_from([0, 3, 40]))
 
 
-fixtures_are_not_reset = settings(
-    max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+fixtures_are_not_reset = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("kind", SOURCES)

@@ -7,7 +7,7 @@ import struct
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xr_tensorfmt.formats.tens.wide import Binary128
@@ -45,7 +45,6 @@ ties = st.builds(
 )
 
 
-@settings(max_examples=1500)
 @given(st.integers(0, 1), exponents, st.one_of(st.integers(0, (1 << 112) - 1), ties))
 @example(0, 0, 0)
 @example(1, 0, 1)

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests import magfiles as mf
 from tests.opening import open_lazily
@@ -36,7 +36,6 @@ def assert_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
             assert actual[name].encoding["dtype"] == stored
 
 
-@settings(max_examples=100)
 @given(dataset=datasets())
 def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
     with tempfile.TemporaryDirectory() as folder:

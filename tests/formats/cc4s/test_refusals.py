@@ -450,31 +450,31 @@ class TestOptions:
 
 
 HOSTILE = {
-    "dimensions": redim("[" + "{length: 1, type: S}, " * 100_000 + "]"),
+    "dimensions": redim("[" + "{length: 1, type: S}, " * 20_000 + "]"),
     "components": lambda _: (
         "version: 100\ntype: TensorSet\ncomponents:\n"
-        + "".join(f"  c{number}: {{}}\n" for number in range(100_000))
+        + "".join(f"  c{number}: {{}}\n" for number in range(20_000))
     ),
-    "a list in a message": edit("unit", "[" + "1, " * 100_000 + "]"),
-    "a str in a message": edit("unit", "x" * 10_000_000),
+    "a list in a message": edit("unit", "[" + "1, " * 20_000 + "]"),
+    "a str in a message": edit("unit", "x" * 2_000_000),
     "a str among integers": add(
         "nonZeroCondition: {all: [{properties: [{property: P, dimension: 0}], nonZeros: ["
-        + "[1], " * 100_000
-        + f"[{'x' * 1_000_000}]]}}]}}\n"
+        + "[1], " * 20_000
+        + f"[{'x' * 200_000}]]}}]}}\n"
     ),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
-def test_large_counts_are_refused_quickly(tmp_path: Path, change: Callable[[str], str]) -> None:
+def test_large_counts_need_little_memory(tmp_path: Path, change: Callable[[str], str]) -> None:
     path = save(tmp_path)
     path.write_text(change(path.read_text()))
     tracemalloc.start()
     try:
         with pytest.raises(TensorFormatError) as caught:
             load(path)
-        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
     finally:
         tracemalloc.stop()
     assert len(str(caught.value)) < 1000
@@ -516,15 +516,15 @@ def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) 
         Fields.parse("a.yaml", b"a: [" + b"1," * 1000 + b"]")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"- {}\n#%d\n"])
-def test_parsing_yaml_of_millions_of_values_stops(form: bytes) -> None:
-    content = b"".join(form % number for number in range(2_100_000))
-    with pytest.raises(TensorFormatError, match="more values, expected at most 2097152"):
+def test_every_value_counts(monkeypatch: pytest.MonkeyPatch, form: bytes) -> None:
+    monkeypatch.setattr(yaml_values, "MAX_VALUES", 1000)
+    content = b"".join(form % number for number in range(1001))
+    with pytest.raises(TensorFormatError, match="more values, expected at most 1000"):
         Fields.parse("a.yaml", content)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_yaml_of_two_properties_of_many_states_is_not_too_much() -> None:
     spins = b"".join(b"  %d: 1\n" % number for number in range(400_000))
     fields = Fields.parse("State.yaml", b"Spin:\n" + spins + b"Momentum:\n" + spins)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import magfiles as mf
@@ -425,7 +425,6 @@ class TestDamage:
             np.testing.assert_array_equal(dataset["w"].values, WEIGHTS)
 
     @pytest.mark.parametrize("content", WHOLE.values(), ids=WHOLE)
-    @settings(max_examples=300)
     @given(offset=st.integers(0, 255), value=st.integers(0, 255))
     def test_changed_bytes_open_or_raise(self, content: bytes, offset: int, value: int) -> None:
         changed = bytearray(content)
@@ -433,7 +432,6 @@ class TestDamage:
         with contextlib.suppress(TensorFormatError):
             load(bytes(changed), format="mag", verify=False)
 
-    @settings(max_examples=400)
     @given(offset=st.integers(0, 700), value=st.integers(0, 255))
     def test_changed_bytes_of_document_open_or_raise(self, offset: int, value: int) -> None:
         changed = bytearray(mf.make_document(TENSORS, {"n": [1, {"x": None}]}))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
@@ -371,7 +371,6 @@ SEEDS = [GOOD_V2, GOOD_R1, pf.v2("CAUSAL", "BIT", 70, 70, bytes(8 * 75)), zip_en
          pf.r1(make_metadata("SYMMETRIC", "FLOAT64", 4, 4, "u"), bytes(80))]  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(SEEDS), st.data())
 def test_corrupt_bytes_open_or_raise(seed: bytes, data: st.DataObject) -> None:
     content = bytearray(seed)

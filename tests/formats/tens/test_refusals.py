@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tensfiles as tf
@@ -273,7 +273,6 @@ def test_file_truncated_at_any_byte_raises(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", GOOD)
-@settings(max_examples=400)
 @given(data=st.data())
 def test_corrupt_bytes_open_or_raise(case: str, data: st.DataObject) -> None:
     content = bytearray(GOOD[case])
