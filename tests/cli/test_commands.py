@@ -74,6 +74,7 @@ def test_module_is_command() -> None:
         (["info"], "Missing argument"),
         (["info", "a", "--storage-option", "anon"], "must have the form KEY=VALUE"),
         (["convert", "a", "b", "--drop", "values"], "not one of 'name', 'dims', 'coords', 'attrs'"),
+        (["convert", "a", "b", "--drop", "name,"], "not one of 'name', 'dims', 'coords', 'attrs'"),
         (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
         (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", ""], "'' is neither DTYPE nor NAME=DTYPE"),
@@ -534,9 +535,15 @@ def test_drop_options_accumulate() -> None:
     assert "cannot store the name 'v'" in run_failing(
         "convert", "a.tens", "b.tens", "-o", "version=0.9"
     )
-    drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
+    drop = ["--drop", "name,dims", "--drop", "coords"]
     run_ok("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
     assert load_any("b.tens").tensor.dims == ("a",)
+
+
+def test_completion_knows_parts_after_a_comma() -> None:
+    words = {"COMP_WORDS": "xr-tensorfmt convert --drop name,d", "COMP_CWORD": "3"}
+    result = run(env={"_XR_TENSORFMT_COMPLETE": "bash_complete", **words}, prog_name="xr-tensorfmt")
+    assert result.stdout == "plain,name,dims\n"
 
 
 # convert: all families
@@ -591,7 +598,7 @@ def test_convert_applies_the_unit_of_cc4s() -> None:
     drop = ["--drop", "name", "--drop", "attrs"]
     xr_tensorfmt.to_cc4s(ds, "v.yaml")
     refusal = run_failing("convert", "v.yaml", "v.bin")
-    assert "pass --drop name --drop attrs to leave them out" in refusal
+    assert "pass --drop name,attrs to leave them out" in refusal
     warning = run("convert", "v.yaml", "v.bin", *drop).stderr
     assert "without unit=0.5, which scales them; open the file with --apply-unit" in warning
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3))

@@ -62,12 +62,25 @@ from xr_tensorfmt.writing.encoding import resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
+_PARTS: tuple[str, ...] = get_args(DroppablePart)
+
+
+def _parse_parts(parts: str) -> list[str]:
+    """Parse parts that are separated by commas."""
+    return [click.Choice(_PARTS).convert(part, None, None) for part in parts.split(",")]
+
+
+def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
+    """Complete the part after the last comma."""
+    done = incomplete[: incomplete.rfind(",") + 1]
+    return [f"{done}{part}" for part in _PARTS if part.startswith(incomplete[len(done) :])]
 
 
 @click.command(
     epilog=format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
+        "convert vertex.tens vertex.npy --drop name,dims",
         "convert *.bin converted/ --to zarr",
     )
 )
@@ -96,10 +109,13 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 )
 @click.option(
     "--drop",
-    type=click.Choice(get_args(DroppablePart)),
+    type=_parse_parts,
+    shell_complete=_complete_parts,
+    metavar="PART,...",
     multiple=True,
-    help="Omit parts that OUT does not support, instead of an error. For zarr and netCDF, attrs "
-    "omits all attributes. Repeatable.",
+    callback=lambda _, __, parts: tuple(chain.from_iterable(parts)),
+    help="Omit parts that OUT does not support, instead of an error: name, dims, coords or attrs. "
+    "For zarr and netCDF, attrs omits all attributes. Repeatable.",
 )
 @click.option(
     "--option",

@@ -27,8 +27,8 @@ _SHOWN = "<stdin>"
 
 
 def _name_dropped(match: re.Match[str]) -> str:
-    """Return options of the command for the parts in ``drop=``."""
-    return " ".join(f"--drop {part}" for part in match.groups() if part)
+    """Return the option of the command for the parts in ``drop=``."""
+    return f"--drop {','.join(filter(None, match.groups()))}"
 
 
 _OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
