@@ -262,6 +262,13 @@ def test_standard_input_without_magic_number_needs_its_format() -> None:
 # Several files
 
 
+def test_directory_is_converted_into_directory() -> None:
+    directory = save_directory()
+    os.remove(f"{directory}/vertex.bin")
+    run_ok("convert", directory, "out/", "--to", "zarr")
+    assert sorted(os.listdir("out")) == ["a.zarr", "b.zarr", "c.zarr", "vertex.zarr"]
+
+
 @pytest.mark.parametrize("directory", ["out/", "new/below/", "out"])
 def test_several_files_are_converted_into_directory(directory: str) -> None:
     Path("out").mkdir()

@@ -40,11 +40,11 @@ from xr_tensorfmt.cli.options import (
     ZARR,
     KeyValues,
     dims_option,
+    expand_paths,
     format_examples,
     format_option,
     get_storage_options,
     group_options,
-    match_pattern,
     parse_key_dtype,
     parse_key_json,
     parse_target_format,
@@ -145,12 +145,12 @@ def convert(
 ) -> None:
     """Convert files between tensor formats, zarr and netCDF.
 
-    IN may be - for standard input, and OUT may be - for standard output. If OUT is a directory,
-    files keep their names, with the suffix of the format --to.
+    IN may be - for standard input, and OUT may be - for standard output. If IN is a directory, all
+    tensor files in it are converted. If OUT is a directory, files keep their names, with the suffix
+    of the format --to.
     """
     options |= {"to": to, "storage_options": storage_options}
-    matching = (match_pattern(source, storage_options) or [source] for source in sources)
-    sources = tuple(chain.from_iterable(matching))
+    sources = tuple(expand_paths(sources, storage_options, options["from_"]))
     if target == STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
