@@ -307,6 +307,19 @@ def test_strict_validate_fails_on_warnings() -> None:
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
+def test_document_of_vespa_has_next_step_without_keywords() -> None:
+    Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
+    for command in ("validate", "info"):
+        result = run(command, "hit.json")
+        assert "; pass it in Python with field= to xr_tensorfmt.vespa_from_json" in result.output
+        assert "None" not in result.output
+
+
+def test_unknown_storage_option_is_named() -> None:
+    message = run_failing("info", "http://127.0.0.1:1/a.mag", "--storage-option", "annon=1")
+    assert "argument 'annon'; correct the names in --storage-option" in message
+
+
 def test_validate_limits_similar_findings_without_all() -> None:
     Path("a.tens").write_bytes(tf.make_index_value((3,), [1, 1, 1], np.ones(3)))
     first = run("validate", "a.tens")
