@@ -50,8 +50,10 @@ def resolve_encoding(
             for variable in _match_pattern(name, requested, data):
                 by_pattern.setdefault(variable, requested)
         else:
+            in_groups = any(str(variable).endswith(f".{name}") for variable in variables)
+            hint = f" (did you mean '*.{name}'?)" if in_groups else did_you_mean(name, variables)
             raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
+                f"encoding= names {name!r}{hint}, which is not one of the "
                 f"variables {shorten(', '.join(map(repr, variables)))}"
             )
     return by_pattern | by_name
