@@ -288,6 +288,18 @@ def test_suffix_in_directory_matches_format(to: str, name: str) -> None:
     assert name in os.listdir("out")
 
 
+def test_file_is_converted_into_existing_directory() -> None:
+    os.mkdir("out")
+    run_ok("convert", write_vertex("a.bin"), "out", "--to", "tens")
+    assert os.listdir("out") == ["a.tens"]
+    assert "File exists" in run_failing("convert", "a.bin", "a.bin/", "--to", "tens")
+
+
+def test_pattern_without_match_has_reason() -> None:
+    message = run_failing("info", "none/*.mag")
+    assert "none/*.mag: No file has this name, or matches this pattern" in message
+
+
 def test_link_keeps_its_own_name() -> None:
     write_vertex("a.bin")
     Path("b.bin").symlink_to("a.bin")

@@ -191,7 +191,9 @@ def _find_targets(
     """Return the target of every file: OUT, or a file in the directory OUT."""
     is_store = store_format(target) is not None
     has_slash = target.endswith(("/", os.sep))
-    if len(sources) == 1 and (is_store or not has_slash):
+    # With one IN, a directory without a suffix may be the zarr store to replace.
+    is_directory = has_slash or (to != ZARR and os.path.isdir(target))
+    if len(sources) == 1 and (is_store or not is_directory):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
         raise click.UsageError(
@@ -212,7 +214,8 @@ def _find_targets(
             )
         origins[name] = source
     if not is_url(target):
-        os.makedirs(target, exist_ok=True)
+        with errors_in_one_line(target):
+            os.makedirs(target, exist_ok=True)
     return [os.path.join(target, name) for name in origins]
 
 
