@@ -350,6 +350,8 @@ def test_explain_shows_reads_of_a_selection() -> None:
 
 
 def test_explain_names_dimensions_if_one_is_unknown() -> None:
+    message = run_failing("explain", write_vertex(), "--select", "a=9")
+    assert "pass positions to --select: " in message
     message = run_failing("explain", write_vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import shorten, suggest_pattern
 from xr_tensorfmt.writing.conversion import format_dtype
 
 Encoding = Mapping[Any, Any]
@@ -50,11 +50,9 @@ def resolve_encoding(
             for variable in _match_pattern(name, requested, data):
                 by_pattern.setdefault(variable, requested)
         else:
-            in_groups = any(str(variable).endswith(f".{name}") for variable in variables)
-            hint = f" (did you mean '*.{name}'?)" if in_groups else did_you_mean(name, variables)
             raise ValueError(
-                f"encoding= names {name!r}{hint}, which is not one of the "
-                f"variables {shorten(', '.join(map(repr, variables)))}"
+                f"encoding= names {name!r}{suggest_pattern(name, variables)}, which is not one of "
+                f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
     return by_pattern | by_name
 
