@@ -6,7 +6,7 @@ xarray imports this module when it lists the engines. Keep its imports cheap.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import xarray as xr
 
@@ -70,8 +70,8 @@ def explain(
         )
     try:
         return explain(data.isel(indexers, **indexers_kwargs))
-    except (IndexError, TypeError) as error:
-        message = f"{error}; pass positions as to isel, or select labels with sel() first"
+    except (IndexError, KeyError, TypeError) as error:
+        message = f"pass positions as to isel, or select labels with sel() first: {error}"
         raise type(error)(message) from error
 
 
@@ -88,6 +88,14 @@ class TensorFormatAccessor:
 
     def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
         self._data: xr.Dataset | xr.DataArray | xr.DataTree = data
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise AttributeError. If the name is a function of the package, point to it."""
+        import xr_tensorfmt  # noqa: PLC0415  # imports this module
+
+        hint = f"; call xr_tensorfmt.{name}" if name in xr_tensorfmt.__all__ else ""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+        raise AttributeError(message, name=name, obj=self)
 
     def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
         """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.

@@ -79,6 +79,14 @@ def did_you_mean(name: object, choices: Iterable[object]) -> str:
     return f" (did you mean {shorten(repr(names[close[0]]))}?)" if close else ""
 
 
+def suggest_pattern(name: str, variables: Iterable[object]) -> str:
+    """Return a hint like `did_you_mean`, or the pattern of a name in groups: ``*.weight``."""
+    names = list(map(str, variables))
+    if any(variable.endswith(f".{name}") for variable in names):
+        return f" (did you mean '*.{name}'?)"
+    return did_you_mean(name, names)
+
+
 class SourceChangedError(TensorFormatError):
     """The file was changed or replaced after it was opened."""
 

@@ -234,6 +234,13 @@ def test_standard_input_without_magic_number_needs_its_format() -> None:
 # Several files
 
 
+def test_directory_is_converted_into_directory() -> None:
+    directory = save_directory()
+    os.remove(f"{directory}/vertex.bin")
+    run_ok("convert", directory, "out/", "--to", "zarr")
+    assert sorted(os.listdir("out")) == ["a.zarr", "b.zarr", "c.zarr", "vertex.zarr"]
+
+
 @pytest.mark.parametrize("directory", ["out/", "new/below/", "out"])
 def test_several_files_are_converted_into_directory(directory: str) -> None:
     Path("out").mkdir()
@@ -251,6 +258,18 @@ def test_suffix_in_directory_matches_format(to: str, name: str) -> None:
     write_vertex("a.bin")
     run_ok("convert", "a.bin", "out/", "--to", to)
     assert name in os.listdir("out")
+
+
+def test_file_is_converted_into_existing_directory() -> None:
+    os.mkdir("out")
+    run_ok("convert", write_vertex("a.bin"), "out", "--to", "tens")
+    assert os.listdir("out") == ["a.tens"]
+    assert "File exists" in run_failing("convert", "a.bin", "a.bin/", "--to", "tens")
+
+
+def test_pattern_without_match_has_reason() -> None:
+    message = run_failing("info", "none/*.mag")
+    assert "none/*.mag: No file has this name, or matches this pattern" in message
 
 
 def test_link_keeps_its_own_name() -> None:

@@ -74,6 +74,7 @@ def test_module_is_command() -> None:
         (["info"], "Missing argument"),
         (["info", "a", "--storage-option", "anon"], "must have the form KEY=VALUE"),
         (["convert", "a", "b", "--drop", "values"], "not one of 'name', 'dims', 'coords', 'attrs'"),
+        (["convert", "a", "b", "--drop", "name,"], "not one of 'name', 'dims', 'coords', 'attrs'"),
         (["convert", "a", "b", "--to", "csv"], "'csv' is not one of"),
         (["convert", "a", "b.mag", "--dtype", "w="], "'w=' is neither DTYPE nor NAME=DTYPE"),
         (["convert", "a", "b.mag", "--dtype", ""], "'' is neither DTYPE nor NAME=DTYPE"),
@@ -306,6 +307,19 @@ def test_strict_validate_fails_on_warnings() -> None:
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
+def test_document_of_vespa_has_next_step_without_keywords() -> None:
+    Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
+    for command in ("validate", "info"):
+        result = run(command, "hit.json")
+        assert "; pass it in Python with field= to xr_tensorfmt.vespa_from_json" in result.output
+        assert "None" not in result.output
+
+
+def test_unknown_storage_option_is_named() -> None:
+    message = run_failing("info", "http://127.0.0.1:1/a.mag", "--storage-option", "annon=1")
+    assert "argument 'annon'; correct the names in --storage-option" in message
+
+
 def test_validate_limits_similar_findings_without_all() -> None:
     Path("a.tens").write_bytes(tf.make_index_value((3,), [1, 1, 1], np.ones(3)))
     first = run("validate", "a.tens")
@@ -336,6 +350,8 @@ def test_explain_shows_reads_of_a_selection() -> None:
 
 
 def test_explain_names_dimensions_if_one_is_unknown() -> None:
+    message = run_failing("explain", write_vertex(), "--select", "a=9")
+    assert "pass positions to --select: " in message
     message = run_failing("explain", write_vertex(), "--select", "q=1")
     assert "there is no dimension 'q', expected one of: 'a', 'b', 'c'" in message
 
@@ -534,9 +550,15 @@ def test_drop_options_accumulate() -> None:
     assert "cannot store the name 'v'" in run_failing(
         "convert", "a.tens", "b.tens", "-o", "version=0.9"
     )
-    drop = ["--drop", "name", "--drop", "dims", "--drop", "coords"]
+    drop = ["--drop", "name,dims", "--drop", "coords"]
     run_ok("convert", "a.tens", "b.tens", "-o", "version=0.9", "--dims", "left", *drop)
     assert load_any("b.tens").tensor.dims == ("a",)
+
+
+def test_completion_knows_parts_after_a_comma() -> None:
+    words = {"COMP_WORDS": "xr-tensorfmt convert --drop name,d", "COMP_CWORD": "3"}
+    result = run(env={"_XR_TENSORFMT_COMPLETE": "bash_complete", **words}, prog_name="xr-tensorfmt")
+    assert result.stdout == "plain,name,dims\n"
 
 
 # convert: all families
@@ -591,7 +613,7 @@ def test_convert_applies_the_unit_of_cc4s() -> None:
     drop = ["--drop", "name", "--drop", "attrs"]
     xr_tensorfmt.to_cc4s(ds, "v.yaml")
     refusal = run_failing("convert", "v.yaml", "v.bin")
-    assert "pass --drop name --drop attrs to leave them out" in refusal
+    assert "pass --drop name,attrs to leave them out" in refusal
     warning = run("convert", "v.yaml", "v.bin", *drop).stderr
     assert "without unit=0.5, which scales them; open the file with --apply-unit" in warning
     np.testing.assert_array_equal(load_any("v.bin").tensor, np.eye(3))

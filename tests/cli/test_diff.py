@@ -91,6 +91,51 @@ def test_json_has_the_same_differences() -> None:
     assert json.loads(run_ok("diff", "a.mag", "a.mag", "--json"))["equal"]
 
 
+def test_tolerances_are_those_of_isclose_and_allow_other_dtypes() -> None:
+    ds = make_dataset()
+    save("a.mag", ds)
+    run_ok("convert", "a.mag", "half.mag", "--dtype", "w=float16")
+    assert "4 equal" in run_ok("diff", "a.mag", "half.mag", "--rtol", "1e-3", "--atol", "1e-6")
+    other = ds.copy(deep=True)
+    other.w[0, 0], other.w[3, 4], other.w[5, 6] = ds.w[0, 0] + 0.1, ds.w[3, 4] + 0.5, np.nan
+    save("b.mag", other)
+    output = run_for_different("a.mag", "b.mag", "--atol", "0.2")
+    assert "w: 2 of 600 values differ beyond the tolerance, by up to nan" in output
+    output = run_for_different("a.mag", "b.mag", "--atol", "0.2", "--json")
+    assert json.loads(output)["atol"] == 0.2
+    other.w[5, 6] = ds.w[5, 6]
+    save("b.mag", other)
+    output = run_for_different("a.mag", "b.mag", "--atol", "0.2")
+    assert "w: 1 of 600 values differ beyond the tolerance, by up to 0.5, " in output
+    assert "not in the range" in run_failing("diff", "a.mag", "b.mag", "--rtol=-1", code=2)
+
+
+TOLERATED: dict[str, tuple[Any, Any]] = {
+    "relative to the second": ([100.0, 110.0], [110.0, 100.0]),
+    "infinities": ([np.inf, 1.0, -np.inf, np.inf], [1.0, np.inf, np.inf, np.inf]),
+    "NaN": ([np.nan, np.nan, 1.0], [np.nan, 1.0, np.nan]),
+    "integers": (np.array([0, 200], np.uint8), np.array([255, 210], np.uint8)),
+    "half precision": (np.array([6e4, 1e-7], "f2"), np.array([-6e4, 1.5e-7])),
+    "complex": ([100 + 1j, 1j], [105 + 0j, -1j]),
+    "bools": ([True, True], [True, False]),
+}
+
+
+@pytest.mark.parametrize("case", TOLERATED)
+@pytest.mark.parametrize(("rtol", "atol"), [(0.0, 0.6), (0.095, 0.0), (0.05, 5.0)])
+def test_tolerances_agree_with_numpy(case: str, rtol: float, atol: float) -> None:
+    first, second = map(np.array, TOLERATED[case])
+    difference = compare_values(first, second, rtol, atol)
+    count = int((~np.isclose(first, second, rtol, atol, equal_nan=True)).sum())
+    assert (0 if difference is None else difference.different_values) == count
+
+
+def test_strings_are_compared_exactly_with_a_tolerance() -> None:
+    difference = compare_values(np.array(["a", "b"]), np.array(["a", "c"]), 1.0, 1.0)
+    assert difference is not None
+    assert difference.index == (1,)
+
+
 def test_error_has_exit_code_2() -> None:
     assert "missing.mag" in run_failing("diff", save(), "missing.mag", code=2)
     assert "group='layers' is not in the file" in run_failing(

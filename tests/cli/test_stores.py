@@ -220,7 +220,8 @@ def test_store_is_not_written_over_one_that_contains_input() -> None:
 def test_target_inside_source_store_raises(target: str, to: str) -> None:
     run_ok("convert", save(), "s.zarr")
     message = run_failing("convert", "s.zarr", target, "--to", to, "--overwrite")
-    assert f"{target} is inside the input s.zarr; choose another target" in message
+    assert target in message
+    assert " is inside the input s.zarr; choose another target" in message
     xr.testing.assert_identical(load_any("s.zarr"), make_dataset())
 
 

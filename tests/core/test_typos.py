@@ -50,6 +50,16 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
         lambda path: to_mag(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
         "names 'wieght' (did you mean 'weight'?)",
     ),
+    "encoding in a tree": (
+        lambda path: to_mag(SQUARE.rename(weight="l.weight"), "x.mag", encoding={"weight": {}}),
+        "names 'weight' (did you mean '*.weight'?)",
+    ),
+    "dims in a tree": (
+        lambda path: open_lazily(path, dims={"norm": ["x"]}), "'norm' (did you mean '*.norm'?)"
+    ),
+    "option of a file system": (
+        lambda path: open_lazily(path, headers={}), "pass options of a file system in storage_opt"
+    ),
     "keyword": (
         lambda path: to_file(SQUARE, "x.pycauset", matrix_typ="CAUSAL"),
         "'matrix_typ' (did you mean 'matrix_type'?)",
@@ -80,6 +90,14 @@ def test_error_suggests_similar_name(model: str, mistake: str) -> None:
     with pytest.raises((ValueError, TypeError)) as error:
         call(model)
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize("data", [SQUARE, SQUARE.weight, xr.DataTree(SQUARE)], ids=type)
+def test_accessor_points_to_functions(data: Any) -> None:
+    for name in ("to_cc4s", "popcount"):
+        with pytest.raises(AttributeError, match=f"{name!r}; call xr_tensorfmt.{name}$"):
+            getattr(data.tensorfmt, name)
+    assert not hasattr(data.tensorfmt, "to_netcdf")
 
 
 def test_command_suggests_similar_name(model: str) -> None:

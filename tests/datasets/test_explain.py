@@ -188,6 +188,12 @@ def test_labels_in_explain_have_a_hint(tmp_path: Path, labels) -> None:
     assert ds.sel(doc=labels).tensorfmt.explain().requests == 1
 
 
+def test_labels_without_index_have_a_hint(tmp_path: Path) -> None:
+    xr.DataArray(np.ones((2, 3)), dims=("a", "b")).tensorfmt.to_file(tmp_path / "a.bin")
+    with pytest.raises(KeyError, match="pass positions as to isel"):
+        open_lazily(tmp_path / "a.bin").tensorfmt.explain(a="x")
+
+
 def test_explain_needs_data_of_xarray() -> None:
     with pytest.raises(TypeError, match=r"not a str; open a file with xarray.open_dataset"):
         xr_tensorfmt.explain("a.mag")  # type: ignore[arg-type]

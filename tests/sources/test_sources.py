@@ -175,7 +175,7 @@ def test_rewritten_file_is_detected(path: Path, mapped: bool) -> None:
     os.utime(path, ns=(0, 123_000_000_456))
     with pytest.raises(
         SourceChangedError,
-        match=r"modified at 1970-01-01T00:02:03\.000000456Z, .* expected 1048576 bytes",
+        match=r"modified at 1970-01-01T00:02:03\.000Z, expected 1048576 bytes modified at ",
     ):
         source.read(Extents.single(0, 1 << 20))
 
@@ -189,6 +189,9 @@ def test_grown_or_cut_file_is_detected(path: Path, mapped: bool) -> None:
         SourceChangedError, match=r"the file: 1000 bytes modified at .* open it again"
     ):
         source.read(Extents.single(0, 1 << 20))
+
+
+ANOTHER = "another one with this size and time, expected .* open it again"
 
 
 def set_mtime(path: Path, mtime_ns: int) -> None:
@@ -206,8 +209,7 @@ def test_replacement_of_same_size_and_mtime_is_detected(path: Path, mapped: bool
     source = LocalFile.from_path(path, mapped=mapped)
     other = write_with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)  # as rsync -t
     other.replace(path)
-    words = r"inode \d+ changed at .*, expected .* inode \d+ changed at .*; it was changed or repl"
-    with pytest.raises(SourceChangedError, match=words):
+    with pytest.raises(SourceChangedError, match=ANOTHER):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -218,7 +220,7 @@ def test_other_content_of_same_size_and_mtime_is_detected(path: Path, mapped: bo
     with path.open("r+b") as file:  # as cp -p, into the same inode
         file.write(CONTENT[::-1])
     set_mtime(path, source.mtime_ns)
-    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
+    with pytest.raises(SourceChangedError, match=ANOTHER):
         source.read(Extents.single(0, 1 << 20))
 
 
@@ -248,14 +250,14 @@ def test_replacement_with_another_mode_is_detected(path: Path) -> None:
     other = write_with_mtime(path.with_name("other"), CONTENT[::-1], source.mtime_ns)
     other.chmod(0o400)
     other.replace(path)
-    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
+    with pytest.raises(SourceChangedError, match=ANOTHER):
         source.read(Extents.single(0, 1 << 20))
 
 
 def test_inode_distinguishes_recent_files_of_the_same_times(path: Path) -> None:
     source = LocalFile.from_path(path)
     assert source.inode == path.stat().st_ino
-    with pytest.raises(SourceChangedError, match=r"inode 0 changed"):
+    with pytest.raises(SourceChangedError, match=ANOTHER):
         replace(source, inode=0).read(Extents.single(0, 100))
 
 
@@ -280,7 +282,7 @@ def test_another_machine_compares_only_size_and_mtime(path: Path) -> None:
 def test_source_of_this_machine_notices_in_another_process_too(path: Path) -> None:
     source = pickle.loads(pickle.dumps(LocalFile.from_path(path)))
     write_with_mtime(path.with_name("copy"), CONTENT[::-1], source.mtime_ns).replace(path)
-    with pytest.raises(SourceChangedError, match=r"inode .* changed or replaced"):
+    with pytest.raises(SourceChangedError, match=ANOTHER):
         source.read(Extents.single(0, 1 << 20))
 
 

@@ -40,11 +40,11 @@ from xr_tensorfmt.cli.options import (
     ZARR,
     KeyValues,
     dims_option,
+    expand_paths,
     format_examples,
     format_option,
     get_storage_options,
     group_options,
-    match_pattern,
     parse_key_dtype,
     parse_key_json,
     parse_target_format,
@@ -62,12 +62,25 @@ from xr_tensorfmt.writing.encoding import resolve_encoding
 from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
+_PARTS: tuple[str, ...] = get_args(DroppablePart)
+
+
+def _parse_parts(parts: str) -> list[str]:
+    """Parse parts that are separated by commas."""
+    return [click.Choice(_PARTS).convert(part, None, None) for part in parts.split(",")]
+
+
+def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
+    """Complete the part after the last comma."""
+    done = incomplete[: incomplete.rfind(",") + 1]
+    return [f"{done}{part}" for part in _PARTS if part.startswith(incomplete[len(done) :])]
 
 
 @click.command(
     epilog=format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
+        "convert vertex.tens vertex.npy --drop name,dims",
         "convert *.bin converted/ --to zarr",
     )
 )
@@ -96,10 +109,13 @@ _SIGTERM_CODE = 128 + signal.SIGTERM
 )
 @click.option(
     "--drop",
-    type=click.Choice(get_args(DroppablePart)),
+    type=_parse_parts,
+    shell_complete=_complete_parts,
+    metavar="PART,...",
     multiple=True,
-    help="Omit parts that OUT does not support, instead of an error. For zarr and netCDF, attrs "
-    "omits all attributes. Repeatable.",
+    callback=lambda _, __, parts: tuple(chain.from_iterable(parts)),
+    help="Omit parts that OUT does not support, instead of an error: name, dims, coords or attrs. "
+    "For zarr and netCDF, attrs omits all attributes. Repeatable.",
 )
 @click.option(
     "--option",
@@ -129,12 +145,12 @@ def convert(
 ) -> None:
     """Convert files between tensor formats, zarr and netCDF.
 
-    IN may be - for standard input, and OUT may be - for standard output. If OUT is a directory,
-    files keep their names, with the suffix of the format --to.
+    IN may be - for standard input, and OUT may be - for standard output. If IN is a directory, all
+    tensor files in it are converted. If OUT is a directory, files keep their names, with the suffix
+    of the format --to.
     """
     options |= {"to": to, "storage_options": storage_options}
-    matching = (match_pattern(source, storage_options) or [source] for source in sources)
-    sources = tuple(chain.from_iterable(matching))
+    sources = tuple(expand_paths(sources, storage_options, options["from_"]))
     if target == STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
@@ -175,7 +191,9 @@ def _find_targets(
     """Return the target of every file: OUT, or a file in the directory OUT."""
     is_store = store_format(target) is not None
     has_slash = target.endswith(("/", os.sep))
-    if len(sources) == 1 and (is_store or not has_slash):
+    # With one IN, a directory without a suffix may be the zarr store to replace.
+    is_directory = has_slash or (to != ZARR and os.path.isdir(target))
+    if len(sources) == 1 and (is_store or not is_directory):
         return [target]
     if is_store or not (has_slash or os.path.isdir(target)):
         raise click.UsageError(
@@ -196,7 +214,8 @@ def _find_targets(
             )
         origins[name] = source
     if not is_url(target):
-        os.makedirs(target, exist_ok=True)
+        with errors_in_one_line(target):
+            os.makedirs(target, exist_ok=True)
     return [os.path.join(target, name) for name in origins]
 
 

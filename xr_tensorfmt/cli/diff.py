@@ -33,9 +33,28 @@ from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
 
 
-@click.command(epilog=format_examples("diff a.mag b.zarr", "diff before/ after/"))
+@click.command(
+    epilog=format_examples(
+        "diff a.mag b.zarr", "diff a.mag half.mag --rtol 1e-3", "diff before/ after/"
+    )
+)
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
+@click.option(
+    "--rtol",
+    metavar="NUMBER",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Relative tolerance, a factor of the value in B, as in numpy.isclose. With a tolerance, "
+    "dtypes may differ.",
+)
+@click.option(
+    "--atol",
+    metavar="NUMBER",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Absolute tolerance, which is added to the relative tolerance.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @group_options
 @add_source_options
@@ -87,15 +106,18 @@ def _compare_directories(
     }
 
 
-def _compare_files(first: str, second: str, **options: Any) -> dict[str, Any]:
+def _compare_files(
+    first: str, second: str, *, rtol: float, atol: float, **options: Any
+) -> dict[str, Any]:
     """Compare two files, and return a document for JSON."""
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = (options["format"] or store_format(file) for file in (first, second))
     if not any(name in STORES for name in formats):
         options |= STORED_VALUES
-    both = [_open(file, **options) for file in (first, second)]
+    a, b = (_open(file, **options) for file in (first, second))
     with errors_in_one_line(first, second):
-        return {"first": to_one_line(first), "second": to_one_line(second), **compare(*both)}
+        names = {"first": to_one_line(first), "second": to_one_line(second)}
+        return {**names, "rtol": rtol, "atol": atol, **compare(a, b, rtol, atol)}
 
 
 def _open(file: str, separator: str, **options: Any) -> Dataset:
@@ -105,11 +127,11 @@ def _open(file: str, separator: str, **options: Any) -> Dataset:
         return flatten(file, data, separator, ["attrs"])
 
 
-def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
+def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
     """Compare all variables chunk by chunk, and return a document for JSON."""
     common = [name for name in first.variables if name in second.variables]
     differences = {
-        str(name): _compare_variables(first[name].variable, second[name].variable)
+        str(name): _compare_variables(first[name].variable, second[name].variable, rtol, atol)
         for name in common
     }
     different = {name: difference for name, difference in differences.items() if difference}
@@ -126,11 +148,12 @@ def compare(first: Dataset, second: Dataset) -> dict[str, Any]:
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line per difference of two files, and a summary."""
+    verb = "differ beyond the tolerance" if document["rtol"] or document["atol"] else "differ"
     unmatched = list(_list_unmatched(document))
     for name, file in unmatched:
         yield f"{shorten(name)}: only in {file}"
     for name, difference in document["variables"].items():
-        for sentence in _describe_difference(difference):
+        for sentence in _describe_difference(difference, verb):
             yield f"{shorten(name)}: {sentence}"
     yield (
         f"{shorten(document['first'])} and {shorten(document['second'])}: variables: "
@@ -146,7 +169,7 @@ def _list_unmatched(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, document[key]
 
 
-def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
+def _describe_difference(difference: Mapping[str, Any], verb: str) -> Iterator[str]:
     for attribute in ("dtypes", "shapes"):
         one, other = difference[attribute]
         if one != other:
@@ -157,18 +180,21 @@ def _describe_difference(difference: Mapping[str, Any]) -> Iterator[str]:
         distance = "" if largest is None else f"by up to {float(largest):.6g}, "
         pair = " and ".join(shorten(repr(value), 40) for value in difference["values"])
         index = f" at {difference['index']}" if difference["index"] else ""
-        yield f"{difference['different_values']} of {total} values differ, {distance}{pair}{index}"
+        yield f"{difference['different_values']} of {total} values {verb}, {distance}{pair}{index}"
 
 
-def _compare_variables(first: Variable, second: Variable) -> dict[str, Any]:
+def _compare_variables(
+    first: Variable, second: Variable, rtol: float, atol: float
+) -> dict[str, Any]:
     """Return the difference of two variables, or an empty dict."""
     dtypes = _get_stored_dtype(first), _get_stored_dtype(second)
     shapes = first.shape, second.shape
     difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
         return difference
-    values = _compare_blocks(first, second)
-    if values is None and dtypes[0] == dtypes[1]:
+    values = _compare_blocks(first, second, rtol, atol)
+    # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
+    if values is None and (dtypes[0] == dtypes[1] or rtol or atol):
         return {}
     return difference | ({"different_values": 0} if values is None else to_plain(asdict(values)))
 
@@ -198,11 +224,13 @@ class ValueDifference:
         return float(self.largest if is_number else "inf")
 
 
-def _compare_blocks(first: Variable, second: Variable) -> ValueDifference | None:
+def _compare_blocks(
+    first: Variable, second: Variable, rtol: float, atol: float
+) -> ValueDifference | None:
     """Compare two variables of the same shape, block by block."""
     differences = []
     for block in iterate_blocks(first):
-        difference = compare_values(first[block].values, second[block].values)
+        difference = compare_values(first[block].values, second[block].values, rtol, atol)
         if difference is not None:
             index = zip(block, difference.index, strict=True)
             index_in_variable = tuple(part.start + i for part, i in index)
@@ -213,16 +241,25 @@ def _compare_blocks(first: Variable, second: Variable) -> ValueDifference | None
     return replace(max(differences, key=attrgetter("rank")), different_values=count)
 
 
-def compare_values(first: Array, second: Array) -> ValueDifference | None:
-    """Compare two arrays of the same shape. Return None if they are equal. NaN equals NaN."""
+def compare_values(
+    first: Array, second: Array, rtol: float = 0, atol: float = 0
+) -> ValueDifference | None:
+    """Compare two arrays of the same shape. Return None if they are equal. NaN equals NaN.
+
+    Tolerances have the meaning of `numpy.isclose`.
+    """
     same = _are_equal(first, second)
     if not same.all():
         same |= (first != first) & (second != second)
+    numeric = is_numeric(first.dtype) and is_numeric(second.dtype)
+    if numeric and (rtol or atol):
+        wide = np.result_type(first, second, np.float64)
+        same |= np.isclose(first.astype(wide), second.astype(wide), rtol, atol)
     if same.all():
         return None
     flat = int(np.argmin(same))
     largest = None
-    if is_numeric(first.dtype) and is_numeric(second.dtype):
+    if numeric:
         distances = _compute_distances(first, second)
         distances[same] = 0
         flat = int(np.argmax(distances))  # the first NaN, if there is one

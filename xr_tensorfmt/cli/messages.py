@@ -27,8 +27,8 @@ _SHOWN = "<stdin>"
 
 
 def _name_dropped(match: re.Match[str]) -> str:
-    """Return options of the command for the parts in ``drop=``."""
-    return " ".join(f"--drop {part}" for part in match.groups() if part)
+    """Return the option of the command for the parts in ``drop=``."""
+    return f"--drop {','.join(filter(None, match.groups()))}"
 
 
 _OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
@@ -36,6 +36,10 @@ _OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ..
     for keyword, option in (
         (r"encoding=\{'([^']+)': \{'dtype': '(\w+)'\}\}", r"--dtype \1=\2"),
         (r"\bdrop=\['(\w+)'(?:, '(\w+)')?(?:, '(\w+)')?(?:, '(\w+)')?\]", _name_dropped),
+        (r"\bpass one of them as field= to", "pass it in Python with field= to"),
+        (r"\bstorage_options=", "--storage-option"),
+        ("; use xarray.open_mfdataset for a pattern", ", or matches this pattern"),
+        (r"\bpass positions as to isel, or select .* first", "pass positions to --select"),
         (r"\bapply_unit=True or mask_and_scale=True", "--apply-unit"),
         (r"\bmode='w'", "--overwrite"),
         (r"\bverify=False", "--no-verify"),
@@ -102,7 +106,7 @@ def print_json(document: Any) -> None:
     click.echo(text.encode(errors="backslashreplace").decode())
 
 
-def _replace_keywords(message: str) -> str:
+def replace_keywords(message: str) -> str:
     """Replace keywords of Python by the options of the command."""
     for keyword, option in _OPTIONS:
         message = keyword.sub(option, message)
@@ -116,7 +120,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = _replace_keywords(to_one_line(message))
+    message = replace_keywords(to_one_line(message))
     names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
@@ -142,7 +146,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    text = _replace_keywords(to_one_line(str(message)))
+    text = replace_keywords(to_one_line(str(message)))
     _print(f"Warning: {text}", err=True, fg="yellow")
 
 

@@ -157,11 +157,18 @@ def get_storage_options(file: str, storage_options: KeyValues) -> dict[str, Any]
     return (dict(storage_options) or None) if is_url(file) else None
 
 
-def expand_paths(paths: Iterable[str], storage_options: KeyValues) -> Iterator[str]:
-    """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches."""
+def expand_paths(
+    paths: Iterable[str], storage_options: KeyValues, format: str | None = None
+) -> Iterator[str]:
+    """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches.
+
+    Directories are not replaced if `format` is a store.
+    """
     for path in paths:
         with errors_in_one_line(path):
-            files = match_pattern(path, storage_options) or list_files(path, storage_options)
+            files = match_pattern(path, storage_options)
+            if not files and format not in STORES:
+                files = list_files(path, storage_options)
         yield from files or [path]
 
 

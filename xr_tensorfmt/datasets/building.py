@@ -67,8 +67,9 @@ def build_dataset(
     try:
         return _assemble(converted, coordinates, attrs, container.encoding)
     except ValueError as error:  # dims= gives one name to dimensions of different lengths
+        conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
         raise ValueError(
-            f"{source.name}: {error}; choose other names in dims=, or open the groups with "
+            f"{source.name}: {conflict}; choose other names in dims=, or open the groups with "
             "xarray.open_datatree"
         ) from None
 

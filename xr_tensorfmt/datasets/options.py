@@ -86,7 +86,8 @@ def parse_keywords(**keywords: Any) -> EngineKeywords:
         if name not in KEYWORDS:
             raise TypeError(
                 f"{name!r}{did_you_mean(name, KEYWORDS)} is not a keyword of the engine "
-                f"'tensorfmt', expected one of {', '.join(KEYWORDS)}"
+                f"'tensorfmt', expected one of {', '.join(KEYWORDS)}; pass options of a file "
+                "system in storage_options="
             )
     return EngineKeywords(**keywords)
 

@@ -12,7 +12,7 @@ from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, find_names
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import shorten, suggest_pattern
 
 DECLARED_OPTIONS = {
     "name": "contains variable names; use ds.rename",
@@ -77,7 +77,7 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
         if not is_used:
             raise ValueError(
                 f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
-                f"{did_you_mean(name, ranks)}, but the variables are "
+                f"{suggest_pattern(name, ranks)}, but the variables are "
                 f"{shorten(', '.join(map(repr, ranks)))}; "
                 "to rename single dimensions use ds.rename"
             )

@@ -73,7 +73,10 @@ def translate_error(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
-    """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
+    """Return a picklable error without secrets: an OSError, or one of the `kept` types.
+
+    An option that the library does not know is a TypeError.
+    """
     if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -83,6 +86,9 @@ def translate_error(
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET_LENGTH:
             reason = reason.replace(secret, "***")
+    if isinstance(error, TypeError) and "unexpected keyword argument" in reason:
+        reason = reason.removeprefix("TypeError: ")
+        return TypeError(f"{url}: {reason}; correct the names in storage_options=")
     for exception_type in kept:
         if isinstance(error, exception_type):
             return exception_type(f"{url}: {reason}{context}")

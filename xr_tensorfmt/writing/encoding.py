@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.errors import shorten, suggest_pattern
 from xr_tensorfmt.writing.conversion import format_dtype
 
 Encoding = Mapping[Any, Any]
@@ -51,8 +51,8 @@ def resolve_encoding(
                 by_pattern.setdefault(variable, requested)
         else:
             raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, variables)}, which is not one of the "
-                f"variables {shorten(', '.join(map(repr, variables)))}"
+                f"encoding= names {name!r}{suggest_pattern(name, variables)}, which is not one of "
+                f"the variables {shorten(', '.join(map(repr, variables)))}"
             )
     return by_pattern | by_name
 

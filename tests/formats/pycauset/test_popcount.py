@@ -204,7 +204,7 @@ def test_matching_coordinates_and_names_are_kept(tmp_path: Path) -> None:
 
 
 def test_only_bool_can_be_counted() -> None:
-    with pytest.raises(TypeError, match="takes a DataArray, not a ndarray"):
+    with pytest.raises(TypeError, match=r"takes a DataArray, not a ndarray; .* as ds\[name\]"):
         popcount(CAUSAL)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"array of bool, not of float64; use da\.sum"):
         popcount(xr.DataArray([1.0]))

@@ -162,7 +162,9 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     array([3, 2, 1, 0])
     """
     if not isinstance(da, DataArray):
-        raise TypeError(f"popcount takes a DataArray, not a {type(da).__name__}")
+        raise TypeError(
+            f"popcount takes a DataArray, not a {type(da).__name__}; pass one variable, as ds[name]"
+        )
     if da.dtype != np.bool_:
         raise TypeError(
             f"popcount takes an array of bool, not of {da.dtype}; use da.sum(dim), or compare first"

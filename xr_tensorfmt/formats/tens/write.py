@@ -49,7 +49,7 @@ def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
         message = (
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
-            f"because {obstacle}"
+            f"because {obstacle}; pass version='1.0' to accept this version"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked)

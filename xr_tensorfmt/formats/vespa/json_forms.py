@@ -47,8 +47,8 @@ def select_field(data: Any, field: str | None) -> Any:
         root = data.get("root") if isinstance(data, dict) else None
         if isinstance(root, dict) or (isinstance(first, dict) and "fields" in first):
             raise ValueError(
-                "the JSON has several documents; pass one of them, such as an item of the list, or "
-                "data['root']['children'][0] of the response to a query"
+                "the JSON is a list of documents or the response to a query; pass one document: an "
+                "item of the list, or data['root']['children'][0] of the response"
             )
         if field is None:
             return data
@@ -57,10 +57,10 @@ def select_field(data: Any, field: str | None) -> Any:
         raise ValueError(f"the JSON has no field {field!r} and no 'fields'; omit field=")
     if field not in fields:
         names = shorten(", ".join(map(repr, fields))) or "none"
-        hint = did_you_mean(field, fields) if field else ""
+        hint = "" if field is None else f", not {field!r}{did_you_mean(field, fields)}"
         raise ValueError(
             f"the JSON is a document with the fields {names}; pass one of them as field= to "
-            f"xr_tensorfmt.vespa_from_json, not {field!r}{hint}"
+            f"xr_tensorfmt.vespa_from_json{hint}"
         )
     if "update" not in data:
         return fields[field]
