@@ -32,13 +32,15 @@ PICTURES = DOCS / "_static" / "pictures"
 # The page that draws each picture, the number of its figure, the axes to show, and the uses.
 FIGURES = {
     "lih": ("fields/chemistry", 0, (0, 1), "card, figure"),
-    "circle": ("fields/models", 0, (0, 1), "figure"),
+    "circle": ("tutorials/circle", 0, (0, 1), "card, figure"),
+    "cities": ("fields/search", 0, (0, 1), "figure"),
     "cc4s": ("tutorials/cc4s", 0, (0, 1), "card"),
     "causal_set": ("tutorials/causal_set", 1, (0, 1), "card"),
-    "futures": ("formats/pycauset", 0, (0, 1), "figure"),
+    "futures": ("fields/causal_sets", 0, (0, 1), "figure"),
+    "matrix": ("formats/pycauset", 0, (0,), "figure"),
     "model_weights": ("tutorials/model_weights", 0, (0,), "card"),
-    "embeddings": ("tutorials/embeddings", 0, (0,), "card, figure"),
-    "cluster": ("tutorials/cluster", 0, (0,), "card, figure"),
+    "embeddings": ("tutorials/embeddings", 0, (0,), "card"),
+    "cluster": ("tutorials/cluster", 0, (0,), "card with legend"),
     "object_store": ("tutorials/object_store", 0, (0,), "card"),
 }
 FIELDS = {
@@ -178,12 +180,13 @@ def style_figure(figure: Figure, theme: str) -> None:
             artist.set_rasterized(True)
 
 
-def hide_axes(figure: Figure) -> None:
-    """Leave only the data of the first axes, which then fill the figure."""
+def hide_axes(figure: Figure, *, has_legend: bool) -> None:
+    """Leave only the data of the first axes, which then fill the figure, and maybe the legend."""
     axes, *bars = figure.axes
     for bar in bars:
         bar.remove()
-    if legend := axes.get_legend():
+    legend = axes.get_legend()
+    if legend and not has_legend:
         legend.remove()
     axes.set_axis_off()
     axes.set_anchor("C")
@@ -200,7 +203,7 @@ def save_figure(figure: Figure, name: str, uses: str) -> None:
             path = PICTURES / f"{name}-{theme}.svg"
             themed.savefig(path, dpi=300, bbox_inches="tight", metadata={"Date": None})
         if "card" in uses:
-            hide_axes(themed)
+            hide_axes(themed, has_legend="legend" in uses)
             themed.savefig(PICTURES / f"{name}-card-{theme}.png", dpi=200)
 
 
