@@ -155,9 +155,13 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> order = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> xr_tensorfmt.to_pycauset(order, "order.pycauset")
-    >>> causal = xr.open_dataarray("order.pycauset", engine="tensorfmt")
+    >>> bits = np.triu(np.ones((4, 4), bool), 1)
+    >>> order = xr.DataArray(bits, dims=["row", "col"])
+    >>> path = "order.pycauset"
+    >>> xr_tensorfmt.to_pycauset(order, path)
+    >>> causal = xr.open_dataarray(
+    ...     path, engine="tensorfmt"
+    ... )
     >>> xr_tensorfmt.popcount(causal, dim="col").values
     array([3, 2, 1, 0])
     """
