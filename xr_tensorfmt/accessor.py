@@ -53,9 +53,9 @@ def explain(
     >>> import xr_tensorfmt
     >>> values = np.ones((4, 3))
     >>> data = xr.DataArray(values, dims=["a", "b"])
-    >>> xr_tensorfmt.to_tens(data, "vertex.bin")
+    >>> xr_tensorfmt.to_tens(data, "v.bin")
     >>> ds = xr.open_dataset(
-    ...     "vertex.bin", engine="tensorfmt", chunks={}
+    ...     "v.bin", engine="tensorfmt", chunks={}
     ... )
     >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
     1 request fetches 64 B for 64 B (1.00 x)
@@ -119,9 +119,9 @@ class TensorFormatAccessor:
         >>> import xr_tensorfmt
         >>> values = np.ones((1000, 8))
         >>> data = xr.DataArray(values, dims=["a", "b"])
-        >>> data.tensorfmt.to_file("vertex.bin")
+        >>> data.tensorfmt.to_file("v.bin")
         >>> ds = xr.open_dataset(
-        ...     "vertex.bin", engine="tensorfmt", chunks={}
+        ...     "v.bin", engine="tensorfmt", chunks={}
         ... )
         >>> ds.tensorfmt.explain(b=0).needed_bytes
         8000
@@ -193,9 +193,9 @@ class TensorFormatAccessor:
         >>> import xr_tensorfmt
         >>> weight = (("x", "y"), np.ones((2, 3)))
         >>> ds = xr.Dataset({"weight": weight})
+        >>> encoding = {"weight": {"dtype": "float32"}}
         >>> ds.tensorfmt.to_file(
-        ...     "weights.mag",
-        ...     encoding={"weight": {"dtype": "float32"}},
+        ...     "weights.mag", encoding=encoding
         ... )
         >>> back = xr.open_dataset(
         ...     "weights.mag", engine="tensorfmt"

@@ -277,9 +277,10 @@ def to_cc4s(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
+    >>> dims = "AuxiliaryField", "State", "State_2"
     >>> vertex = xr.DataArray(
     ...     np.ones((5, 3, 3), complex),
-    ...     dims=["AuxiliaryField", "State", "State_2"],
+    ...     dims=dims,
     ...     attrs={"unit": 1.0, "halfGrid": 0},
     ...     name="CoulombVertex",
     ... )
@@ -384,14 +385,14 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> array = xr.DataArray(
-    ...     np.eye(3), dims=["a", "b"], name="identity"
+    ...     np.eye(3), dims=["a", "b"], name="eye"
     ... )
     >>> xr_tensorfmt.to_npy(
     ...     array,
-    ...     "identity.npy",
+    ...     "eye.npy",
     ...     drop=["name", "dims"],
     ... )
-    >>> np.load("identity.npy").shape
+    >>> np.load("eye.npy").shape
     (3, 3)
     """
     return to_file(data, path, "npy", **options)
@@ -580,7 +581,8 @@ def to_tens(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> eye = xr.DataArray(np.eye(3), dims=["a", "b"])
+    >>> values = np.eye(3)
+    >>> eye = xr.DataArray(values, dims=["a", "b"])
     >>> xr_tensorfmt.to_tens(eye, "eye.tens")
     >>> back = xr.open_dataarray(
     ...     "eye.tens", engine="tensorfmt"

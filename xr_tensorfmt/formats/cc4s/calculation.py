@@ -80,14 +80,18 @@ def open_cc4s_calculation(
     ...     levels,
     ...     dims="State",
     ...     name="EigenEnergies",
-    ...     attrs={"fermiEnergy": 0.0, "energies": levels},
+    ...     attrs={
+    ...         "fermiEnergy": 0.0,
+    ...         "energies": levels,
+    ...     },
     ... )
     >>> xr_tensorfmt.to_cc4s(
     ...     energies, "EigenEnergies.yaml"
     ... )
+    >>> dims = "AuxiliaryField", "State", "State_2"
     >>> vertex = xr.DataArray(
     ...     [[[1.0] * 3] * 3],
-    ...     dims=["AuxiliaryField", "State", "State_2"],
+    ...     dims=dims,
     ...     name="CoulombVertex",
     ... )
     >>> xr_tensorfmt.to_cc4s(
@@ -159,7 +163,10 @@ def select_cc4s_states(
     >>> energies = xr.DataArray(
     ...     levels,
     ...     dims="State",
-    ...     attrs={"fermiEnergy": 0.0, "energies": levels},
+    ...     attrs={
+    ...         "fermiEnergy": 0.0,
+    ...         "energies": levels,
+    ...     },
     ... )
     >>> ds = xr.Dataset({"EigenEnergies": energies})
     >>> frozen = xr_tensorfmt.select_cc4s_states(
@@ -238,7 +245,9 @@ def to_cc4s_calculation(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> levels = [-0.5, 0.2, 0.7]
-    >>> energies = xr.DataArray(levels, dims="State")
+    >>> energies = xr.DataArray(
+    ...     levels, dims="State"
+    ... )
     >>> energies.attrs = {
     ...     "fermiEnergy": 0.0,
     ...     "energies": levels,
@@ -249,7 +258,9 @@ def to_cc4s_calculation(
     ...     attrs={"No": 1, "Nv": 2},
     ... )
     >>> xr_tensorfmt.to_cc4s_calculation(ds, "LiH")
-    >>> back = xr_tensorfmt.open_cc4s_calculation("LiH")
+    >>> back = xr_tensorfmt.open_cc4s_calculation(
+    ...     "LiH"
+    ... )
     >>> back.identical(ds)
     True
     """

@@ -156,13 +156,14 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> bits = np.triu(np.ones((4, 4), bool), 1)
-    >>> order = xr.DataArray(bits, dims=["row", "col"])
+    >>> order = xr.DataArray(bits, dims=["a", "b"])
     >>> path = "order.pycauset"
     >>> xr_tensorfmt.to_pycauset(order, path)
     >>> causal = xr.open_dataarray(
     ...     path, engine="tensorfmt"
     ... )
-    >>> xr_tensorfmt.popcount(causal, dim="col").values
+    >>> counts = xr_tensorfmt.popcount(causal, "b")
+    >>> counts.values
     array([3, 2, 1, 0])
     """
     if not isinstance(da, DataArray):

@@ -73,7 +73,10 @@ def vespa_from_json(
     >>> import xr_tensorfmt
     >>> field = {
     ...     "type": "tensor<float>(user{},x[2])",
-    ...     "blocks": {"ada": [1, 2], "bob": [3, 4]},
+    ...     "blocks": {
+    ...         "ada": [1, 2],
+    ...         "bob": [3, 4],
+    ...     },
     ... }
     >>> ds = xr_tensorfmt.vespa_from_json(field)
     >>> ds.tensor.sel(user="bob").values
