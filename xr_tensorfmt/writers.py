@@ -228,7 +228,7 @@ def with_write_options(function: Function) -> Function:
         entries = dict(_ENTRY.findall(cleandoc(to_file.__doc__)))
         documented = "".join(f"{name} : {entries[name]}" for name in WriteOptions.__annotations__)
         head, _, tail = cleandoc(function.__doc__).partition("**options\n")
-        function.__doc__ = head + documented + tail.partition("\n")[2]
+        function.__doc__ = head + documented + tail.partition("\n")[2]  # without its description
     return with_keywords(keywords)(function)
 
 
