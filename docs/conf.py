@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.application import Sphinx
 from sphinx.ext.autosummary import autosummary_table
 
 import xr_tensorfmt
@@ -232,8 +233,10 @@ def omit_lines(app: object, command: object, lines: list[str]) -> None:  # noqa:
     lines.clear()
 
 
-def join_sections(app: object, document: nodes.document) -> None:  # noqa: ARG001
+def join_sections(app: Sphinx, document: nodes.document) -> None:
     """Add the usage and options of a command to the section of the command."""
+    if app.env.docname != "cli":
+        return
     for section in list(document.findall(nodes.section)):
         if section["ids"][0].startswith("xr-tensorfmt-"):
             section.parent.replace(section, section.children[1:])

@@ -33,13 +33,15 @@ const getSectionTitle = (page, anchor) => {
   }
 };
 
-// Summaries are the paragraph with the word, without code, tables and outputs.
+// Summaries are the paragraph with the word, without code, tables, outputs and formulas.
 const SUMMARY_LENGTH = 200;
+const PARAGRAPHS =
+  "dt:not(.sig), p:not(.rubric, .guide-link, :has(.math), :is(td, .cell_output, .notebook-links) p)";
 Search.makeSearchSummary = (html, words, anchor) => {
   const page = new DOMParser().parseFromString(html, "text/html");
   const main = page.querySelector("article.bd-article");
   const part = (anchor && main?.querySelector(anchor)) || main;
-  const paragraphs = [...(part?.querySelectorAll("p:not(.rubric, .guide-link, :is(td, .cell_output, .notebook-links) p)") ?? [])]
+  const paragraphs = [...(part?.querySelectorAll(PARAGRAPHS) ?? [])]
     .map((paragraph) => paragraph.textContent.trim())
     .filter((text) => text);
   const hasWord = (text) => [...words].some((word) => text.toLowerCase().includes(word));
