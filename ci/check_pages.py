@@ -1,18 +1,17 @@
 """Check the built pages: options of the command, outputs, code, and words of the search."""
 
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from sphinx.search.en import SearchEnglish
+from search_words import SECTIONS
 
 from xr_tensorfmt.cli import main as command
 
-COMMAND_PAGE = "reference/command.html"
-
-# What users type into the search field, often in the words of other libraries.
-SEARCHED_WORDS = ("MP2", "quantize", "fp8", "neighbors", "scipy", "GPU", "bfloat16", "SLURM", "S3")
+COMMAND_PAGE = "cli.html"
 
 
 def find_missing_options(page: str) -> Iterator[str]:
@@ -41,13 +40,22 @@ def find_empty_blocks(page: str) -> Iterator[str]:
             yield "a block of code is empty"
 
 
-def find_missing_words(index: str) -> Iterator[str]:
-    """Yield the words that the index of the search, the text of ``searchindex.js``, lacks."""
-    terms = index.partition('"terms":{')[2].partition("}")[0]
-    language = SearchEnglish({})
-    for word in SEARCHED_WORDS:
-        if f'"{language.stem(word.lower())}":' not in terms:
-            yield f"{word}: the search finds no page"
+def find_missing_words(index: dict[str, Any]) -> Iterator[str]:
+    """Yield the words that do not lead to their sections in the index of the search."""
+    for word, section in SECTIONS.items():
+        page, _, anchor = section.partition("#")
+        files = index["indexentries"].get(word.lower(), ())
+        places = {(index["docnames"][file], name) for file, name, _ in files}
+        if (page, anchor) not in places:
+            yield f"{word}: the search does not lead to {section}"
+
+
+def find_missing_sections(root: Path) -> Iterator[str]:
+    """Yield the sections of the search that the pages lack."""
+    for word, section in SECTIONS.items():
+        page, _, anchor = section.partition("#")
+        if anchor and f'id="{anchor}"' not in (root / f"{page}.html").read_text(encoding="utf-8"):
+            yield f"{word}: the page has no section {section}"
 
 
 def main(root: Path) -> int:
@@ -56,8 +64,10 @@ def main(root: Path) -> int:
         f"{COMMAND_PAGE}: {fault}"
         for fault in find_missing_options((root / COMMAND_PAGE).read_text(encoding="utf-8"))
     ]
-    index = (root / "searchindex.js").read_text(encoding="utf-8")
+    script = (root / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(script.partition("(")[2].rpartition(")")[0])
     faults += [f"searchindex.js: {fault}" for fault in find_missing_words(index)]
+    faults += find_missing_sections(root)
     for path in sorted(root.rglob("*.html")):
         page = path.read_text(encoding="utf-8")
         faults += [

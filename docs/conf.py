@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import tomllib
 import zlib
@@ -9,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from docutils import nodes
+from sphinx.application import Sphinx
 from sphinx.ext.autosummary import autosummary_table
 
 import xr_tensorfmt
@@ -58,7 +60,8 @@ def local_inventory(project: str) -> str:
 # Cells of notebooks call the command, which is installed next to Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 
-# Extensions of this site: ci/flowchart.py, ci/notebooks.py, ci/page_metadata.py and ci/themes.py.
+# Extensions of this site: flowchart.py, notebooks.py, page_metadata.py, search_words.py,
+# shell_options.py and themes.py in ci/.
 sys.path.insert(0, str(ROOT / "ci"))
 
 project = "xr_tensorfmt"
@@ -72,9 +75,12 @@ extensions = [
     "notebooks",
     "numpydoc",
     "page_metadata",
+    "search_words",
+    "shell_options",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
@@ -107,6 +113,41 @@ nb_merge_streams = True
 default_role = "autolink"
 autosummary_generate = True
 autosummary_ignore_module_all = False
+# Sections that show a function in use, as addresses from generated/.
+_GUIDES = {
+    "Explanation": ("Estimate the cost of a selection", "howto/read_remote.html#explain"),
+    "Finding": ("Check files", "howto/checking.html"),
+    "SourceChangedError": ("Replaced objects", "remote_failures.html#objects-that-change"),
+    "StoreTimeoutError": ("Timeouts and retries", "remote_failures.html#store-faults"),
+    "StoreUnavailableError": ("Timeouts and retries", "remote_failures.html#store-faults"),
+    "TensorFormatAccessor": ("Writing files", "writing.html"),
+    "TensorFormatBackend": ("Opening files", "guide.html"),
+    "TensorFormatError": ("Errors and warnings", "guide.html#errors-and-warnings"),
+    "TensorFormatParser": ("Virtual Zarr", "virtual.html"),
+    "TensorFormatTreeAccessor": ("Writing trees", "writing.html#trees"),
+    "TensorFormatWarning": ("Errors and warnings", "guide.html#errors-and-warnings"),
+    "explain": ("Estimate the cost of a selection", "howto/read_remote.html#explain"),
+    "get_path": ("Start in five minutes", "get_started/quickstart.html"),
+    "open_cc4s_calculation": ("Calculations of cc4s", "formats/cc4s.html#calculations"),
+    "open_dataset": ("Start in five minutes", "get_started/quickstart.html"),
+    "popcount": ("Counting bits of PyCauset", "formats/pycauset.html#counting-bits"),
+    "select_cc4s_states": ("Freeze a core", "tutorials/cc4s_calculation.html#a-frozen-core"),
+    "to_cc4s": ("Write cc4s", "formats/cc4s.html#writing"),
+    "to_cc4s_calculation": ("Calculations of cc4s", "formats/cc4s.html#calculations"),
+    "to_file": ("Writing files", "writing.html"),
+    "to_kerchunk": ("Kerchunk", "virtual.html#kerchunk"),
+    "to_mag": ("Write MAG", "formats/mag.html#writing"),
+    "to_npy": ("Write NumPy", "formats/npy.html#writing"),
+    "to_pycauset": ("Write PyCauset", "formats/pycauset.html#writing"),
+    "to_safetensors": ("Write safetensors", "formats/safetensors.html#writing"),
+    "to_tens": ("Write TENS", "formats/tens.html#writing"),
+    "to_vespa": ("Write Vespa", "formats/vespa.html#writing"),
+    "validate": ("Check files", "howto/checking.html"),
+    "vespa_from_hex": ("JSON of Vespa", "formats/vespa.html#json"),
+    "vespa_from_json": ("JSON of Vespa", "formats/vespa.html#json"),
+    "vespa_to_json": ("JSON of Vespa", "formats/vespa.html#json"),
+}
+autosummary_context = {"guides": _GUIDES}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say it
 numpydoc_show_class_members = False
@@ -137,18 +178,23 @@ html_static_path = ["_static", str(files("sphinx-mathjax-offline") / "static")]
 mathjax_path = "mathjax/tex-chtml.js"
 html_extra_path = ["_extra"]
 html_additional_pages = {"404": "404.html"}
-html_context = {"base_url": html_baseurl or "/"}
+_OWNER, _NAME = REPOSITORY.split("/")[-2:]
+html_context = {
+    "base_url": html_baseurl or "/",
+    "github_user": _OWNER,
+    "github_repo": _NAME,
+    "github_version": "main",
+    "doc_path": "docs",
+}
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "404": []}
-# The header has a link to the repository if its address is known, and a choice of versions if there
-# are several.
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "cli": [], "404": []}
+# The header has the version, or a choice of versions if there are several. If the address of the
+# repository is known, there are links to it and to the source of each page.
 _VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
-_NAVBAR_END = ["theme-switcher"]
+_NAVBAR_END = ["version-switcher" if len(_VERSIONS) > 1 else "version", "theme-switcher"]
 if IS_PUBLIC:
     _NAVBAR_END.append("navbar-icon-links")
-if len(_VERSIONS) > 1:
-    _NAVBAR_END.insert(0, "version-switcher")
 html_theme_options = {
     "logo": {
         "text": "xr_tensorfmt",
@@ -166,7 +212,9 @@ html_theme_options = {
         "version_match": os.environ.get("READTHEDOCS_VERSION", "latest"),
     },
     "check_switcher": False,  # the site is built without a network
-    "secondary_sidebar_items": ["page-toc"],
+    "use_edit_page_button": IS_PUBLIC,
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"] if IS_PUBLIC else ["page-toc"],
+    "search_as_you_type": True,
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": ["footer-links"],
@@ -180,12 +228,18 @@ copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
 
 
-def show_examples_as_code(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001
-    """Convert the examples at the end of ``--help`` to a code block."""
-    if lines:
-        plain = [line.removeprefix("| ") for line in lines]
-        examples = [f"   {line}" for line in plain if line.startswith("  ")]
-        lines[:] = ["Examples:", "", ".. code-block:: sh", "", *examples, ""]
+def omit_lines(app: object, command: object, lines: list[str]) -> None:  # noqa: ARG001
+    """Omit a part of ``--help`` that the page of the command describes."""
+    lines.clear()
+
+
+def join_sections(app: Sphinx, document: nodes.document) -> None:
+    """Add the usage and options of a command to the section of the command."""
+    if app.env.docname != "cli":
+        return
+    for section in list(document.findall(nodes.section)):
+        if section["ids"][0].startswith("xr-tensorfmt-"):
+            section.parent.replace(section, section.children[1:])
 
 
 def add_header_rows(app: object, document: nodes.document) -> None:  # noqa: ARG001
@@ -209,8 +263,17 @@ def straighten_quotes(app: object, document: nodes.document) -> None:  # noqa: A
             text.parent.replace(text, nodes.Text(straight))
 
 
+def omit_back_links(app: object, page: str, template: str, context: dict, doctree: object) -> None:  # noqa: ARG001
+    """Omit the links from the source of a name to its page, which lack the name of its module."""
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
 def setup(app: object) -> None:
     """Connect the events."""
     app.connect("doctree-read", straighten_quotes)
     app.connect("doctree-read", add_header_rows)
-    app.connect("sphinx-click-process-epilog", show_examples_as_code)
+    app.connect("html-page-context", omit_back_links)
+    app.connect("doctree-read", join_sections, priority=0)  # before the contents are collected
+    for part in ("description", "arguments", "epilog"):
+        app.connect(f"sphinx-click-process-{part}", omit_lines)

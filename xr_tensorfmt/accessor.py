@@ -51,14 +51,18 @@ def explain(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> data = xr.DataArray(np.ones((4, 3)), dims=("a", "b"))
-    >>> xr_tensorfmt.to_tens(data, "vertex.bin")
-    >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+    >>> values = np.ones((4, 3))
+    >>> data = xr.DataArray(values, dims=["a", "b"])
+    >>> xr_tensorfmt.to_tens(data, "v.bin")
+    >>> ds = xr.open_dataset(
+    ...     "v.bin", engine="tensorfmt", chunks={}
+    ... )
     >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
     1 request fetches 64 B for 64 B (1.00 x)
     variable  chunk  values  ranges  requests  needed  fetched      bytes
       tensor   0, 0       8       1         1    64 B     64 B  48 to 112
-    >>> xr_tensorfmt.explain(ds.tensor.sum("a")).fetched_bytes
+    >>> total = ds.tensor.sum("a")
+    >>> xr_tensorfmt.explain(total).fetched_bytes
     96
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
@@ -121,9 +125,12 @@ class TensorFormatAccessor:
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> data = xr.DataArray(np.ones((1000, 8)), dims=("a", "b"))
-        >>> data.tensorfmt.to_file("vertex.bin")
-        >>> ds = xr.open_dataset("vertex.bin", engine="tensorfmt", chunks={})
+        >>> values = np.ones((1000, 8))
+        >>> data = xr.DataArray(values, dims=["a", "b"])
+        >>> data.tensorfmt.to_file("v.bin")
+        >>> ds = xr.open_dataset(
+        ...     "v.bin", engine="tensorfmt", chunks={}
+        ... )
         >>> ds.tensorfmt.explain(b=0).needed_bytes
         8000
         """
@@ -192,9 +199,16 @@ class TensorFormatAccessor:
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> ds = xr.Dataset({"weight": (("x", "y"), np.ones((2, 3)))})
-        >>> ds.tensorfmt.to_file("weights.mag", encoding={"weight": {"dtype": "float32"}})
-        >>> xr.open_dataset("weights.mag", engine="tensorfmt").weight.dtype
+        >>> weight = (("x", "y"), np.ones((2, 3)))
+        >>> ds = xr.Dataset({"weight": weight})
+        >>> encoding = {"weight": {"dtype": "float32"}}
+        >>> ds.tensorfmt.to_file(
+        ...     "weights.mag", encoding=encoding
+        ... )
+        >>> back = xr.open_dataset(
+        ...     "weights.mag", engine="tensorfmt"
+        ... )
+        >>> back.weight.dtype
         dtype('float32')
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415
@@ -266,10 +280,20 @@ class TensorFormatTreeAccessor(TensorFormatAccessor):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> layer = xr.Dataset({"weight": (("out", "in"), np.ones((2, 3), "float32"))})
-        >>> tree = xr.DataTree.from_dict({"/layers/0": layer, "/layers/1": layer})
-        >>> tree.tensorfmt.to_file("model.mag", encoding={"dtype": "float16"})
-        >>> xr.open_datatree("model.mag", engine="tensorfmt")["layers/1/weight"].dtype
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = (("out", "in"), ones)
+        >>> layer = xr.Dataset({"weight": weight})
+        >>> tree = xr.DataTree.from_dict(
+        ...     {"/layers/0": layer, "/layers/1": layer}
+        ... )
+        >>> tree.tensorfmt.to_file(
+        ...     "model.mag",
+        ...     encoding={"dtype": "float16"},
+        ... )
+        >>> back = xr.open_datatree(
+        ...     "model.mag", engine="tensorfmt"
+        ... )
+        >>> back["layers/1/weight"].dtype
         dtype('float16')
         """
         from xr_tensorfmt.writers import to_file  # noqa: PLC0415

@@ -136,8 +136,14 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> xr.DataArray(np.ones((2, 3)), dims=("a", "b")).tensorfmt.to_file("vertex.bin")
-        >>> xr.open_dataset("vertex.bin", engine="tensorfmt", dims=("state", "field"))
+        >>> values = np.ones((2, 3))
+        >>> data = xr.DataArray(values, dims=["a", "b"])
+        >>> data.tensorfmt.to_file("vertex.bin")
+        >>> xr.open_dataset(
+        ...     "vertex.bin",
+        ...     engine="tensorfmt",
+        ...     dims=("state", "field"),
+        ... )
         <xarray.Dataset> Size: 48B
         Dimensions:  (state: 2, field: 3)
         Dimensions without coordinates: state, field
@@ -179,9 +185,13 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = (("out", "in"), ones)
+        >>> ds = xr.Dataset({"layers.0.weight": weight})
         >>> ds.tensorfmt.to_file("model.mag")
-        >>> tree = xr.open_datatree("model.mag", engine="tensorfmt")
+        >>> tree = xr.open_datatree(
+        ...     "model.mag", engine="tensorfmt"
+        ... )
         >>> tree["layers/0/weight"].shape
         (2, 3)
         """
@@ -219,9 +229,14 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), np.ones((2, 3), "float32"))})
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = (("out", "in"), ones)
+        >>> ds = xr.Dataset({"layers.0.weight": weight})
         >>> ds.tensorfmt.to_file("model.mag")
-        >>> list(xr.open_groups("model.mag", engine="tensorfmt"))
+        >>> groups = xr.open_groups(
+        ...     "model.mag", engine="tensorfmt"
+        ... )
+        >>> list(groups)
         ['/', '/layers', '/layers/0']
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415

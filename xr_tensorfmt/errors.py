@@ -32,12 +32,16 @@ class TensorFormatError(ValueError):
     Examples
     --------
     >>> import xarray as xr
-    >>> import xr_tensorfmt
+    >>> from xr_tensorfmt import TensorFormatError
     >>> try:
-    ...     xr.open_dataset(b"no tensor", engine="tensorfmt")
-    ... except xr_tensorfmt.TensorFormatError as error:
-    ...     print(error.field, error.offset, error.actual)
-    the magic number 0 b'no tenso', the file is text
+    ...     xr.open_dataset(
+    ...         b"no tensor", engine="tensorfmt"
+    ...     )
+    ... except TensorFormatError as error:
+    ...     print(error.field, error.offset)
+    ...     print(error.actual)
+    the magic number 0
+    b'no tenso', the file is text
     """
 
     path: str
@@ -115,12 +119,15 @@ class StoreUnavailableError(OSError):
     Examples
     --------
     >>> import xarray as xr
-    >>> import xr_tensorfmt
+    >>> from xr_tensorfmt import StoreUnavailableError
     >>> url = "https://example.org/model.mag"
     >>> try:
-    ...     xr.open_dataset(url, engine="tensorfmt")  # doctest: +SKIP
-    ... except xr_tensorfmt.StoreUnavailableError as error:
-    ...     print(error.filename, error.span, error.attempts, error.seconds)
+    ...     xr.open_dataset(
+    ...         url, engine="tensorfmt"
+    ...     )  # doctest: +SKIP
+    ... except StoreUnavailableError as error:
+    ...     print(error.filename, error.span)
+    ...     print(error.attempts, error.seconds)
     """
 
     def __init__(

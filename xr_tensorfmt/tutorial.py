@@ -84,12 +84,12 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from xr_tensorfmt import tutorial
     >>> ds = tutorial.open_dataset("cities")
     >>> vienna = ds.tensor.sel(city="Vienna")
-    >>> distance = np.arccos((ds.tensor * vienna).sum("x").clip(-1, 1)) * 6371  # km
-    >>> distance.sortby(distance).city[1:4].values.tolist()
+    >>> cosine = (ds.tensor * vienna).sum("x")
+    >>> nearest = cosine.sortby(-cosine)
+    >>> nearest.city[1:4].values.tolist()
     ['Berlin', 'Paris', 'London']
     """
     return xr.open_dataset(get_path(name), engine="tensorfmt", **keywords)

@@ -73,7 +73,8 @@ def validate(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.Dataset({"weight": ("x", np.ones(5, "float32"))})
+    >>> ones = np.ones(5, "float32")
+    >>> ds = xr.Dataset({"weight": ("x", ones)})
     >>> xr_tensorfmt.to_mag(ds, "model.mag")
     >>> xr_tensorfmt.validate("model.mag")
     []

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
-from inspect import signature
+from inspect import cleandoc, signature
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 from dask.delayed import Delayed
@@ -13,7 +14,7 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.datasets.options import with_keywords
+from xr_tensorfmt.datasets.options import Function, with_keywords
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 Mode = Literal["w", "x"]
 Form = Literal["short", "long", "hex"]
 
+# A parameter in a docstring: its name, and its type with the indented description.
+_ENTRY = re.compile(r"^(\w+) : (.*\n(?: {4}.*\n)+)", re.MULTILINE)
+
 
 class WriteOptions(TypedDict, total=False):
-    """Keywords of all writers, documented in `to_file`."""
+    """Keywords of all writers. `to_file` documents them."""
 
     mode: Mode
     compute: bool
@@ -168,9 +172,14 @@ def to_file(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
+    >>> tensor = (("a", "b"), np.eye(3))
+    >>> ds = xr.Dataset({"tensor": tensor})
     >>> xr_tensorfmt.to_file(ds, "identity.tens")
-    >>> xr.open_dataset("identity.tens", engine="tensorfmt").identical(ds)
+    >>> path = "identity.tens"
+    >>> back = xr.open_dataset(
+    ...     path, engine="tensorfmt"
+    ... )
+    >>> back.identical(ds)
     True
     """
     file_format = (
@@ -211,10 +220,16 @@ def to_file(
     return save(plan, location, overwrite=mode == "w", compute=compute)
 
 
-with_write_options = with_keywords(
-    [signature(to_file).parameters[name] for name in WriteOptions.__annotations__]
-)
-"""Replaces ``**options`` in the signature of a function with the keywords of `to_file`."""
+def with_write_options(function: Function) -> Function:
+    """Replace ``**options`` in the signature and the docstring with the keywords of `to_file`."""
+    parameters = signature(to_file).parameters
+    keywords = [parameters[name] for name in WriteOptions.__annotations__]
+    if function.__doc__ and to_file.__doc__:  # missing with python -OO
+        entries = dict(_ENTRY.findall(cleandoc(to_file.__doc__)))
+        documented = "".join(f"{name} : {entries[name]}" for name in WriteOptions.__annotations__)
+        head, _, tail = cleandoc(function.__doc__).partition("**options\n")
+        function.__doc__ = head + documented + tail.partition("\n")[2]  # without its description
+    return with_keywords(keywords)(function)
 
 
 @with_write_options
@@ -236,10 +251,9 @@ def to_cc4s(
         Integer coordinates such as ``State_Spin`` along ``State`` are written to ``State.yaml``.
     path : str or PathLike
         The YAML file, or its URL. By convention it is named after the object, such as
-        ``CoulombVertex.yaml``.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`. The YAML file is replaced after the elements are complete.
+        ``CoulombVertex.yaml``. It is replaced after the elements are complete.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -263,14 +277,18 @@ def to_cc4s(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
+    >>> dims = "AuxiliaryField", "State", "State_2"
     >>> vertex = xr.DataArray(
     ...     np.ones((5, 3, 3), complex),
-    ...     dims=("AuxiliaryField", "State", "State_2"),
+    ...     dims=dims,
     ...     attrs={"unit": 1.0, "halfGrid": 0},
     ...     name="CoulombVertex",
     ... )
-    >>> xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
-    >>> ds = xr.open_dataset("CoulombVertex.yaml", engine="tensorfmt")
+    >>> path = "CoulombVertex.yaml"
+    >>> xr_tensorfmt.to_cc4s(vertex, path)
+    >>> ds = xr.open_dataset(
+    ...     path, engine="tensorfmt"
+    ... )
     >>> ds.CoulombVertex.identical(vertex)
     True
     """
@@ -296,9 +314,8 @@ def to_mag(
     version : {300, 1}
         300 is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron 0.1.2, without
         dims, coordinates and attributes of variables.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -323,13 +340,16 @@ def to_mag(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> ones = np.ones((2, 3), "float32")
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), ones)})
+    >>> weight = (("out", "in"), ones)
+    >>> ds = xr.Dataset({"layers.0.weight": weight})
     >>> xr_tensorfmt.to_mag(
     ...     ds,
     ...     "model.mag",
     ...     encoding={"dtype": "bfloat16"},
     ... )
-    >>> back = xr.open_dataset("model.mag", engine="tensorfmt")
+    >>> back = xr.open_dataset(
+    ...     "model.mag", engine="tensorfmt"
+    ... )
     >>> back["layers.0.weight"].encoding["dtype"]
     'bfloat16'
     """
@@ -346,9 +366,8 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
         The data. The format does not support names, coordinates and attributes; `drop` omits them.
     path : str or PathLike
         The file, or its URL.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -365,9 +384,15 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> array = xr.DataArray(np.eye(3), dims=("row", "column"), name="identity")
-    >>> xr_tensorfmt.to_npy(array, "identity.npy", drop=["name", "dims"])
-    >>> np.load("identity.npy").shape
+    >>> array = xr.DataArray(
+    ...     np.eye(3), dims=["a", "b"], name="eye"
+    ... )
+    >>> xr_tensorfmt.to_npy(
+    ...     array,
+    ...     "eye.npy",
+    ...     drop=["name", "dims"],
+    ... )
+    >>> np.load("eye.npy").shape
     (3, 3)
     """
     return to_file(data, path, "npy", **options)
@@ -397,9 +422,8 @@ def to_pycauset(
         do not fit the default, all elements are stored.
     seed : int, optional
         Seed of the random numbers in the values. The default is the attribute ``seed``.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -429,9 +453,13 @@ def to_pycauset(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> causal = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> xr_tensorfmt.to_pycauset(causal, "order.pycauset")
-    >>> back = xr.open_dataarray("order.pycauset", engine="tensorfmt")
+    >>> bits = np.triu(np.ones((4, 4), bool), 1)
+    >>> causal = xr.DataArray(bits, dims=["a", "b"])
+    >>> path = "order.pycauset"
+    >>> xr_tensorfmt.to_pycauset(causal, path)
+    >>> back = xr.open_dataarray(
+    ...     path, engine="tensorfmt"
+    ... )
     >>> back.encoding["tensorfmt"]["matrix_type"]
     'CAUSAL'
     """
@@ -459,9 +487,8 @@ def to_safetensors(
     max_shard_bytes : int or str, optional
         Limit on the data of a file, if there are several: a number of bytes, or a str such as
         ``"5GB"``, which is the default. A single tensor may be larger.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -479,13 +506,16 @@ def to_safetensors(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> ones = np.ones((2, 3), "float32")
-    >>> ds = xr.Dataset({"layers.0.weight": (("out", "in"), ones)})
+    >>> weight = (("out", "in"), ones)
+    >>> ds = xr.Dataset({"layers.0.weight": weight})
     >>> xr_tensorfmt.to_safetensors(
     ...     ds,
     ...     "model.safetensors",
     ...     encoding={"dtype": "bfloat16"},
     ... )
-    >>> back = xr.open_dataset("model.safetensors", engine="tensorfmt")
+    >>> back = xr.open_dataset(
+    ...     "model.safetensors", engine="tensorfmt"
+    ... )
     >>> back["layers.0.weight"].dims
     ('out', 'in')
 
@@ -521,9 +551,8 @@ def to_tens(
         until 2020: float64 or complex128 without names, coordinates and attributes. The default is
         "0.9" for the suffix ``.bin``, and for data that were opened from version 0.9 if this
         version supports them. Otherwise the default is "1.0", with a warning if it was 0.9.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -552,14 +581,18 @@ def to_tens(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> tensor = xr.DataArray(np.eye(3), dims=("a", "b"))
-    >>> xr_tensorfmt.to_tens(tensor, "identity.tens")
-    >>> xr.open_dataarray("identity.tens", engine="tensorfmt").dims
+    >>> values = np.eye(3)
+    >>> eye = xr.DataArray(values, dims=["a", "b"])
+    >>> xr_tensorfmt.to_tens(eye, "eye.tens")
+    >>> back = xr.open_dataarray(
+    ...     "eye.tens", engine="tensorfmt"
+    ... )
+    >>> back.dims
     ('a', 'b')
 
     The suffix ``.bin`` selects version 0.9 for cc4s and sisi4s:
 
-    >>> xr_tensorfmt.to_tens(tensor, "identity.bin")
+    >>> xr_tensorfmt.to_tens(eye, "eye.bin")
     """
     return to_file(data, path, "tens", version=version, **options)
 
@@ -580,9 +613,8 @@ def to_vespa(
         strings along the dimension ``block`` stand for several mapped dimensions.
     path : str or PathLike
         The file, or its URL.
-    mode, compute, region, encoding, drop, storage_options, fs
-        Whether to overwrite, write later or write a part, dtypes, parts to omit, and the store, as
-        in `to_file`.
+    **options
+        Keywords of `to_file`, from `mode` to `fs`.
 
     Returns
     -------
@@ -607,10 +639,15 @@ def to_vespa(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> users = xr.DataArray(
-    ...     np.ones((2, 3), "float32"), {"user": ["ada", "bob"]}, dims=("user", "x")
+    ...     np.ones((2, 3), "float32"),
+    ...     {"user": ["ada", "bob"]},
+    ...     dims=("user", "x"),
     ... )
     >>> xr_tensorfmt.to_vespa(users, "users.tbf")
-    >>> xr.open_dataarray("users.tbf", engine="tensorfmt").sel(user="bob").values
+    >>> back = xr.open_dataarray(
+    ...     "users.tbf", engine="tensorfmt"
+    ... )
+    >>> back.sel(user="bob").values
     array([1., 1., 1.], dtype=float32)
     """
     return to_file(data, path, "vespa", **options)
@@ -658,7 +695,8 @@ def vespa_to_json(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> vector = xr.DataArray(np.float32([1, 2]), dims="x")
+    >>> values = np.float32([1, 2])
+    >>> vector = xr.DataArray(values, dims="x")
     >>> xr_tensorfmt.vespa_to_json(vector)
     {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
     >>> xr_tensorfmt.vespa_to_json(vector, "hex")

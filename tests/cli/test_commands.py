@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,6 @@ from tests.paths import DOCS
 from tests.processes import run_python
 from xr_tensorfmt import to_file
 from xr_tensorfmt.cli import main, statistics
-from xr_tensorfmt.writing import unfinished
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -86,39 +88,32 @@ def test_invalid_options_exit_with_code_2(arguments: list[str], words: str) -> N
     assert words in run_failing(*arguments, code=2)
 
 
-def write_unfinished_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a file of a process that ended on this host, and a file of another host."""
-    monkeypatch.setattr(unfinished, "_get_host", lambda: "3f2a9c41b7d0")
-    monkeypatch.setattr(unfinished, "_is_running", lambda process: process != 4071)
-    Path(".model.mag.3f2a9c41b7d0-4071-9be02c11.part").write_bytes(bytes(4096))
-    foreign = Path(".vertex.mag.7c15e0aa92d3-812-51d0c6fe.part")
-    foreign.write_bytes(bytes(2048))
-    os.utime(foreign, (1768469400, 1768469400))
+def run_line(line: str) -> str:
+    """Run a line of a shell with one command of this package at most, and return its output."""
+    if "xr-tensorfmt" not in line:
+        return subprocess.run(["sh", "-c", line], check=True, capture_output=True, text=True).stdout
+    before, _, command = line.rpartition(" | ")
+    command, _, target = command.partition(" > ")
+    content = subprocess.run(["sh", "-c", before], check=True, capture_output=True).stdout
+    result = run(*shlex.split(command)[1:], input=content)
+    if target:
+        Path(target).write_bytes(result.stdout_bytes)
+        return result.stderr
+    return (result.stdout + result.stderr).replace(f"{Path.cwd()}/", "")
 
 
 def test_examples_of_page_print_their_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    write_vertex()
-    model = xr.Dataset(
-        {
-            "embed.weight": (("token", "x"), np.zeros((64, 32), "f4")),
-            "norm.weight": ("x", np.ones(32, "f4")),
-        },
-        attrs={"architecture": "qwen3", "config": {"layers": 2}},
-    )
-    save("model.mag", model, encoding={"embed.weight": {"dtype": "bfloat16"}})
-    content = bytearray(Path("model.mag").read_bytes())
-    content[4000] = 0x21
-    Path("damaged.mag").write_bytes(content)
-    write_unfinished_files(monkeypatch)
-    page = DOCS / "cli.md"
-    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    assert len(blocks) > 5
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    (copying,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    subprocess.run(["sh", "-c", copying], check=True)
+    monkeypatch.chdir("tensors")
+    blocks = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) > 10
     for block in blocks:
-        joined = block.replace("\\\n", " ")
-        for command in re.split(r"^\$ xr-tensorfmt ", joined, flags=re.MULTILINE)[1:]:
-            line, _, expected = command.partition("\n")
-            result = run(*line.split())
-            assert (result.stdout + result.stderr).replace(f"{Path.cwd()}/", "") == expected, line
+        for example in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+            line, _, expected = example.partition("\n")
+            assert run_line(line) == expected, line
 
 
 # info

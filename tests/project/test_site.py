@@ -13,11 +13,13 @@ from check_pages import (
     find_empty_blocks,
     find_lazy_values,
     find_missing_options,
+    find_missing_sections,
     find_missing_words,
 )
 from flowchart import draw_flowchart
 from notebooks import build_binder_url
 from page_metadata import select_description
+from search_words import SECTIONS
 
 from tests.paths import ROOT
 
@@ -115,11 +117,23 @@ def test_flowchart_omits_arrows_that_longer_path_implies() -> None:
     assert 'aria-label="three boxes"' in drawing
 
 
-def test_words_that_the_search_does_not_find_are_named() -> None:
-    index = 'Search.setIndex({"terms":{"neighbor":[3],"gpu":[1,2],"scipi":5},"titles":["MP2"]})'
+def test_words_that_the_search_does_not_lead_to_their_section_are_named() -> None:
+    entries = {"fp8": [[0, "trees", True]], "bfloat16": [[0, "dtypes", True]]}
+    index = {"docnames": ["writing"], "indexentries": entries}
     missing = list(find_missing_words(index))
-    assert "fp8: the search finds no page" in missing
-    assert not any(fault.startswith(("neighbors", "GPU", "scipy")) for fault in missing)
+    assert "fp8: the search does not lead to writing#dtypes" in missing
+    assert "GPU: the search does not lead to get_started/faq#computing" in missing
+    assert not any(fault.startswith("bfloat16") for fault in missing)
+
+
+def test_sections_of_the_search_that_the_pages_lack_are_named(tmp_path: Path) -> None:
+    for section in SECTIONS.values():
+        page = tmp_path / f"{section.partition('#')[0]}.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text('<section id="dtypes">', encoding="utf-8")
+    missing = list(find_missing_sections(tmp_path))
+    assert "pandas: the page has no section howto/libraries#pandas" in missing
+    assert not any(fault.startswith(("fp8", "S3")) for fault in missing)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,13 @@ class Finding:
     Examples
     --------
     >>> from xr_tensorfmt import Finding
-    >>> print(Finding("a.mag", 28, "the data offset", "4095, expected a multiple of 4096"))
+    >>> finding = Finding(
+    ...     "a.mag",
+    ...     28,
+    ...     "the data offset",
+    ...     "4095, expected a multiple of 4096",
+    ... )
+    >>> print(finding)
     error at byte 28: the data offset: 4095, expected a multiple of 4096
     """
 

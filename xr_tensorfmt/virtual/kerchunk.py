@@ -48,11 +48,21 @@ def to_kerchunk(
     >>> from virtualizarr import open_virtual_dataset
     >>> from xr_tensorfmt.virtual import parser, to_kerchunk
     >>> np.save("numbers.npy", np.arange(6.0))
-    >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
-    >>> virtual = open_virtual_dataset("numbers.npy", registry=registry, parser=parser)
+    >>> registry = ObjectStoreRegistry(
+    ...     {"file://": LocalStore()}
+    ... )
+    >>> virtual = open_virtual_dataset(
+    ...     "numbers.npy",
+    ...     registry=registry,
+    ...     parser=parser,
+    ... )
     >>> to_kerchunk(virtual, "numbers.json")
-    >>> options = {"consolidated": False, "storage_options": {"fo": "numbers.json"}}
-    >>> ds = xr.open_dataset("reference://", engine="zarr", backend_kwargs=options)
+    >>> ds = xr.open_dataset(
+    ...     "reference://",
+    ...     engine="zarr",
+    ...     consolidated=False,
+    ...     storage_options={"fo": "numbers.json"},
+    ... )
     >>> ds.tensor.values
     array([0., 1., 2., 3., 4., 5.])
     """

@@ -61,9 +61,18 @@ class TensorFormatParser:
     >>> from virtualizarr import open_virtual_dataset
     >>> from xr_tensorfmt.virtual import TensorFormatParser
     >>> np.save("numbers.npy", np.arange(6.0))
-    >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
-    >>> parser = TensorFormatParser(dims=["x"], chunk_bytes="8MiB")
-    >>> open_virtual_dataset("numbers.npy", registry=registry, parser=parser).sizes
+    >>> registry = ObjectStoreRegistry(
+    ...     {"file://": LocalStore()}
+    ... )
+    >>> parser = TensorFormatParser(
+    ...     dims=["x"], chunk_bytes="8MiB"
+    ... )
+    >>> virtual = open_virtual_dataset(
+    ...     "numbers.npy",
+    ...     registry=registry,
+    ...     parser=parser,
+    ... )
+    >>> virtual.sizes
     Frozen({'x': 6})
     """
 

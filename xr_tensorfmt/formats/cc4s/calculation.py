@@ -75,13 +75,28 @@ def open_cc4s_calculation(
     --------
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State", name="EigenEnergies")
-    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
-    >>> xr_tensorfmt.to_cc4s(energies, "EigenEnergies.yaml")
-    >>> vertex = xr.DataArray(
-    ...     [[[1.0] * 3] * 3], dims=("AuxiliaryField", "State", "State_2"), name="CoulombVertex"
+    >>> levels = [-0.5, 0.2, 0.7]
+    >>> energies = xr.DataArray(
+    ...     levels,
+    ...     dims="State",
+    ...     name="EigenEnergies",
+    ...     attrs={
+    ...         "fermiEnergy": 0.0,
+    ...         "energies": levels,
+    ...     },
     ... )
-    >>> xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    >>> xr_tensorfmt.to_cc4s(
+    ...     energies, "EigenEnergies.yaml"
+    ... )
+    >>> dims = "AuxiliaryField", "State", "State_2"
+    >>> vertex = xr.DataArray(
+    ...     [[[1.0] * 3] * 3],
+    ...     dims=dims,
+    ...     name="CoulombVertex",
+    ... )
+    >>> xr_tensorfmt.to_cc4s(
+    ...     vertex, "CoulombVertex.yaml"
+    ... )
     >>> ds = xr_tensorfmt.open_cc4s_calculation(".")
     >>> dict(ds.sizes), ds.No, ds.Nv
     ({'AuxiliaryField': 1, 'State': 3, 'State_2': 3}, 1, 2)
@@ -144,10 +159,19 @@ def select_cc4s_states(
     --------
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> energies = xr.DataArray([-9.0, -0.5, 0.2, 0.7], dims="State")
-    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist()}
+    >>> levels = [-9.0, -0.5, 0.2, 0.7]
+    >>> energies = xr.DataArray(
+    ...     levels,
+    ...     dims="State",
+    ...     attrs={
+    ...         "fermiEnergy": 0.0,
+    ...         "energies": levels,
+    ...     },
+    ... )
     >>> ds = xr.Dataset({"EigenEnergies": energies})
-    >>> frozen = xr_tensorfmt.select_cc4s_states(ds, slice(1, None))
+    >>> frozen = xr_tensorfmt.select_cc4s_states(
+    ...     ds, slice(1, None)
+    ... )
     >>> frozen.EigenEnergies.attrs
     {'fermiEnergy': 0.0, 'energies': [-0.5, 0.2, 0.7]}
     >>> frozen.No, frozen.Nv
@@ -220,11 +244,24 @@ def to_cc4s_calculation(
     --------
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> energies = xr.DataArray([-0.5, 0.2, 0.7], dims="State")
-    >>> energies.attrs = {"fermiEnergy": 0.0, "energies": energies.values.tolist(), "unit": 1.0}
-    >>> ds = xr.Dataset({"EigenEnergies": energies}, attrs={"No": 1, "Nv": 2})
-    >>> xr_tensorfmt.to_cc4s_calculation(ds, "calculation")
-    >>> xr_tensorfmt.open_cc4s_calculation("calculation").identical(ds)
+    >>> levels = [-0.5, 0.2, 0.7]
+    >>> energies = xr.DataArray(
+    ...     levels, dims="State"
+    ... )
+    >>> energies.attrs = {
+    ...     "fermiEnergy": 0.0,
+    ...     "energies": levels,
+    ...     "unit": 1.0,
+    ... }
+    >>> ds = xr.Dataset(
+    ...     {"EigenEnergies": energies},
+    ...     attrs={"No": 1, "Nv": 2},
+    ... )
+    >>> xr_tensorfmt.to_cc4s_calculation(ds, "LiH")
+    >>> back = xr_tensorfmt.open_cc4s_calculation(
+    ...     "LiH"
+    ... )
+    >>> back.identical(ds)
     True
     """
     if _ENERGIES in ds:

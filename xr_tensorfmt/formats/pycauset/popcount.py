@@ -155,10 +155,15 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> order = xr.DataArray(np.triu(np.ones((4, 4), bool), 1), dims=("row", "col"))
-    >>> xr_tensorfmt.to_pycauset(order, "order.pycauset")
-    >>> causal = xr.open_dataarray("order.pycauset", engine="tensorfmt")
-    >>> xr_tensorfmt.popcount(causal, dim="col").values
+    >>> bits = np.triu(np.ones((4, 4), bool), 1)
+    >>> order = xr.DataArray(bits, dims=["a", "b"])
+    >>> path = "order.pycauset"
+    >>> xr_tensorfmt.to_pycauset(order, path)
+    >>> causal = xr.open_dataarray(
+    ...     path, engine="tensorfmt"
+    ... )
+    >>> counts = xr_tensorfmt.popcount(causal, "b")
+    >>> counts.values
     array([3, 2, 1, 0])
     """
     if not isinstance(da, DataArray):

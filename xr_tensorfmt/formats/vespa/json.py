@@ -71,13 +71,29 @@ def vespa_from_json(
     Examples
     --------
     >>> import xr_tensorfmt
-    >>> field = {"type": "tensor<float>(user{},x[2])", "blocks": {"ada": [1, 2], "bob": [3, 4]}}
-    >>> xr_tensorfmt.vespa_from_json(field).tensor.sel(user="bob").values
+    >>> field = {
+    ...     "type": "tensor<float>(user{},x[2])",
+    ...     "blocks": {
+    ...         "ada": [1, 2],
+    ...         "bob": [3, 4],
+    ...     },
+    ... }
+    >>> ds = xr_tensorfmt.vespa_from_json(field)
+    >>> ds.tensor.sel(user="bob").values
     array([3., 4.], dtype=float32)
-    >>> xr_tensorfmt.vespa_from_json("FF00118022FE", "tensor<int8>(x[6])").tensor.values
+    >>> ds = xr_tensorfmt.vespa_from_json(
+    ...     "FF00118022FE", "tensor<int8>(x[6])"
+    ... )
+    >>> ds.tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
-    >>> document = {"put": "id:shop:team::1", "fields": {"members": field}}
-    >>> xr_tensorfmt.vespa_from_json(document, field="members").tensor.shape
+    >>> document = {
+    ...     "put": "id:shop:team::1",
+    ...     "fields": {"members": field},
+    ... }
+    >>> ds = xr_tensorfmt.vespa_from_json(
+    ...     document, field="members"
+    ... )
+    >>> ds.tensor.shape
     (2, 2)
     """
     name = "<Vespa JSON>"
@@ -117,7 +133,10 @@ def vespa_from_hex(data: str, **keywords: Any) -> Dataset:
     Examples
     --------
     >>> import xr_tensorfmt
-    >>> xr_tensorfmt.vespa_from_hex("0x0601010178023F80000040000000").tensor.values
+    >>> ds = xr_tensorfmt.vespa_from_hex(
+    ...     "0x0601010178023F80000040000000"
+    ... )
+    >>> ds.tensor.values
     array([1., 2.], dtype=float32)
     """
     if not isinstance(data, str):
