@@ -330,7 +330,7 @@ def test_variables_of_dead_store_do_not_block_those_of_another(
     server: FaultServer, another: FaultServer
 ) -> None:
     dead, alive = open_from(server, use_http), open_from(another, use_http)
-    many = xr.Dataset({f"v{n}": ("x", dead[:, n].variable._data) for n in range(20)})
+    many = xr.Dataset({f"v{n}": ("x", dead[:, n].variable._data) for n in range(MAX_REQUESTS)})
 
     async def load() -> None:
         waiting = asyncio.ensure_future(many.load_async())
