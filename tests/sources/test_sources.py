@@ -298,7 +298,7 @@ def test_missing_object_in_memory_is_missing_in_this_process() -> None:
 
 def test_folder_raises(tmp_path: Path) -> None:
     with pytest.raises(
-        IsADirectoryError, match="is a directory; pass the path of .* or a pattern"
+        IsADirectoryError, match=r"is a directory; pass the path of .* or a pattern"
     ):
         LocalFile.from_path(tmp_path)
 
