@@ -35,6 +35,7 @@ FIGURES = {
     "circle": ("tutorials/circle", 0, (0, 1), "card, figure"),
     "cities": ("fields/search", 0, (0, 1), "figure"),
     "cc4s": ("tutorials/cc4s", 0, (0, 1), "card"),
+    "pairs": ("tutorials/cc4s", 1, (0, 1), "figure"),
     "causal_set": ("tutorials/causal_set", 1, (0, 1), "card"),
     "futures": ("fields/causal_sets", 0, (0, 1), "figure"),
     "matrix": ("formats/pycauset", 0, (0,), "figure"),

@@ -72,7 +72,28 @@ def write_causal_set(path: Path) -> None:
     xr_tensorfmt.to_pycauset(causal, path)
 
 
-def write_model(path: Path) -> None:
+def write_sharded_model(directory: Path) -> None:
+    """Write random weights of bfloat16, with the names of a language model, in two files."""
+    shapes = {"self_attn.q_proj": (8, 8), "mlp.up_proj": (32, 8), "mlp.down_proj": (8, 32)}
+    sizes = {"model.embed_tokens.weight": (100, 8)}
+    for layer in range(4):
+        for name, shape in shapes.items():
+            sizes[f"model.layers.{layer}.{name}.weight"] = shape
+    random = np.random.default_rng(0)
+    weights = {
+        key: ((f"{key}_dim_0", f"{key}_dim_1"), random.normal(0, 0.1, shape))
+        for key, shape in sizes.items()
+    }
+    directory.mkdir(exist_ok=True)
+    xr_tensorfmt.to_safetensors(
+        xr.Dataset(weights),
+        directory / "model.safetensors.index.json",
+        encoding={"dtype": "bfloat16"},
+        max_shard_bytes=3500,
+    )
+
+
+def write_network(path: Path) -> None:
     """Train a network on points inside and outside of a circle, and write its weights."""
     random = np.random.default_rng(0)
     points = random.uniform(-1, 1, (400, 2))
@@ -119,5 +140,6 @@ if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
     write_molecule(FILES)
     write_causal_set(FILES / "causal_set.pycauset")
-    write_model(FILES / "circle.safetensors")
+    write_network(FILES / "circle.safetensors")
+    write_sharded_model(FILES / "model")
     write_cities(FILES / "cities.tbf")

@@ -14,7 +14,13 @@ import xr_tensorfmt
 from tests.paths import ROOT
 from xr_tensorfmt import tutorial
 
-FORMATS = {"LiH": "cc4s", "causal_set": "pycauset", "circle": "safetensors", "cities": "vespa"}
+FORMATS = {
+    "LiH": "cc4s",
+    "causal_set": "pycauset",
+    "circle": "safetensors",
+    "cities": "vespa",
+    "model": "safetensors",
+}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -53,8 +59,9 @@ def test_the_network_recognises_points_inside_a_circle() -> None:
     ("name", "write"),
     [
         ("causal_set", "write_causal_set"),
-        ("circle", "write_model"),
+        ("circle", "write_network"),
         ("cities", "write_cities"),
+        ("model", "write_sharded_model"),
     ],
 )
 def test_the_script_makes_the_same_values(tmp_path: Path, name: str, write: str) -> None:

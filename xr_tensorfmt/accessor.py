@@ -59,8 +59,10 @@ def explain(
     ... )
     >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
     1 request fetches 64 B for 64 B (1.00 x)
-    variable  chunk  values  ranges  requests  needed  fetched      bytes
-      tensor   0, 0       8       1         1    64 B     64 B  48 to 112
+    variable: tensor
+    chunk:    0, 0
+    values:   8
+    bytes:    48 to 112
     >>> total = ds.tensor.sum("a")
     >>> xr_tensorfmt.explain(total).fetched_bytes
     96
@@ -114,7 +116,7 @@ class TensorFormatAccessor:
         Returns
         -------
         Explanation
-            A table with a row per chunk.
+            The totals, and a row per chunk.
 
         See Also
         --------

@@ -16,26 +16,28 @@ _FILES = {
     "causal_set": "causal_set.pycauset",
     "circle": "circle.safetensors",
     "cities": "cities.tbf",
+    "model": "model",
 }
 
 
 def get_path(name: str) -> Path:
-    """Return the path of a small file of this package.
+    """Return the path of a small file or directory of this package.
 
     Parameters
     ----------
-    name : {"LiH", "causal_set", "circle", "cities"}
+    name : {"LiH", "causal_set", "circle", "cities", "model"}
         ``"LiH"`` is the Coulomb vertex of lithium hydride in a directory of cc4s, which
         `open_cc4s_calculation` opens as a whole. It is computed with ten Gaussian functions.
         ``"causal_set"`` is the causal order of 64 random events as a matrix of PyCauset.
         ``"circle"`` contains the weights of a small neural network in safetensors, trained to
         recognise points inside a circle. ``"cities"`` contains the positions of cities on the
-        unit sphere as a tensor of Vespa.
+        unit sphere as a tensor of Vespa. ``"model"`` is a directory with the random weights of a
+        small language model, in two safetensors files of bfloat16 with an index.
 
     Returns
     -------
     Path
-        The path. Do not change the file.
+        The path of the file or directory. Do not change it.
 
     Raises
     ------
@@ -63,7 +65,7 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
 
     Parameters
     ----------
-    name : {"LiH", "causal_set", "circle", "cities"}
+    name : {"LiH", "causal_set", "circle", "cities", "model"}
         Name of the file, as in `get_path`.
     **keywords
         Keywords of `xarray.open_dataset`.

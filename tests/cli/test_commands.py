@@ -341,7 +341,7 @@ def test_explain_shows_reads_of_a_selection() -> None:
     output = run_ok("explain", write_vertex(), "-s", "c=1", "-s", "a=0:2")
     assert output.startswith("1 request fetches 80 B for 48 B (1.67 x)\n")
     renamed = run_ok("explain", "vertex.bin", "--dims", "F,q,r", "-s", "r=0", "-s", "q=0,2")
-    assert renamed.splitlines()[-1].split()[0] == "tensor"
+    assert renamed.splitlines()[1] == "variable: tensor"
 
 
 def test_explain_names_dimensions_if_one_is_unknown() -> None:

@@ -76,14 +76,35 @@ def test_explain_selection(store) -> None:
     assert repr(function) == repr(explained)
 
 
-def test_explanation_prints_as_table(store) -> None:
-    explained = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB).tensorfmt.explain(
-        b=slice(0, 1024)
-    )
-    assert repr(explained).splitlines() == [
+def test_explanation_of_one_read_prints_its_properties(store) -> None:
+    dataset = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB)
+    assert repr(dataset.tensorfmt.explain(b=slice(0, 1024))).splitlines() == [
         "4 requests fetch 8.0 MiB for 8.0 MiB (1.00 x)",
-        "variable  chunk     values  ranges  requests   needed  fetched          bytes",
-        "  tensor   0, 0  1,048,576       1         4  8.0 MiB  8.0 MiB  48 to 8388656",
+        "variable: tensor",
+        "chunk:    0, 0",
+        "values:   1,048,576",
+        "bytes:    48 to 8388656",
+    ]
+    assert repr(open_lazily(TENSOR).tensorfmt.explain(a=3)).splitlines() == [
+        "11 requests fetch 31.9 MiB for 32.0 KiB (1021.25 x)",
+        "variable: tensor",
+        "values:   4,096",
+        "ranges:   4,096",
+        "bytes:    72 to 33546320",
+    ]
+
+
+def test_explanation_of_chunks_prints_as_table(store) -> None:
+    dataset = open_lazily(TENSOR, chunks={}, chunk_bytes=8 * MIB)
+    assert repr(dataset.tensorfmt.explain(b=slice(0, 2048))).splitlines() == [
+        "8 requests fetch 16.0 MiB for 16.0 MiB (1.00 x)",
+        "variable  chunk     values  requests   needed                bytes",
+        "  tensor   0, 0  1,048,576         4  8.0 MiB        48 to 8388656",
+        "  tensor   0, 1  1,048,576         4  8.0 MiB  8388656 to 16777264",
+    ]
+    scattered = dataset.tensorfmt.explain(b=slice(0, 2048), a=3)
+    assert repr(scattered).splitlines()[1].split() == [
+        *("variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes")
     ]
     many = open_lazily(TENSOR, chunks={}, chunk_bytes=8192 * 100).tensorfmt.explain()
     assert repr(many).splitlines()[-1] == "... and 21 more"
@@ -109,6 +130,7 @@ def test_explanation_of_loaded_data_is_empty(store) -> None:
     assert dataset.tensorfmt.explain().requests == 1 + 10
     dataset.load()
     assert dataset.tensorfmt.explain().reads == ()
+    assert repr(dataset.tensorfmt.explain()).startswith("0 requests: no values are read")
     assert dataset.tensorfmt.explain().amplification == 1.0
     assert xr_tensorfmt.explain(xr.Dataset({"x": ("a", [1, 2])})).requests == 0
 

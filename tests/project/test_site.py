@@ -36,7 +36,7 @@ QUESTIONS = {
     "thread-safe": ("howto/threads.md", "thread-safe"),
     "how to cite": ("howto/citing.md", "@software"),
     "the address of the repository": ("get_started/install.md", "{{ install }}"),
-    "back to cc4s": ("tutorials/cc4s.md", "Back to cc4s"),
+    "back to cc4s": ("tutorials/cc4s.md", "Write the integrals for cc4s"),
     "scipy.sparse": ("howto/libraries.md", "coo_array"),
     "contractions": ("howto/contractions.md", "optimize=True"),
     "write a tree": ("writing.md", "DataTree"),

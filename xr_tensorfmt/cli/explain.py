@@ -68,8 +68,8 @@ def explain(
 ) -> None:
     """Show the byte ranges and requests of a read.
 
-    The table has a row per chunk of every variable, or of a selection. A directory stands for the
-    files in it. Values are not read.
+    Several chunks or variables print as a table with a row each. A directory stands for the files
+    in it. Values are not read.
     """
     expanded = list(expand_paths(files, storage_options))
 

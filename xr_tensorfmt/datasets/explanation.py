@@ -99,7 +99,7 @@ class ChunkRead:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """The byte ranges and requests of a computation, shown as a table.
+    """The byte ranges and requests of a computation, shown as a list or a table.
 
     Parameters
     ----------
@@ -146,18 +146,44 @@ class Explanation:
         }
 
     def __repr__(self) -> str:
-        """Return the totals and a table of up to 20 reads."""
+        """Return the totals, and the properties of a read or a table of up to 20 reads."""
+        if not self.reads:
+            return "0 requests: no values are read from files of this engine"
         requests = "request fetches" if self.requests == 1 else "requests fetch"
         sizes = f"{format_size(self.fetched_bytes)} for {format_size(self.needed_bytes)}"
-        rows = [_COLUMNS, *(read.cells for read in self.reads[:_MAX_LINES])]
-        if len({name for read in self.reads for name in read.extents}) <= 1:
-            rows = [row[1:] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
+        lines = self._format_table() if len(self.reads) > 1 else self._format_read()
+        return "\n".join([totals, *lines])
+
+    def _format_read(self) -> list[str]:
+        """Return a line per property of the only read, except those in the totals."""
+        columns = self._get_columns()
+        names = [name for name in columns if name not in ("requests", "needed", "fetched")]
+        width = max(map(len, names)) + 2
+        return [f"{name}:".ljust(width) + columns[name][0] for name in names]
+
+    def _format_table(self) -> list[str]:
+        """Return a heading and a line per read."""
+        columns = [(name, *cells) for name, cells in self._get_columns().items()]
+        widths = [max(map(len, column)) for column in columns]
+        rows = zip(*columns, strict=True)
         lines = ["  ".join(map(str.rjust, row, widths)).rstrip() for row in rows]
         more = len(self.reads) - _MAX_LINES
-        lines += [f"... and {more:,} more"] if more > 0 else []
-        totals = f"{self.requests:,} {requests} {sizes} ({self.amplification:.2f} x)"
-        return "\n".join([totals, *lines])
+        return [*lines, f"... and {more:,} more"] if more > 0 else lines
+
+    def _get_columns(self) -> dict[str, tuple[str, ...]]:
+        """Return the cells of each column, without columns that add no information."""
+        cells = zip(*(read.cells for read in self.reads[:_MAX_LINES]), strict=True)
+        columns = dict(zip(_COLUMNS, cells, strict=True))
+        if len({name for read in self.reads for name in read.extents}) <= 1:
+            del columns["file"]
+        if set(columns["chunk"]) == {"-"}:
+            del columns["chunk"]
+        if set(columns["ranges"]) == {"1"}:
+            del columns["ranges"]
+        if columns["fetched"] == columns["needed"]:
+            del columns["fetched"]
+        return columns
 
 
 def explain(data: Dataset | DataArray | DataTree) -> Explanation:

@@ -23,7 +23,7 @@ def get_functions() -> dict[str, Any]:
     cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", PAGE.read_text(), re.DOTALL)
     names: dict[str, Any] = {"xr": xr, "np": np}
     for definition in re.findall(
-        r"^def .*?(?=\n\n\n|\Z)", "".join(cells), re.DOTALL | re.MULTILINE
+        r"^def .*?(?=\n\n\n|\Z)", "\n\n\n".join(cells), re.DOTALL | re.MULTILINE
     ):
         exec(definition, names)
     return names
