@@ -188,7 +188,7 @@ html_context = {
 }
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "cli": [], "404": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "404": []}
 # The header has the version, or a choice of versions if there are several. If the address of the
 # repository is known, there are links to it and to the source of each page.
 _VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
@@ -203,7 +203,7 @@ html_theme_options = {
     },
     "navbar_align": "left",
     "navbar_center": ["navbar-nav"],
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navbar_end": _NAVBAR_END,
     "github_url": REPOSITORY if IS_PUBLIC else "",
     # Add each released version to _extra/switcher.json.
@@ -235,7 +235,7 @@ def omit_lines(app: object, command: object, lines: list[str]) -> None:  # noqa:
 
 def join_sections(app: Sphinx, document: nodes.document) -> None:
     """Add the usage and options of a command to the section of the command."""
-    if app.env.docname != "cli":
+    if not app.env.docname.startswith("cli/"):
         return
     for section in list(document.findall(nodes.section)):
         if section["ids"][0].startswith("xr-tensorfmt-"):
