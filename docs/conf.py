@@ -160,7 +160,7 @@ _TYPES = """
     xarray.Dataset xarray.Variable xr_tensorfmt.Explanation xr_tensorfmt.Finding
     xr_tensorfmt.SourceChangedError xr_tensorfmt.TensorFormatError
 """
-numpydoc_xref_aliases = {name.rpartition(".")[2]: name for name in _TYPES.split()}
+numpydoc_xref_aliases = {name.rpartition(".")[2]: f":obj:`~{name}`" for name in _TYPES.split()}
 numpydoc_xref_aliases["mapping"] = ":term:`python:mapping`"
 numpydoc_xref_ignore = "all"
 toc_object_entries_show_parents = "hide"
@@ -262,7 +262,8 @@ def divide_function(app: Sphinx, document: nodes.document) -> None:
         return
     content = function[-1]
     summary, *parts = content.children
-    content.clear()
+    function.remove(content)
+    function["no-contents-entry"] = True
     page.insert(1, summary)
     section = page
     for part in parts:
