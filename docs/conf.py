@@ -241,12 +241,12 @@ def omit_lines(app: object, command: object, lines: list[str]) -> None:  # noqa:
 
 
 def join_sections(app: Sphinx, document: nodes.document) -> None:
-    """Add the usage and options of a command to the section of the command."""
+    """Add the usage and options of a command to the section above, without their titles."""
     if not app.env.docname.startswith("cli/"):
         return
     for section in list(document.findall(nodes.section)):
         if section["ids"][0].startswith("xr-tensorfmt-"):
-            section.parent.replace(section, section.children[1:])
+            section.parent.replace(section, section.children[2:])
 
 
 def build_section(title: str) -> nodes.section:
