@@ -44,7 +44,7 @@ MARKERS = {
         "project/test_prose.py", "project/test_readme.py", "project/test_site.py",
     },
     "slow": {
-        "cli/test_batch.py", "cli/test_stores.py", "datasets/test_dask.py",
+        "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
         "formats/pycauset/test_package.py", "formats/pycauset/test_subposets.py",
         "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
         "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",

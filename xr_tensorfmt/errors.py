@@ -91,6 +91,12 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
     return did_you_mean(name, names)
 
 
+def build_directory_error(path: str) -> IsADirectoryError:
+    """Return the error for a directory in place of a file."""
+    hint = "pass the path of a file in it, or a pattern of files to xarray.open_mfdataset"
+    return IsADirectoryError(f"{path} is a directory; {hint}")
+
+
 class SourceChangedError(TensorFormatError):
     """The file was changed or replaced after it was opened."""
 

@@ -143,7 +143,7 @@ def test_a_directory_with_a_model_is_one_dataset() -> None:
 
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
-    assert "is a directory; pass the path of a file in it" in run_failing("info", "empty")
+    assert "is a directory; pass the path of a file in it\n" in run_failing("info", "empty")
 
 
 def test_files_with_the_same_name_are_compared() -> None:

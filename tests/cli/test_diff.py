@@ -46,6 +46,13 @@ def test_byte_orders_and_complex_netcdf_make_no_difference() -> None:
     assert "1 equal" in run_ok("diff", "vertex.bin", "v.tens")
 
 
+def test_names_of_single_variables_may_differ() -> None:
+    save("a.mag", xr.Dataset({"vertex": (("x", "y"), np.eye(3, dtype="f4"))}))
+    run_ok("convert", "a.mag", "b.tens", "--drop", "name,dims", "--dtype", "float64")
+    assert "1 equal" in run_ok("diff", "a.mag", "b.tens", "--atol", "1e-9")
+    assert "vertex: the dtypes are float32 and float64" in run_for_different("a.mag", "b.tens")
+
+
 def test_diff_lists_names_dtypes_shapes_and_largest_difference() -> None:
     ds = make_dataset()
     save("a.mag", ds)

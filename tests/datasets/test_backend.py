@@ -190,6 +190,7 @@ def test_dims_and_name_are_chosen_by_user(path: Path) -> None:
             r"names dimensions of 'a', but the variables are 'tensor'.*ds.rename",
         ),
         ({"dims": {"t*": ("F", "q")}}, "has 2 names for 't\\*', but 'tensor' has 3 dimensions"),
+        ({"dims": ("b", "a", "c")}, r"in another order, expected \('a', 'b', 'c'\); omit it and"),
         ({"dims": ("q", "q", "r")}, "gives two dimensions of 'tensor' the same name"),
         ({"name": "a"}, "'a' is both a variable and one of its dimensions"),
         ({"sparse": "coo"}, "sparse='coo' is not one of 'auto', 'dense', 'stored'"),

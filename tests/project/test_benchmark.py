@@ -18,10 +18,19 @@ DOCS = ROOT / "docs"
 TINY = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=False)
 
 
+LONG_SECTIONS = {"local", "open", "remote", "write"}
+
+
 @pytest.mark.store
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="pwrite and select on pipes need POSIX")
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(section, marks=[pytest.mark.nightly] if section in LONG_SECTIONS else [])
+        for section in SECTIONS
+    ],
+)
 def test_section_runs_without_failures(section: str) -> None:
     pytest.importorskip("moto")
     if section == "remote" and not SUPPORTS_FS:

@@ -202,8 +202,7 @@ KEPT = {
     "integers of floats": ([3.0, -0.0], "f4", make_plain("<i2"), False),
     "the least integer": ([-(2.0**63)], "f8", make_plain("<i8"), False),
     "rounded": ([0.1, np.inf, np.nan], "f8", make_plain("<f2"), False),
-    "rounded integers": ([(1 << 53) + 1], "i8", make_plain("<f8"), False),
-    "too small": ([1e-300], "f8", make_plain("<f4"), False),
+    "exact integers in bfloat16": ([256, 258], "i8", BFloat16(), False),
     "bool": ([True, False], "?", make_plain("<f4"), True),
     "truth": ([0.0, 1.0], "f4", Boolean(), True),
     "complex": ([1 + 2j, complex(np.nan, np.inf)], "c16", make_plain("<c8"), False),
@@ -235,6 +234,8 @@ LOST = {
     "too long": ([(1 << 53) + 1], "i8", make_plain("<f8"), True, "9007199254740993"),
     "the largest integer": ([2**63 - 1], "i8", make_plain("<f8"), True, "9223372036854775807"),
     "the largest of all": ([2**64 - 1], "u8", make_plain("<f8"), True, "18446744073709551615"),
+    "too long to round": ([(1 << 53) + 1], "i8", make_plain("<f8"), False, "9007199254740993"),
+    "too long for bfloat16": ([257], "i8", BFloat16(), False, "257"),
     "in half precision": ([70000], "i4", make_plain("<f2"), False, "70000"),
     "just too large": ([2.0**63], "f8", make_plain("<i8"), False, "9.223372036854776e+18"),
     "just too large, unsigned": (

@@ -111,15 +111,21 @@ def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: st
 
 
 @pytest.mark.parametrize(
-    ("dtype", "scale", "share"),
-    [("float8_e4m3fn", 2e-3, "62.5%"), ("bfloat16", 1e-40, "62.5%"), ("float16", 6e-8, "62.5%")],
+    ("dtype", "before", "scale"),
+    [
+        ("float8_e4m3fn", "f4", 2e-3),
+        ("bfloat16", "f4", 1e-40),
+        ("bfloat16", "f8", 1e-40),
+        ("float16", "f4", 6e-8),
+        ("float32", "f8", 1.4e-45),
+    ],
 )
 def test_values_that_become_0_are_reported(
-    tmp_path: Path, dtype: str, scale: float, share: str
+    tmp_path: Path, dtype: str, before: str, scale: float
 ) -> None:
     values = np.resize(np.array([0, 0.1, 0.2, 0.3, 1, 0.4, -0.1, 2], "f8") * scale, 800)
-    ds = xr.Dataset({"w": ("x", values.astype("f4"))})
-    words = rf"'w': {share} of 800 values become 0 in {dtype}; multiply them by a scale"
+    ds = xr.Dataset({"w": ("x", values.astype(before))})
+    words = rf"'w': 62\.5% of 800 values become 0 in {dtype}; multiply them by a scale"
     with pytest.warns(TensorFormatWarning, match=words):
         to_file(ds, tmp_path / "a.mag", encoding={"w": {"dtype": dtype}})
 

@@ -178,6 +178,10 @@ def test_region_has_the_length_of_the_data(path: Path, requested: slice) -> None
     check_refused(patch(2, 6), path, {"x": requested}, "of 4 elements along 'x', but the data")
 
 
+def test_region_cannot_extend_file(path: Path) -> None:
+    check_refused(patch(2, 6), path, {"x": slice(4, 6)}, "cannot extend a file, so use xarray")
+
+
 def test_dimension_that_is_not_sliced_is_written_whole(path: Path) -> None:
     check_refused(patch(4, 2), path, {"x": slice(4)}, "selects 6 of 6 elements along 'y'")
 

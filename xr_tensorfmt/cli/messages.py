@@ -38,6 +38,7 @@ _OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ..
         (r"\bdrop=\['(\w+)'(?:, '(\w+)')?(?:, '(\w+)')?(?:, '(\w+)')?\]", _name_dropped),
         (r"\bpass one of them as field= to", "pass it in Python with field= to"),
         (r"\bstorage_options=", "--storage-option"),
+        (", or a pattern of files to xarray.open_mfdataset", ""),
         ("; use xarray.open_mfdataset for a pattern", ", or matches this pattern"),
         (r"\bpass positions as to isel, or select .* first", "pass positions to --select"),
         (r"\bapply_unit=True or mask_and_scale=True", "--apply-unit"),

@@ -33,6 +33,11 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
         )
     if len(set(names)) != len(names):
         raise ValueError(f"dims={requested!r} gives two dimensions of {variable!r} the same name")
+    if tuple(names) != default and set(names) == set(default):
+        raise ValueError(
+            f"dims={requested!r} contains the names of {variable!r} in another order, expected "
+            f"{default}; omit it and transpose, or exchange names with ds.rename"
+        )
     if variable in names:
         raise ValueError(
             f"{variable!r} is both a variable and one of its dimensions {tuple(names)}, which "

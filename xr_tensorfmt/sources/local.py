@@ -27,7 +27,7 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
-from xr_tensorfmt.errors import SourceChangedError
+from xr_tensorfmt.errors import SourceChangedError, build_directory_error
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -136,7 +136,7 @@ class LocalFile(Source):
                 raise
             raise FileNotFoundError(ENOENT, reason, absolute) from None
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(f"{absolute} is a directory; pass the path of a file in it")
+            raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
         return cls(

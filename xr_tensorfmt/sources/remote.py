@@ -23,7 +23,11 @@ from fsspec.asyn import get_loop
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, balance_fetches
 from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
+from xr_tensorfmt.errors import (
+    StoreTimeoutError,
+    StoreUnavailableError,
+    build_directory_error,
+)
 from xr_tensorfmt.sources.fsspec_store import FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.obstore_store import ObstoreStore
@@ -73,7 +77,7 @@ class RemoteFile(Source):
     def from_info(cls, location: Location, info: dict[str, Any]) -> Self:
         """Return the file for the info of a file system; raise if byte ranges cannot be read."""
         if info.get("type") == "directory":
-            raise IsADirectoryError(f"{location.url} is a directory; pass the path of a file in it")
+            raise build_directory_error(location.url)
         if info.get("size") is None:
             raise ValueError(
                 f"{location.url}: the store does not report the size of the object, so it cannot "

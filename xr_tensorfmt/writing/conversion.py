@@ -32,49 +32,38 @@ class Conversion:
 
     def apply(self, values: Array) -> Array:
         """Convert values. Raise ValueError if a value would change or overflow."""
+        exact = self.exact or values.dtype.kind in "iu"
         dtype = self.element.dtype
         if values.dtype == dtype:
             converted = values
         else:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
-            self._check(values, self._is_preserved(values, converted))
+            self._check(values, _is_preserved(values, converted, exact))
         if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
-            flat = np.ravel(converted, order="K")
-            blocks = (flat[first : first + _BLOCK] for first in range(0, flat.size, _BLOCK))
-            self._report_underflow(sum(map(self._check_stored, blocks)), flat.size)
-        elif converted.dtype == np.float16 and not self.exact:
-            self._report_underflow(_count_underflows(values, converted), values.size)
+            flat, original = np.ravel(converted, order="K"), np.ravel(values, order="K")
+            blocks = (slice(first, first + _BLOCK) for first in range(0, flat.size, _BLOCK))
+            nonzero = sum(self._check_stored(flat[at], original[at], exact) for at in blocks)
+        elif exact or converted is values:
+            return converted
+        else:
+            nonzero = int(np.count_nonzero(converted))
+        if nonzero < values.size:
+            self._report_underflow(int(np.count_nonzero(values)) - nonzero, values.size)
         return converted
 
-    def _is_preserved(self, values: Array, converted: Array) -> Array:
-        """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
-        if self.exact or converted.dtype.kind not in "fc":
-            back = converted if values.dtype.kind == "c" else converted.real
-            with np.errstate(all="ignore"):
-                same = back.astype(values.dtype) == values
-            same &= _is_in_range(values, converted.dtype) & _is_in_range(converted, values.dtype)
-            if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
-                same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
-            return np.asarray(same | ((converted != converted) & (values != values)))
-        if converted.dtype.kind == "f":
-            return _stays_finite(converted, values)
-        real = _stays_finite(converted.real, values.real)
-        return real & _stays_finite(converted.imag, values.imag)
-
-    def _check_stored(self, values: Array) -> int:
-        """Raise ValueError if a value cannot be stored. Return the number rounded to 0."""
+    def _check_stored(self, values: Array, original: Array, exact: bool) -> int:
+        """Raise ValueError if a value cannot be stored. Return the number of stored nonzeros."""
         stored = self.element.decode(self.element.encode(values))
-        preserved = stored == values if self.exact else np.isfinite(stored)
-        if preserved.all():  # the usual case; the checks below are slower
-            return _count_underflows(values, stored)
-        same_nan = np.isnan(stored) == np.isnan(values)
-        if self.exact:
-            preserved |= np.isnan(stored) & same_nan
-        else:
-            preserved = _stays_finite(stored, values) & same_nan
-        self._check(values, preserved)
-        return _count_underflows(values, stored)
+        preserved = stored == values if exact else np.isfinite(stored)
+        if not preserved.all():  # an unusual case; these checks are slower
+            same_nan = np.isnan(stored) == np.isnan(values)
+            if exact:
+                preserved |= np.isnan(stored) & same_nan
+            else:
+                preserved = _stays_finite(stored, values) & same_nan
+            self._check(original, preserved)
+        return int(np.count_nonzero(stored))
 
     def _report_underflow(self, count: int, size: int) -> None:
         """Warn if many values become 0."""
@@ -106,9 +95,20 @@ class Conversion:
         return f"{change}, or {'rewrite the whole file' if self.is_fixed else keep} to keep them"
 
 
-def _count_underflows(values: Array, stored: Array) -> int:
-    """Return the number of values that are 0 only after rounding."""
-    return int(np.count_nonzero(values) - np.count_nonzero(stored))
+def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
+    """Return a mask of values that are unchanged, or rounded if rounding is allowed."""
+    if exact or converted.dtype.kind not in "fc":
+        back = converted if values.dtype.kind == "c" else converted.real
+        with np.errstate(all="ignore"):
+            same = back.astype(values.dtype) == values
+        same &= _is_in_range(values, converted.dtype) & _is_in_range(converted, values.dtype)
+        if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
+            same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
+        return np.asarray(same | ((converted != converted) & (values != values)))
+    if converted.dtype.kind == "f":
+        return _stays_finite(converted, values)
+    real = _stays_finite(converted.real, values.real)
+    return real & _stays_finite(converted.imag, values.imag)
 
 
 def _stays_finite(converted: Array, values: Array) -> Array:

@@ -310,8 +310,11 @@ def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
             f"1, such as ds.indexes[{dim!r}].slice_indexer(first_label, last_label)"
         )
     if stop - start != length:
+        hint = "pass a slice of the same length"
+        if requested.stop is not None and requested.stop > whole:
+            hint = "a region cannot extend a file, so use xarray.concat and write all"
         raise ValueError(
             f"region={region!r} selects {max(0, stop - start)} of {whole} elements along {dim!r}, "
-            f"but the data have length {length}; pass a slice of the same length"
+            f"but the data have length {length}; {hint}"
         )
     return start
