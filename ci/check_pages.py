@@ -11,17 +11,17 @@ from search_words import SECTIONS
 
 from xr_tensorfmt.cli import main as command
 
-COMMAND_PAGE = "cli.html"
+COMMAND_PAGES = "cli/*.html"
 
 
 def find_missing_options(page: str) -> Iterator[str]:
-    """Yield the options of all commands that a page has no anchor for."""
+    """Yield the options of all commands that the text of the pages has no anchor for."""
     for name, subcommand in command.commands.items():
         for parameter in subcommand.params:
             for option in parameter.opts if parameter.param_type_name == "option" else ():
                 anchor = f"cmdoption-xr-tensorfmt-{name}-{option.lstrip('-')}"
                 if f'id="{anchor}"' not in page:
-                    yield f"{name} {option}: the option is not on the page"
+                    yield f"{name} {option}: the option is not on a page"
 
 
 def find_lazy_values(page: str) -> Iterator[str]:
@@ -60,10 +60,8 @@ def find_missing_sections(root: Path) -> Iterator[str]:
 
 def main(root: Path) -> int:
     """Print the faults of all pages and return their number."""
-    faults = [
-        f"{COMMAND_PAGE}: {fault}"
-        for fault in find_missing_options((root / COMMAND_PAGE).read_text(encoding="utf-8"))
-    ]
+    commands = "".join(path.read_text(encoding="utf-8") for path in root.glob(COMMAND_PAGES))
+    faults = [f"{COMMAND_PAGES}: {fault}" for fault in find_missing_options(commands)]
     script = (root / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(script.partition("(")[2].rpartition(")")[0])
     faults += [f"searchindex.js: {fault}" for fault in find_missing_words(index)]

@@ -120,6 +120,14 @@ def lighten(color: tuple[float, float, float]) -> np.ndarray:
     return 0.7 * np.array(color) + 0.3
 
 
+def reverse_colormap(image: QuadMesh) -> None:
+    """Begin a colormap that begins with white with its darkest color instead."""
+    colormap = image.get_cmap()
+    if min(colormap(0.0)) > 0.9:
+        colors = colormap.reversed()(np.linspace(0.1, 0.7, 256))
+        image.set_cmap(ListedColormap(colors, f"{colormap.name}-dark"))
+
+
 def style_axes(axes: Axes, theme: str) -> None:
     """Use the colors of a theme, and sizes for a card."""
     text, line, card, (low, high) = THEMES[theme]
@@ -137,6 +145,9 @@ def style_axes(axes: Axes, theme: str) -> None:
             curve.set_color(lighten(to_rgb(curve.get_color())))
             curve.set(mec=lighten(edge), mew=1.5 * curve.get_markeredgewidth())
     is_image = any(isinstance(part, QuadMesh) for part in axes.figure.axes[0].collections)
+    for collection in axes.collections if is_image and theme == "dark" else []:
+        if isinstance(collection, QuadMesh):
+            reverse_colormap(collection)
     for collection in [] if is_image else axes.collections:
         if collection.get_array() is not None:
             name = collection.get_cmap().name.partition("-")[0]

@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 # What users type into the search field, often in the words of other libraries.
 SECTIONS = {
     "bfloat16": "writing#dtypes",
-    "convert": "cli#convert-change-the-format",
+    "convert": "cli/convert",
     "float8": "writing#dtypes",
     "fp8": "writing#dtypes",
     "GPU": "get_started/faq#computing",

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.ext.autosummary import autosummary_table
 
@@ -152,12 +153,17 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings say it
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = True
-numpydoc_xref_aliases = {
-    name: f"xarray.{name}" for name in ("DataArray", "Dataset", "DataTree", "Variable")
-} | {"Delayed": "dask.delayed.Delayed", "ndarray": "numpy.ndarray"}
+_TYPES = """
+    FileExistsError FileNotFoundError IndexError NotADirectoryError OSError TypeError ValueError
+    bytearray bytes complex dask.delayed.Delayed fsspec.core.OpenFile fsspec.spec.AbstractFileSystem
+    memoryview numpy.dtype object os.PathLike pathlib.Path slice xarray.DataArray xarray.DataTree
+    xarray.Dataset xarray.Variable xr_tensorfmt.Explanation xr_tensorfmt.Finding
+    xr_tensorfmt.SourceChangedError xr_tensorfmt.TensorFormatError
+"""
+numpydoc_xref_aliases = {name.rpartition(".")[2]: f":obj:`~{name}`" for name in _TYPES.split()}
+numpydoc_xref_aliases["mapping"] = ":term:`python:mapping`"
 numpydoc_xref_ignore = "all"
 toc_object_entries_show_parents = "hide"
-python_maximum_signature_line_length = 60  # longer ones have one parameter per line
 
 # Other projects. Their inventories are made of the lists in _inventories and are not fetched, so
 # that the site is the same with and without a network; a name that is missing there is a warning.
@@ -166,6 +172,7 @@ _PAGES = {
     "numpy": "https://numpy.org/doc/stable",
     "xarray": "https://docs.xarray.dev/en/stable",
     "dask": "https://docs.dask.org/en/stable",
+    "fsspec": "https://filesystem-spec.readthedocs.io/en/latest",
 }
 intersphinx_mapping = {name: (url, local_inventory(name)) for name, url in _PAGES.items()}
 
@@ -188,7 +195,7 @@ html_context = {
 }
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "cli": [], "404": []}
+html_sidebars = {"**": ["sidebar-nav-bs"], "index": [], "404": []}
 # The header has the version, or a choice of versions if there are several. If the address of the
 # repository is known, there are links to it and to the source of each page.
 _VERSIONS = json.loads((ROOT / "docs" / "_extra" / "switcher.json").read_text(encoding="utf-8"))
@@ -203,7 +210,7 @@ html_theme_options = {
     },
     "navbar_align": "left",
     "navbar_center": ["navbar-nav"],
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navbar_end": _NAVBAR_END,
     "github_url": REPOSITORY if IS_PUBLIC else "",
     # Add each released version to _extra/switcher.json.
@@ -234,12 +241,42 @@ def omit_lines(app: object, command: object, lines: list[str]) -> None:  # noqa:
 
 
 def join_sections(app: Sphinx, document: nodes.document) -> None:
-    """Add the usage and options of a command to the section of the command."""
-    if app.env.docname != "cli":
+    """Add the usage and options of a command to the section above, without their titles."""
+    if not app.env.docname.startswith("cli/"):
         return
     for section in list(document.findall(nodes.section)):
         if section["ids"][0].startswith("xr-tensorfmt-"):
-            section.parent.replace(section, section.children[1:])
+            section.parent.replace(section, section.children[2:])
+
+
+def build_section(title: str) -> nodes.section:
+    """Return a section without text."""
+    return nodes.section("", nodes.title("", title), ids=[nodes.make_id(title)])
+
+
+def divide_function(app: Sphinx, document: nodes.document) -> None:
+    """Show the summary of a function before its signature, and its parts as sections."""
+    page = document.next_node(nodes.section)
+    function = document.next_node(addnodes.desc)
+    if not app.env.docname.startswith("generated/") or function["objtype"] != "function":
+        return
+    content = function[-1]
+    summary, *parts = content.children
+    function.remove(content)
+    function["no-contents-entry"] = True
+    page.insert(1, summary)
+    section = page
+    for part in parts:
+        if isinstance(part, nodes.rubric):
+            section = build_section(part.astext())
+            page += section
+        elif isinstance(part, nodes.field_list):
+            for field in part:
+                section = build_section(field[0].astext())
+                section.extend(field[1].children)
+                page += section
+        else:
+            section += part
 
 
 def add_header_rows(app: object, document: nodes.document) -> None:  # noqa: ARG001
@@ -274,6 +311,7 @@ def setup(app: object) -> None:
     app.connect("doctree-read", straighten_quotes)
     app.connect("doctree-read", add_header_rows)
     app.connect("html-page-context", omit_back_links)
-    app.connect("doctree-read", join_sections, priority=0)  # before the contents are collected
+    for change in (join_sections, divide_function):
+        app.connect("doctree-read", change, priority=0)  # before the contents are collected
     for part in ("description", "arguments", "epilog"):
         app.connect(f"sphinx-click-process-{part}", omit_lines)

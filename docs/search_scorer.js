@@ -33,7 +33,7 @@ const getSectionTitle = (page, anchor) => {
   }
 };
 
-// Summaries are the paragraph with the word, without code, tables, outputs and formulas.
+// Summaries are the paragraph with the word, without outputs and formulas, or the first row or code.
 const SUMMARY_LENGTH = 200;
 const PARAGRAPHS =
   "dt:not(.sig), p:not(.rubric, .guide-link, :has(.math), :is(td, .cell_output, .notebook-links) p)";
@@ -41,11 +41,13 @@ Search.makeSearchSummary = (html, words, anchor) => {
   const page = new DOMParser().parseFromString(html, "text/html");
   const main = page.querySelector("article.bd-article");
   const part = (anchor && main?.querySelector(anchor)) || main;
-  const paragraphs = [...(part?.querySelectorAll(PARAGRAPHS) ?? [])]
-    .map((paragraph) => paragraph.textContent.trim())
-    .filter((text) => text);
   const hasWord = (text) => [...words].some((word) => text.toLowerCase().includes(word));
-  const text = paragraphs.find(hasWord) ?? paragraphs[0];
+  const findTexts = (selector) =>
+    [...(part?.querySelectorAll(selector) ?? [])]
+      .map((element) => element.textContent.trim().replace(/\s+/g, " "))
+      .filter((text) => text);
+  const paragraphs = findTexts(PARAGRAPHS);
+  const text = [...paragraphs, ...findTexts("tr, pre")].find(hasWord) ?? paragraphs[0];
   if (!text) return null;
   const summary = document.createElement("p");
   summary.classList.add("context");

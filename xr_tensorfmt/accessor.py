@@ -52,10 +52,13 @@ def explain(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> values = np.ones((4, 3))
-    >>> data = xr.DataArray(values, dims=["a", "b"])
+    >>> dims = ["a", "b"]
+    >>> data = xr.DataArray(values, dims=dims)
     >>> xr_tensorfmt.to_tens(data, "v.bin")
     >>> ds = xr.open_dataset(
-    ...     "v.bin", engine="tensorfmt", chunks={}
+    ...     "v.bin",
+    ...     engine="tensorfmt",
+    ...     chunks={},
     ... )
     >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
     1 request fetches 64 B for 64 B (1.00 x)
@@ -128,10 +131,13 @@ class TensorFormatAccessor:
         >>> import xarray as xr
         >>> import xr_tensorfmt
         >>> values = np.ones((1000, 8))
-        >>> data = xr.DataArray(values, dims=["a", "b"])
+        >>> dims = ["a", "b"]
+        >>> data = xr.DataArray(values, dims=dims)
         >>> data.tensorfmt.to_file("v.bin")
         >>> ds = xr.open_dataset(
-        ...     "v.bin", engine="tensorfmt", chunks={}
+        ...     "v.bin",
+        ...     engine="tensorfmt",
+        ...     chunks={},
         ... )
         >>> ds.tensorfmt.explain(b=0).needed_bytes
         8000
@@ -286,7 +292,10 @@ class TensorFormatTreeAccessor(TensorFormatAccessor):
         >>> weight = (("out", "in"), ones)
         >>> layer = xr.Dataset({"weight": weight})
         >>> tree = xr.DataTree.from_dict(
-        ...     {"/layers/0": layer, "/layers/1": layer}
+        ...     {
+        ...         "/layers/0": layer,
+        ...         "/layers/1": layer,
+        ...     }
         ... )
         >>> tree.tensorfmt.to_file(
         ...     "model.mag",

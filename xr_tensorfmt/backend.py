@@ -137,7 +137,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import xarray as xr
         >>> import xr_tensorfmt
         >>> values = np.ones((2, 3))
-        >>> data = xr.DataArray(values, dims=["a", "b"])
+        >>> dims = ["a", "b"]
+        >>> data = xr.DataArray(values, dims=dims)
         >>> data.tensorfmt.to_file("vertex.bin")
         >>> xr.open_dataset(
         ...     "vertex.bin",
@@ -187,7 +188,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import xr_tensorfmt
         >>> ones = np.ones((2, 3), "float32")
         >>> weight = (("out", "in"), ones)
-        >>> ds = xr.Dataset({"layers.0.weight": weight})
+        >>> tensors = {"layers.0.weight": weight}
+        >>> ds = xr.Dataset(tensors)
         >>> ds.tensorfmt.to_file("model.mag")
         >>> tree = xr.open_datatree(
         ...     "model.mag", engine="tensorfmt"
@@ -231,7 +233,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import xr_tensorfmt
         >>> ones = np.ones((2, 3), "float32")
         >>> weight = (("out", "in"), ones)
-        >>> ds = xr.Dataset({"layers.0.weight": weight})
+        >>> tensors = {"layers.0.weight": weight}
+        >>> ds = xr.Dataset(tensors)
         >>> ds.tensorfmt.to_file("model.mag")
         >>> groups = xr.open_groups(
         ...     "model.mag", engine="tensorfmt"

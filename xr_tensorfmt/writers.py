@@ -277,7 +277,11 @@ def to_cc4s(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> dims = "AuxiliaryField", "State", "State_2"
+    >>> dims = (
+    ...     "AuxiliaryField",
+    ...     "State",
+    ...     "State_2",
+    ... )
     >>> vertex = xr.DataArray(
     ...     np.ones((5, 3, 3), complex),
     ...     dims=dims,
@@ -341,7 +345,8 @@ def to_mag(
     >>> import xr_tensorfmt
     >>> ones = np.ones((2, 3), "float32")
     >>> weight = (("out", "in"), ones)
-    >>> ds = xr.Dataset({"layers.0.weight": weight})
+    >>> tensors = {"layers.0.weight": weight}
+    >>> ds = xr.Dataset(tensors)
     >>> xr_tensorfmt.to_mag(
     ...     ds,
     ...     "model.mag",
@@ -385,7 +390,9 @@ def to_npy(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> array = xr.DataArray(
-    ...     np.eye(3), dims=["a", "b"], name="eye"
+    ...     np.eye(3),
+    ...     dims=["a", "b"],
+    ...     name="eye",
     ... )
     >>> xr_tensorfmt.to_npy(
     ...     array,
@@ -454,7 +461,8 @@ def to_pycauset(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> bits = np.triu(np.ones((4, 4), bool), 1)
-    >>> causal = xr.DataArray(bits, dims=["a", "b"])
+    >>> dims = ["a", "b"]
+    >>> causal = xr.DataArray(bits, dims=dims)
     >>> path = "order.pycauset"
     >>> xr_tensorfmt.to_pycauset(causal, path)
     >>> back = xr.open_dataarray(
@@ -507,14 +515,16 @@ def to_safetensors(
     >>> import xr_tensorfmt
     >>> ones = np.ones((2, 3), "float32")
     >>> weight = (("out", "in"), ones)
-    >>> ds = xr.Dataset({"layers.0.weight": weight})
+    >>> tensors = {"layers.0.weight": weight}
+    >>> ds = xr.Dataset(tensors)
     >>> xr_tensorfmt.to_safetensors(
     ...     ds,
     ...     "model.safetensors",
     ...     encoding={"dtype": "bfloat16"},
     ... )
     >>> back = xr.open_dataset(
-    ...     "model.safetensors", engine="tensorfmt"
+    ...     "model.safetensors",
+    ...     engine="tensorfmt",
     ... )
     >>> back["layers.0.weight"].dims
     ('out', 'in')
@@ -582,7 +592,8 @@ def to_tens(
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> values = np.eye(3)
-    >>> eye = xr.DataArray(values, dims=["a", "b"])
+    >>> dims = ["a", "b"]
+    >>> eye = xr.DataArray(values, dims=dims)
     >>> xr_tensorfmt.to_tens(eye, "eye.tens")
     >>> back = xr.open_dataarray(
     ...     "eye.tens", engine="tensorfmt"

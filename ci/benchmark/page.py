@@ -83,10 +83,10 @@ def draw_charts(report: Report, directory: Path) -> None:
     for name in CHARTS:
         items = get_chart(report, name)
         for theme, colour in THEMES.items():
-            figure = Figure(figsize=(4.8, 0.55 + 0.34 * len(items)))
+            figure = Figure(figsize=(3.8, 0.7 + 0.34 * len(items)))
             figure.set_layout_engine("constrained")
             title = {"ha": "left", "fontsize": 10, "color": colour}
-            figure.suptitle(f"Seconds to {items[0].text} (less is better)", x=0.01, **title)
+            figure.suptitle(f"Seconds (less is better):\n{items[0].text}", x=0.01, **title)
             _draw_bars(figure.subplots(), items, colour, BARS[theme])
             path = directory / f"{name}-{theme}.svg"
             figure.savefig(path, transparent=True, metadata={"Date": None})

@@ -102,18 +102,25 @@ def run_line(line: str) -> str:
     return (result.stdout + result.stderr).replace(f"{Path.cwd()}/", "")
 
 
-def test_examples_of_page_print_their_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", [None, *main.commands])
+def test_examples_of_page_print_their_output(
+    name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (DOCS / (f"cli/{name}.md" if name else "cli.md")).read_text(encoding="utf-8")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
-    (copying,) = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
-    subprocess.run(["sh", "-c", copying], check=True)
+    run_ok("examples", "tensors")
     monkeypatch.chdir("tensors")
     blocks = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
-    assert len(blocks) > 10
+    assert blocks
     for block in blocks:
         for example in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
             line, _, expected = example.partition("\n")
             assert run_line(line) == expected, line
+
+
+def test_examples_are_not_copied_to_existing_directory() -> None:
+    run_ok("examples", "tensors")
+    assert "File exists" in run_failing("examples", "tensors")
 
 
 # info

@@ -88,7 +88,11 @@ def open_cc4s_calculation(
     >>> xr_tensorfmt.to_cc4s(
     ...     energies, "EigenEnergies.yaml"
     ... )
-    >>> dims = "AuxiliaryField", "State", "State_2"
+    >>> dims = (
+    ...     "AuxiliaryField",
+    ...     "State",
+    ...     "State_2",
+    ... )
     >>> vertex = xr.DataArray(
     ...     [[[1.0] * 3] * 3],
     ...     dims=dims,

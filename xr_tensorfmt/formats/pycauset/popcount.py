@@ -156,7 +156,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     >>> import xarray as xr
     >>> import xr_tensorfmt
     >>> bits = np.triu(np.ones((4, 4), bool), 1)
-    >>> order = xr.DataArray(bits, dims=["a", "b"])
+    >>> dims = ["a", "b"]
+    >>> order = xr.DataArray(bits, dims=dims)
     >>> path = "order.pycauset"
     >>> xr_tensorfmt.to_pycauset(order, path)
     >>> causal = xr.open_dataarray(
