@@ -313,8 +313,9 @@ def test_document_of_vespa_has_next_step_without_keywords() -> None:
     Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
     for command in ("validate", "info"):
         result = run(command, "hit.json")
-        assert "; pass it in Python with field= to xr_tensorfmt.vespa_from_json" in result.output
-        assert "None" not in result.output
+        output = result.stdout + result.stderr
+        assert "; pass it in Python with field= to xr_tensorfmt.vespa_from_json" in output
+        assert "None" not in output
 
 
 def test_unknown_storage_option_is_named() -> None:
