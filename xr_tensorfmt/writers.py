@@ -315,9 +315,9 @@ def to_mag(
         The data. Attributes of the Dataset become metadata of the file.
     path : str or PathLike
         The file, or its URL.
-    version : {300, 1}
-        300 is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron 0.1.2, without
-        dims, coordinates and attributes of variables.
+    version : {300, 1}, optional
+        300, the default, is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron
+        0.1.2, without dims, coordinates and attributes of variables.
     **options
         Keywords of `to_file`, from `mode` to `fs`.
 
