@@ -130,7 +130,8 @@ def _open(file: str, separator: str, **options: Any) -> Dataset:
 def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
     """Compare all variables chunk by chunk, and return a document for JSON."""
     names = *first.data_vars, *second.data_vars
-    if len(first.data_vars) == len(second.data_vars) == 1 and names[0] not in second.variables:
+    used = {*second.variables, *second.dims}
+    if len(first.data_vars) == len(second.data_vars) == 1 and names[0] not in used:
         second = second.rename_vars({names[1]: names[0]})  # some formats store no name
     common = [name for name in first.variables if name in second.variables]
     differences = {
