@@ -274,7 +274,7 @@ def test_inexact_conversions_raise(case: str) -> None:
     message = str(caught.value)
     assert message.startswith("'v' contains ")
     assert f"which {element.name} cannot represent; " in message
-    if exact:
+    if exact and array.dtype.kind not in "iu":  # integers are never rounded
         hint = f"pass encoding={{'v': {{'dtype': '{element.name}'}}}} to round such values"
         assert f"{hint}, or use '{array.dtype}' there to keep them" in message
     else:

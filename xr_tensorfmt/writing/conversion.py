@@ -39,11 +39,11 @@ class Conversion:
         else:
             with np.errstate(all="ignore"):
                 converted = values.astype(dtype)
-            self._check(values, _is_preserved(values, converted, exact))
+            self._check(values, _is_preserved(values, converted, exact), values.dtype)
         if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
-            flat, original = np.ravel(converted, order="K"), np.ravel(values, order="K")
-            blocks = (slice(first, first + _BLOCK) for first in range(0, flat.size, _BLOCK))
-            nonzero = sum(self._check_stored(flat[at], original[at], exact) for at in blocks)
+            flat = np.ravel(converted, order="K")
+            blocks = (flat[first : first + _BLOCK] for first in range(0, flat.size, _BLOCK))
+            nonzero = sum(self._check_stored(block, exact, values.dtype) for block in blocks)
         elif exact or converted is values:
             return converted
         else:
@@ -52,7 +52,7 @@ class Conversion:
             self._report_underflow(int(np.count_nonzero(values)) - nonzero, values.size)
         return converted
 
-    def _check_stored(self, values: Array, original: Array, exact: bool) -> int:
+    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> int:
         """Raise ValueError if a value cannot be stored. Return the number of stored nonzeros."""
         stored = self.element.decode(self.element.encode(values))
         preserved = stored == values if exact else np.isfinite(stored)
@@ -62,7 +62,7 @@ class Conversion:
                 preserved |= np.isnan(stored) & same_nan
             else:
                 preserved = _stays_finite(stored, values) & same_nan
-            self._check(original, preserved)
+            self._check(values, preserved, dtype)
         return int(np.count_nonzero(stored))
 
     def _report_underflow(self, count: int, size: int) -> None:
@@ -76,18 +76,20 @@ class Conversion:
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
-    def _check(self, values: Array, preserved: Any) -> None:
+    def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
         if np.all(preserved):
             return
         first = values[~preserved].flat[0]
         raise ValueError(
             f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; "
-            f"{self._build_hint(values.dtype)}"
+            f"{self._build_hint(dtype)}"
         )
 
     def _build_hint(self, dtype: np.dtype[Any]) -> str:
         """Return how to write values that the element cannot represent."""
-        if self.exact and self.element.dtype.kind in "fc":
+        may_round = self.element.dtype.kind in "fc" and dtype.kind not in "iu"
+        if self.exact and may_round:
             encoding = f"encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}}"
             change, keep = f"pass {encoding} to round such values", f"use '{dtype}' there"
         else:
