@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from xr_tensorfmt.cli.clean import clean
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.diff import diff
 from xr_tensorfmt.cli.examples import examples
@@ -14,7 +13,7 @@ from xr_tensorfmt.cli.validate import validate
 
 
 @click.group(
-    commands=[info, validate, convert, explain, diff, clean, examples],
+    commands=[info, validate, convert, explain, diff, examples],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="xr-tensorfmt", prog_name="xr-tensorfmt")

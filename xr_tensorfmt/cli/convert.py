@@ -59,7 +59,6 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
-from xr_tensorfmt.writing.unfinished import remove_own
 
 _SIGTERM_CODE = 128 + signal.SIGTERM
 _PARTS: tuple[str, ...] = get_args(DroppablePart)
@@ -252,7 +251,7 @@ def _convert_file(
                 "overwrite": overwrite,
                 "storage_options": get_storage_options(target, storage_options),
             }
-            with raise_exit_on_sigterm(os.path.dirname(location.path)), bar:
+            with raise_exit_on_sigterm(), bar:
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
@@ -334,21 +333,17 @@ def _write_tensors(
 
 
 @contextmanager
-def raise_exit_on_sigterm(directory: str) -> Iterator[None]:
+def raise_exit_on_sigterm() -> Iterator[None]:
     """Let SIGTERM raise SystemExit, so that temporary files are removed like after Ctrl-C.
 
-    Libraries may ignore exceptions in callbacks. So the process ends after 5 seconds in any case,
-    and its temporary files in `directory` are removed. Existing handlers are not replaced.
+    Libraries may ignore exceptions in callbacks. So the process ends after 5 seconds in any case.
+    Existing handlers are not replaced.
     """
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
-    def end_at_once() -> None:
-        remove_own(directory)
-        os._exit(_SIGTERM_CODE)
-
-    kill_timer = threading.Timer(5, end_at_once)
+    kill_timer = threading.Timer(5, os._exit, [_SIGTERM_CODE])
     kill_timer.daemon = True
 
     def handle_sigterm(*_: Any) -> None:

@@ -16,6 +16,7 @@ from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
+from xr_tensorfmt.writing.file_set import publish
 from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 
 OpenedData = xr.Dataset | xr.DataTree
@@ -207,7 +208,7 @@ def _write_netcdf(
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)
         file.complete(())
-        file.publish()
+        publish([file])
     except BaseException:
         file.discard()
         raise

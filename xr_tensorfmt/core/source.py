@@ -94,6 +94,9 @@ class Source(ABC):
         """
         return None
 
+    def check_unchanged(self) -> None:
+        """Raise if the file was changed, replaced or removed after it was opened."""
+
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Call `read` for several indices, concurrently if the source has a high latency."""
         for index in indices:

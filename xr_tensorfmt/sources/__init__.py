@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
@@ -27,8 +27,10 @@ def is_url(file: object) -> bool:
 
 def is_remote(file: object) -> bool:
     """Return whether `file` is a URL or an ``fsspec.OpenFile``, without importing fsspec."""
-    fsspec = sys.modules.get("fsspec.core")
-    return is_url(file) or (fsspec is not None and isinstance(file, fsspec.OpenFile))
+    if isinstance(file, str):
+        return is_url(file)
+    fsspec = find_imported("fsspec.core")
+    return fsspec is not None and isinstance(file, fsspec.OpenFile)
 
 
 def find_source(

@@ -202,6 +202,10 @@ class LocalFile(Source):
             return is_other and self.is_recent
         return is_other or _get_attributes(status) == self.attributes
 
+    def check_unchanged(self) -> None:
+        """Raise OSError or SourceChangedError if the file was changed, replaced or removed."""
+        self._check(os.stat(self.path))
+
     @contextmanager
     def open(self) -> Iterator[Fill]:
         """Open the file for a batch of reads, and check that it has not changed."""

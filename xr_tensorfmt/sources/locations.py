@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from fsspec import AbstractFileSystem, available_protocols
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
 from xr_tensorfmt.sources.retries import check_timeout
@@ -97,7 +97,7 @@ def exists(fs: AbstractFileSystem, path: str) -> bool:
 
 def is_cache(fs: object) -> bool:
     """Return whether a file system keeps local copies."""
-    cached = sys.modules.get("fsspec.implementations.cached")
+    cached = find_imported("fsspec.implementations.cached")
     return cached is not None and isinstance(fs, cached.CachingFileSystem)
 
 

@@ -135,13 +135,23 @@ class RemoteFile(Source):
 
     def _check_version(self, location: Location) -> None:
         """Compare the version after a read if the requests had no condition on it."""
-        if _get_store(location).is_conditional:
-            return
+        if not _get_store(location).is_conditional:
+            self._request_version(location)
+
+    def check_unchanged(self) -> None:
+        """Raise OSError or SourceChangedError if the object was replaced or removed."""
+        version = self._request_version(self.location.renew_after_fork())
+        # The entity tag of an object depends only on its content in many stores.
+        if self.version.modified and version.modified and version.modified != self.version.modified:
+            raise build_changed_error(self.location.url, version, self.version)
+
+    def _request_version(self, location: Location) -> Version:
+        """Request the version of the object; raise SourceChangedError if it was replaced."""
         location.fs.invalidate_cache(location.path)
-        info = wait_for_result(_start_info(location))
-        version = Version.from_info(info)
+        version = Version.from_info(wait_for_result(_start_info(location)))
         if self.version.differs(version):
             raise build_changed_error(location.url, version, self.version)
+        return version
 
     @contextmanager
     def open(self) -> Iterator[Fill]:

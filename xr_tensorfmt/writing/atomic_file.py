@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
+from secrets import token_hex
 from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
-from xr_tensorfmt.writing.unfinished import get_unfinished_path, remove_orphaned
 from xr_tensorfmt.writing.write_target import Piece
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+UNCHANGED = "the target is unchanged"
 
 
 def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
-
-IS_WINDOWS = sys.platform == "win32"
 
 _WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
@@ -47,6 +52,7 @@ def check_writable(path: str) -> None:
 _MIN_FLUSHED = 1 << 20
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_MAX_NAME_BYTES = 255
 _PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
 _DEFAULT_MODE = 0o666
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
@@ -103,6 +109,41 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
         offset += count
 
 
+def build_suffix() -> str:
+    """Return a unique suffix for a temporary file."""
+    return f".{token_hex(6)}.part"
+
+
+def get_temporary_path(target: str) -> str:
+    """Return a path for a temporary file, in the directory of its target."""
+    directory, name = os.path.split(target)
+    suffix = build_suffix()
+    space = _MAX_NAME_BYTES - len(suffix) - 1
+    shortened = os.fsencode(name)[:space].decode(errors="ignore")
+    return os.path.join(directory, f".{shortened}{suffix}")
+
+
+@contextmanager
+def lock_directory(directory: str) -> Iterator[None]:
+    """Let other writers of sets of files wait, then flush names to the disk (best effort).
+
+    The system releases the lock if the process is killed.
+    """
+    descriptor = None
+    try:
+        with suppress(OSError):  # the system cannot open, or cannot lock directories
+            descriptor = os.open(directory, os.O_RDONLY)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                os.fsync(descriptor)
+            with suppress(OSError):
+                os.close(descriptor)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
@@ -120,22 +161,25 @@ class AtomicFile:
         """Path that the name of the unfinished file is built from: the target by default."""
         return self.target
 
+    @property
+    def _mode(self) -> int:
+        """Mode of the unfinished file."""
+        return _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
+
     def begin(self) -> Self:
-        """Create an unfinished file; raise OSError if the disk has too little free space.
+        """Create an unfinished file; raise OSError if the disk has too little free space."""
+        return replace(self, path=get_temporary_path(self._base_path))._create()
 
-        Orphaned files of the same target are removed.
-        """
-        remove_orphaned(self._base_path)
-        return replace(self, path=get_unfinished_path(self._base_path)).create()
-
-    def create(self) -> Self:
-        """Create the unfinished file at `path`."""
-        mode = _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
-        with self._add_hint(discard=True), open_descriptor(self.path, _CREATE, mode) as descriptor:
-            usage = shutil.disk_usage(os.path.dirname(self.path))
-            if usage.total and usage.free < self.size:
-                raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
-            os.ftruncate(descriptor, self.size)
+    def _create(self) -> Self:
+        try:
+            with self._add_hint(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
+                usage = shutil.disk_usage(os.path.dirname(self.path))
+                if usage.total and usage.free < self.size:
+                    raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
+                os.ftruncate(descriptor, self.size)
+        except BaseException:  # Ctrl-C, too
+            self.discard()
+            raise
         return self
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
@@ -145,43 +189,31 @@ class AtomicFile:
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk."""
-        with self._add_hint(discard=True), open_descriptor(self.path) as descriptor:
+        with self._add_hint(), open_descriptor(self.path) as descriptor:
             # A sync between them guarantees that the header reaches the disk last.
             for group in (pieces[1:], pieces[:1]):
                 for piece in group:
                     write_at(descriptor, memoryview(piece.data), piece.offset)
                 os.fsync(descriptor)
             with suppress(OSError):  # the target is new, or the file system has no modes
-                os.chmod(self.path, stat.S_IMODE(os.stat(self.target).st_mode))
+                self._copy_permissions(os.stat(self.target))
 
-    def remove_target(self) -> None:
-        """Remove the target, which refers to files that are about to be replaced."""
-        if not self.overwrite and os.path.exists(self.target):
-            raise build_exists_error(self.target)
-        if self.overwrite and not IS_WINDOWS:  # Windows may refuse, because a reader has it open
-            with suppress(FileNotFoundError):
-                os.unlink(self.target)
+    def _copy_permissions(self, status: os.stat_result) -> None:
+        """Copy mode and group. Without the group, its rights are those of all others."""
+        mode = stat.S_IMODE(status.st_mode)
+        if hasattr(os, "chown"):
+            try:
+                os.chown(self.path, -1, status.st_gid)
+            except OSError:
+                mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+        os.chmod(self.path, mode)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Let other writers in the same directory wait."""
+        return lock_directory(os.path.dirname(self.target))
 
     def publish(self) -> None:
         """Rename the complete file to the target."""
-        with self._add_hint(discard=True):
-            self._rename()
-        # Flush the new name, if the system can sync directories.
-        with (
-            suppress(OSError),
-            open_descriptor(os.path.dirname(self.target), os.O_RDONLY) as descriptor,
-        ):
-            os.fsync(descriptor)
-
-    def discard(self) -> bool:
-        """Remove the unfinished file; return False if it does not exist or was renamed."""
-        try:
-            os.unlink(self.path)
-        except OSError:
-            return False
-        return True
-
-    def _rename(self) -> None:
         if self.overwrite:
             os.replace(self.path, self.target)
             return
@@ -193,41 +225,92 @@ class AtomicFile:
             if error.errno not in _NO_HARD_LINKS:
                 raise
             # Without hard links, another program could create the target between these calls.
-            if os.path.exists(self.target):
+            if os.path.lexists(self.target):
                 raise build_exists_error(self.target) from None
             os.rename(self.path, self.target)
         else:
             self.discard()
 
+    def discard(self) -> bool:
+        """Remove the unfinished file; return False if it does not exist or was renamed."""
+        try:
+            os.unlink(self.path)
+        except OSError:
+            return False
+        return True
+
+    def plan_replacement(self) -> Replacement:
+        """Plan to replace the target as one of a set of files."""
+        return Replacement(self, get_temporary_path(self.target))
+
+    def plan_index_replacement(self, siblings: Sequence[Replacement]) -> Replacement:
+        """Plan to replace the target as the index of a set of files."""
+        return self.plan_replacement()
+
     @contextmanager
-    def _add_hint(self, *, discard: bool = False) -> Iterator[None]:
+    def _add_hint(self) -> Iterator[None]:
         """Add the target and a hint to an OSError of the same type."""
         try:
             yield
-        except BaseException as error:  # Ctrl-C, too
-            if discard:
-                self.discard()
-            if not isinstance(error, OSError):
+        except OSError as error:
+            explained = self.explain(error, UNCHANGED)
+            if explained is error:
                 raise
-            if error.errno is None or error.filename == self.target:
-                raise
-            raise self._build_error(error) from error
+            raise explained from error
 
-    def _build_error(self, error: OSError) -> OSError:
+    def explain(self, error: OSError, outcome: str) -> OSError:
+        """Return the error with the target, and what has become of it."""
+        if error.errno is None:
+            return error
         size = f"its {self.size} bytes" if self.size else "it"
         reason = f"{error.strerror}, while writing {size}"
         if isinstance(error, FileNotFoundError):
             hint = "write to a directory that all workers share"
-            reason = f"this process cannot find the unfinished file {self.path}; {hint}"
-        return OSError(error.errno, f"{reason}; the target is unchanged", self.target)
+            reason = f"this process cannot find the unfinished file {error.filename}; {hint}"
+        return OSError(error.errno, f"{reason}; {outcome}", self.target)
+
+
+class Replacement:
+    """The replacement of a file in a set of files, which can be undone."""
+
+    def __init__(self, file: AtomicFile, kept: str) -> None:
+        self.file, self._kept = file, kept
+
+    def set_aside(self) -> None:
+        """Rename the previous file if there is one."""
+        if self.file.overwrite:
+            with suppress(FileNotFoundError):
+                os.rename(self.file.target, self._kept)
+
+    def publish(self) -> None:
+        """Let the new file appear."""
+        self.file.publish()
+
+    def undo(self, *, is_complete: bool) -> None:
+        """Restore the previous file, or remove the new one if there was none.
+
+        An index is not restored unless all siblings were. Raise OSError if that is impossible.
+        """
+        if is_complete:
+            try:
+                os.replace(self._kept, self.file.target)
+            except FileNotFoundError:
+                if not os.path.lexists(self.file.path):
+                    with suppress(FileNotFoundError):
+                        os.unlink(self.file.target)
+
+    def forget(self) -> None:
+        """Remove the previous file."""
+        with suppress(OSError):
+            os.unlink(self._kept)
 
 
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
-    """Return the atomic file of a path, with resolved links, without creating it.
+    """Return the atomic file of a path, without creating it. It replaces a link, not its target.
 
     Raise OSError if the file cannot be written or replaced.
     """
-    target = os.path.realpath(path)
+    target = os.path.abspath(path)
     directory = os.path.dirname(target)
     if os.path.isdir(target):
         raise IsADirectoryError(f"{path} is a directory; give the name of a file")
@@ -235,7 +318,7 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
     if os.path.exists(target) and not os.path.isfile(target):
         raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
-    if not overwrite and os.path.exists(target):
+    if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
     check_writable(target)
     return AtomicFile(target=target, size=size, overwrite=overwrite)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from xarray import DataArray, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
+from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
@@ -59,7 +59,7 @@ class ExistingFile:
     def begin(self) -> ExistingFile:
         """Detach loaded values in this process and in the workers of a cluster."""
         detach_file(self.path)
-        distributed = sys.modules.get("distributed")
+        distributed = find_imported("distributed")
         if distributed is not None:
             with suppress(ValueError):  # there is no cluster
                 client = distributed.get_client()

@@ -20,9 +20,10 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
+from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+from xr_tensorfmt.writing.file_set import publish
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
 
@@ -87,10 +88,9 @@ def _save_planned(
     files = [*_find_changed_siblings(plan, location), (plan, location)]
     targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
     grids = [build_block_grids(plan.variables) for plan, _ in files]
-    orphans = [location.sibling(name) for name in _find_orphans(plan, location)]
     # Finishing needs no values, which dask would compute.
     plans = [replace(plan, variables=(), siblings=()) for plan, _ in files]
-    finish = partial(_finish, plans, orphans, is_local=location.is_local)
+    finish = partial(_finish, plans, location)
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
@@ -104,7 +104,7 @@ def _save_planned(
     except BaseException as error:
         discarded = [file.discard() for file in begun]
         if begun and all(discarded):
-            error.add_note(f"{targets[-1].target} was not written; the target is unchanged.")
+            error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
     return None
 
@@ -155,27 +155,19 @@ def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile
     )
 
 
-def _finish(
-    plans: Sequence[FilePlan],
-    orphans: Sequence[Location],
-    files: Sequence[AtomicFile],
-    *,
-    is_local: bool,
-) -> None:
+def _finish(plans: Sequence[FilePlan], location: Location, files: Sequence[AtomicFile]) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
     try:
         for plan, file in zip(plans, files, strict=True):
             file.complete(plan.pieces)
-        if len(files) > 1 and is_local:
-            # No reader may combine the old index, which is the last file, with new siblings.
-            files[-1].remove_target()
-        for file in files:
-            file.publish()
+        with files[-1].lock():
+            orphans = [location.sibling(name) for name in _find_orphans(plans[-1], location)]
+            publish(files)
+            _remove(orphans)
     except BaseException:
         for file in files:
             file.discard()
         raise
-    _remove(orphans)
 
 
 def _remove(orphans: Sequence[Location]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from secrets import token_hex
 from time import monotonic
 from typing import Any
 
@@ -14,14 +15,17 @@ from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
+from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
+    UNCHANGED,
     AtomicFile,
+    Replacement,
     build_exists_error,
+    build_suffix,
     open_descriptor,
     write_at,
 )
-from xr_tensorfmt.writing.unfinished import build_suffix
 from xr_tensorfmt.writing.write_target import Piece
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
@@ -42,7 +46,7 @@ MAX_STALL = 300.0
 CLEANUP_TIMEOUT = 5.0
 """Seconds that the cleanup may take after a failed upload."""
 
-_UNCHANGED = "; the target is unchanged"
+_UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
 
 
@@ -66,9 +70,13 @@ class UploadedFile(AtomicFile):
         # The URL is redacted, so the name has no secrets.
         return os.path.join(self.directory, os.path.basename(self.target))
 
+    @property
+    def _mode(self) -> int:
+        return 0o600
+
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
-        with self._add_hint(discard=True), open_descriptor(self.path) as descriptor:
+        with self._add_hint(), open_descriptor(self.path) as descriptor:
             for piece in pieces:
                 write_at(descriptor, memoryview(piece.data), piece.offset)
 
@@ -79,11 +87,26 @@ class UploadedFile(AtomicFile):
         finally:
             self.discard()
 
-    def _build_error(self, error: OSError) -> OSError:
+    def lock(self) -> AbstractContextManager[None]:
+        """Do not wait for other writers, because stores have no locks."""
+        return nullcontext()
+
+    def plan_replacement(self) -> ObjectReplacement:
+        """Plan to replace the object as one of a set."""
+        return ObjectReplacement(self)
+
+    def plan_index_replacement(self, siblings: Sequence[Replacement]) -> IndexReplacement:
+        """Plan to replace the object as the index of a set."""
+        return IndexReplacement(self, siblings)
+
+    def explain(self, error: OSError, outcome: str) -> OSError:
+        """Return the error with the local directory, if the error comes from there."""
+        if error.errno is None or error.filename not in (None, self.path, self.directory):
+            return error
         reason = (
             f"{error.strerror} in {self.directory}, where the {self.size} bytes of {self.target} "
             "are written before the upload; set dask's 'temporary-directory' to a directory that "
-            f"all workers share, with write permission and enough space{_UNCHANGED}"
+            f"all workers share, with write permission and enough space; {outcome}"
         )
         return OSError(error.errno, reason, self.directory)
 
@@ -202,3 +225,103 @@ class Upload:
     def _build_read_only_error(self) -> OSError:
         reason = "its file system is read-only; write to a local path, or to another store"
         return OSError(errno.EROFS, reason, self._location.url)
+
+
+class ObjectReplacement(Replacement):
+    """The replacement of an object in a set of objects."""
+
+    def __init__(self, file: UploadedFile) -> None:
+        super().__init__(file, "")
+        self._location = file.location.renew_after_fork()
+        self._previous: Version | None = None
+        self._is_prepared = self._is_published = False
+
+    def find_version(self) -> Version | None:
+        """Request the version of the object; return None if there is none."""
+        fs, path = self._location.fs, self._location.path
+        fs.invalidate_cache(path)
+        try:
+            return Version.from_info(self._location.call(fs.info, path))
+        except FileNotFoundError:
+            return None
+
+    def set_aside(self) -> None:
+        """Remember the version, because a store cannot keep the previous object."""
+        self._previous = self.find_version()
+        self._is_prepared = True
+
+    def publish(self) -> None:
+        """Upload the object."""
+        super().publish()
+        self._is_published = True
+
+    def undo(self, *, is_complete: bool) -> None:
+        """Remove a new object; raise OSError if a previous one was replaced."""
+        version = self.find_version() if self._is_prepared else None
+        if version == self._previous and not (version and self._is_published):
+            return
+        if self._previous or not (self._is_published or self.file.overwrite):
+            raise FileExistsError(f"{self._location.url} was replaced")
+        self._location.call(self._location.fs.rm_file, self._location.path)
+
+    def forget(self) -> None:
+        """Do nothing, because no object is kept."""
+
+
+class IndexReplacement(ObjectReplacement):
+    """The replacement of the index of a set of objects.
+
+    Meanwhile, a mark without meaning is in its place. A writer that finds the mark of another
+    writer raises an error, and leaves its own mark.
+    """
+
+    def __init__(self, file: UploadedFile, siblings: Sequence[Replacement]) -> None:
+        super().__init__(file)
+        self._siblings = [item for item in siblings if isinstance(item, ObjectReplacement)]
+        self._content: bytes | None = None
+        self._mark = (
+            f"These files are being replaced, or a writer failed ({token_hex(8)}).\n".encode()
+        )
+
+    def set_aside(self) -> None:
+        """Put the mark in the place of the previous index."""
+        if self.file.overwrite:
+            self._content = self._read()
+            self._is_prepared = True
+            self._write(self._mark)
+
+    def publish(self) -> None:
+        """Upload the index unless another writer has changed the objects."""
+        versions = [sibling.find_version() for sibling in self._siblings]
+        is_alone = not self.file.overwrite or self._read() == self._mark
+        if is_alone:
+            super().publish()
+            is_alone = versions == [sibling.find_version() for sibling in self._siblings]
+        if not is_alone:
+            raise OSError(
+                errno.EBUSY, "another writer replaced some of its files meanwhile", self.file.target
+            )
+
+    def undo(self, *, is_complete: bool) -> None:
+        """Restore the previous index, or leave the mark."""
+        if not self._is_prepared:
+            return
+        if not is_complete:
+            self._write(self._mark)
+        elif self._content is None:
+            self._location.call(self._location.fs.rm_file, self._location.path)
+        elif self._read() != self._content:
+            self._write(self._content)
+
+    def _read(self) -> bytes | None:
+        fs, path = self._location.fs, self._location.path
+        fs.invalidate_cache(path)
+        try:
+            return bytes(self._location.call(fs.cat_file, path))
+        except FileNotFoundError:
+            return None
+
+    def _write(self, content: bytes) -> None:
+        fs, path = self._location.fs, self._location.path
+        self._location.call(fs.pipe_file, path, content)
+        fs.invalidate_cache(path)

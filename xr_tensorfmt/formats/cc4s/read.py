@@ -77,9 +77,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     fields = Fields.read(yaml)
     entries = parse_entries(fields, options)
     opened = _open_all(reader.source, entries, fields.path)
-    if not yaml.source.high_latency:
-        # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
-        yaml.source.read_bytes(0, 1)
+    # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
+    yaml.source.check_unchanged()
     return _build_container(fields, entries, opened, options)
 
 

@@ -24,11 +24,13 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
+    HEADER_CHECKSUMS,
     INDEX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
     WEIGHT_MAP,
+    compute_checksum,
 )
 
 _FILE_INFO = {"format": "safetensors"}
@@ -52,6 +54,7 @@ class SafetensorsHeader:
     tensors: Sequence[StoredTensor]
     metadata: Mapping[str, str]
     end: End
+    checksum: str
 
     @classmethod
     def read(cls, reader: HeaderReader) -> SafetensorsHeader:
@@ -67,7 +70,8 @@ class SafetensorsHeader:
         start = LENGTH_BYTES + length
         tensors = [_unpack(document, *item, start) for item in entries.items()]
         document.check_repeated(document.content, metadata, *entries.values())
-        return cls(tensors, metadata, _check_consecutive(reader, tensors, start))
+        checksum = compute_checksum(reader.read_field(0, start, "the header"))
+        return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
 
 
 def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTensor:
@@ -117,6 +121,9 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     index.check_repeated(index.content, files)
     metadata = index.get_object("metadata") if "metadata" in index.content else {}
     headers = _open_files(reader.source, index, files)
+    # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
+    reader.source.check_unchanged()
+    _check_headers(index, headers, metadata)
     remaining = {(file, tensor.key): tensor for file in headers for tensor in headers[file].tensors}
     tensors = []
     for key, file in files.items():
@@ -124,6 +131,7 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
         tensors.append(remaining.pop((file, key)))
     metadata = {**_merge_metadata(list(headers.values())), **metadata}
+    metadata.pop(HEADER_CHECKSUMS, None)
     findings = [_report_omitted(path, file, key) for file, key in remaining]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
     return replace(container, ends=tuple(header.end for header in headers.values()))
@@ -148,6 +156,24 @@ def _open_files(
 
     source.run(open_one, range(len(names)))
     return {file: headers[file] for file in names}
+
+
+def _check_headers(
+    index: Document, headers: Mapping[str, SafetensorsHeader], metadata: Mapping[str, Any]
+) -> None:
+    """Raise an error if a file is not the one that was written with the index."""
+    checksums = metadata.get(HEADER_CHECKSUMS)
+    for file, header in headers.items() if isinstance(checksums, Mapping) else ():
+        expected = checksums.get(file, header.checksum)
+        if header.checksum != expected:
+            raise TensorFormatError(
+                index.path,
+                f"the header of {shorten(repr(file))}",
+                f"checksum {header.checksum}",
+                shorten(str(expected)),
+                "the files are from different writes; write them again, or remove "
+                f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose",
+            )
 
 
 def _merge_metadata(headers: Sequence[SafetensorsHeader]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from xr_tensorfmt.contract import build_elements
 
 INDEX = ".safetensors.index.json"
@@ -21,6 +23,9 @@ WEIGHT_MAP = "weight_map"
 TOTAL_SIZE = "total_size"
 """Bytes of all tensors, in the metadata of an index."""
 
+HEADER_CHECKSUMS = "header_crc32"
+"""Checksums of the headers of all files, in the metadata of an index that this package wrote."""
+
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
     | {"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
@@ -31,3 +36,8 @@ DTYPES = (
 
 ELEMENTS = build_elements(DTYPES.values())
 """Elements by dtype."""
+
+
+def compute_checksum(header: bytes) -> str:
+    """Return the checksum of a header, including its length."""
+    return f"{crc32(header):08x}"

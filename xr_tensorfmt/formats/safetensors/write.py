@@ -26,12 +26,14 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
+    HEADER_CHECKSUMS,
     INDEX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
     TOTAL_SIZE,
     WEIGHT_MAP,
+    compute_checksum,
 )
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -142,18 +144,21 @@ def _plan_index(
         for number in range(1, len(shards) + 1)
     ]
     total = sum(entry.to_stored(0).nbytes for shard in shards for entry in shard)
+    siblings = tuple(
+        SiblingFile(name, _plan_file(checked, shard, attrs))
+        for name, shard in zip(names, shards, strict=True)
+    )
+    checksums = {
+        sibling.name: compute_checksum(sibling.file_plan.pieces[0].data) for sibling in siblings
+    }
     content = {
-        "metadata": {**attrs, **embedded, TOTAL_SIZE: total},
+        "metadata": {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums},
         WEIGHT_MAP: {
             entry.key: name for name, shard in zip(names, shards, strict=True) for entry in shard
         },
     }
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
     check_header_size(checked, text, MAX_HEADER_BYTES)
-    siblings = tuple(
-        SiblingFile(name, _plan_file(checked, shard, attrs))
-        for name, shard in zip(names, shards, strict=True)
-    )
     orphans = partial(_find_orphans, stem, frozenset(names))
     return FilePlan(len(text), (Piece(0, text),), (), siblings, find_orphans=orphans)
 
