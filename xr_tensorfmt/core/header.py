@@ -13,6 +13,9 @@ from xr_tensorfmt.errors import TensorFormatError
 # A field more than this many bytes after the cached head is fetched alone.
 _NEAR = 64 << 10
 
+UNFINISHED_MARK = b"The files of this index are being replaced, or a writer failed."
+"""First bytes of an object in the place of the index of several objects."""
+
 MAX_READ_AHEAD = 1 << 20
 """Limit on the bytes that are read ahead in a long header."""
 

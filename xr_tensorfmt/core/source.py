@@ -94,7 +94,7 @@ class Source(ABC):
         """
         return None
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self) -> None:  # noqa: B027  # bytes in memory do not change
         """Raise if the file was changed, replaced or removed after it was opened."""
 
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:

@@ -10,7 +10,7 @@ from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, find_names
 from xr_tensorfmt.errors import shorten, suggest_pattern
 
@@ -28,6 +28,9 @@ DECLARED_OPTIONS = {
 def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:
     """Read the header of a file, and apply the embedded metadata."""
     _check_options(file_format, options)
+    if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
+        hint = "a writer is replacing its files, or has failed; write them again"
+        raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)
     if container.embedded is not None:
         container = apply_embedded_metadata(reader.source.name, container, options)

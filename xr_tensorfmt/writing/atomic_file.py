@@ -168,19 +168,21 @@ class AtomicFile:
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
-        return replace(self, path=get_temporary_path(self._base_path))._create()
-
-    def _create(self) -> Self:
+        file = replace(self, path=get_temporary_path(self._base_path))
         try:
-            with self._add_hint(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
-                usage = shutil.disk_usage(os.path.dirname(self.path))
-                if usage.total and usage.free < self.size:
-                    raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
-                os.ftruncate(descriptor, self.size)
+            file.create()
         except BaseException:  # Ctrl-C, too
-            self.discard()
+            file.discard()
             raise
-        return self
+        return file
+
+    def create(self) -> None:
+        """Create the unfinished file at `path`."""
+        with self._add_hint(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
+            usage = shutil.disk_usage(os.path.dirname(self.path))
+            if usage.total and usage.free < self.size:
+                raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
+            os.ftruncate(descriptor, self.size)
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets. Threads and processes may do so concurrently."""

@@ -14,6 +14,7 @@ from typing import Any
 from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
@@ -279,9 +280,7 @@ class IndexReplacement(ObjectReplacement):
         super().__init__(file)
         self._siblings = [item for item in siblings if isinstance(item, ObjectReplacement)]
         self._content: bytes | None = None
-        self._mark = (
-            f"These files are being replaced, or a writer failed ({token_hex(8)}).\n".encode()
-        )
+        self._mark = UNFINISHED_MARK + f" {token_hex(8)}\n".encode()
 
     def set_aside(self) -> None:
         """Put the mark in the place of the previous index."""

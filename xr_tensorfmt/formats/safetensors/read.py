@@ -163,7 +163,9 @@ def _check_headers(
 ) -> None:
     """Raise an error if a file is not the one that was written with the index."""
     checksums = metadata.get(HEADER_CHECKSUMS)
-    for file, header in headers.items() if isinstance(checksums, Mapping) else ():
+    if not isinstance(checksums, Mapping):
+        return
+    for file, header in headers.items():
         expected = checksums.get(file, header.checksum)
         if header.checksum != expected:
             raise TensorFormatError(
