@@ -152,19 +152,6 @@ def test_pipe_is_not_replaced(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_target_of_link_is_written(tmp_path: Path, there: bool) -> None:
-    (tmp_path / "data").mkdir()
-    target, link = tmp_path / "data" / "a.mag", tmp_path / "link.mag"
-    if there:
-        to_mag(make_dataset(), target)
-    link.symlink_to(target)
-    to_mag(make_dataset(2), link)
-    assert link.is_symlink()
-    xr.testing.assert_identical(open_lazily(target).load(), make_dataset(2))
-    assert os.listdir(tmp_path / "data") == ["a.mag"]
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
 def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.mag"
