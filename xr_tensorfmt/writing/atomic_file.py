@@ -138,10 +138,12 @@ def lock_directory(directory: str) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            with suppress(OSError):
-                os.fsync(descriptor)
-            with suppress(OSError):
-                os.close(descriptor)
+            try:
+                with suppress(OSError):
+                    os.fsync(descriptor)
+            finally:
+                with suppress(OSError):
+                    os.close(descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,9 +299,15 @@ class Replacement:
             try:
                 os.replace(self._kept, self.file.target)
             except FileNotFoundError:
-                if not os.path.lexists(self.file.path):
+                if self._is_published():
                     with suppress(FileNotFoundError):
                         os.unlink(self.file.target)
+
+    def _is_published(self) -> bool:
+        try:
+            return os.path.samefile(self.file.path, self.file.target)  # a hard link
+        except FileNotFoundError:
+            return not os.path.lexists(self.file.path)
 
     def forget(self) -> None:
         """Remove the previous file."""
