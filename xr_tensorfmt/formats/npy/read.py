@@ -19,7 +19,6 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     OpenOptions,
     Plain,
-    Severity,
     TensorFormatError,
     check_rank,
     finding_from_error,
@@ -81,13 +80,15 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     def read_one(number: int) -> None:
         try:
             arrays[number] = _read_member(reader, directory.members[number])
+        except UnsupportedMemberError as error:
+            key = directory.members[number].filename.removesuffix(SUFFIX)
+            arrays[number] = StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
             errors[number] = error
 
     reader.source.run(read_one, range(len(directory.members)))
-    corrupt = [error for error in errors.values() if not isinstance(error, UnsupportedMemberError)]
-    if corrupt and not arrays:
-        raise corrupt[0]
+    if errors and all(array.unsupported for array in arrays.values()):
+        raise errors[min(errors)]
     tensors = [arrays[number] for number in sorted(arrays)]
     findings = [_report_omitted(errors[number]) for number in sorted(errors)]
     path = reader.source.name
@@ -96,10 +97,9 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _report_omitted(error: TensorFormatError) -> Finding:
-    """Return the finding about an omitted member."""
+    """Return the finding about a corrupt member."""
     finding = finding_from_error(error)
-    severity: Severity = "warning" if isinstance(error, UnsupportedMemberError) else "error"
-    return replace(finding, message=f"{finding.message}; it is omitted", severity=severity)
+    return replace(finding, message=f"{finding.message}; it is omitted")
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:

@@ -81,10 +81,14 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
         raise error("the entry", entry, expected) from None
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
-    if not is_count(first) or not is_count(stop):
-        raise error("the data_offsets", [first, stop], "two numbers of bytes")
+    if not isinstance(dtype, str):
+        raise error("the dtype", dtype, "a str")
+    if not is_count(first) or not is_count(stop) or first > stop:
+        raise error("the data_offsets", [first, stop], "two ascending numbers of bytes")
+    if dtype not in DTYPES:
+        unsupported = error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
+        unsupported = replace(unsupported, hint="load it with safetensors.torch.load_file")
+        return StoredTensor.create_unsupported(key, start + first, stop - first, unsupported)
     element = ELEMENTS[DTYPES[dtype]]
     stored = StoredTensor.from_document(document, key, shape, element, start + first)
     if stored.stop != start + stop:
