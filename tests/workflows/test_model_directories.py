@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
 
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
@@ -163,3 +164,124 @@ def test_current_dtypes_are_exact_float32_and_are_written_back(
     assert content.endswith(raw.tobytes())
     assert json.loads(content[8 : -raw.size])["w"]["dtype"] == dtype
     assert name in FLOAT8_NAMES
+
+
+MODELS = ("model.safetensors", "model.fp16.safetensors", INDEX, "model.mag")
+any_model = pytest.mark.parametrize("name", MODELS)
+OTHERS = (
+    *("README.md", ".gitattributes", "config.json", "generation_config.json", "tokenizer.json"),
+    *("pytorch_model.bin", "training_args.bin", "vocab.txt", ".model.safetensors", "._a.mag"),
+)
+
+
+def make_model(offset: float = 0.0) -> xr.Dataset:
+    keys = ("layers.0.weight", "layers.1.weight")
+    return xr.Dataset({key: ((f"{key}_dim_0", f"{key}_dim_1"), WEIGHT + offset) for key in keys})
+
+
+def publish(directory: Path, name: str) -> xr.Dataset:
+    """Write a model among the other files of a published model."""
+    directory.mkdir(exist_ok=True)
+    for other in OTHERS:
+        (directory / other).write_text('{"model_type": "llama", "vocab_size": 32000}')
+    model = make_model()
+    options = {"max_shard_bytes": 24} if name == INDEX else {}
+    to_file(model, directory / name, **options)
+    return model
+
+
+class TestDirectory:
+    @any_model
+    def test_opens_as_its_model(self, tmp_path: Path, name: str) -> None:
+        model = publish(tmp_path, name)
+        for directory in (tmp_path, f"{tmp_path}/"):
+            xr.testing.assert_equal(open_model(directory), model)
+            tree = xr.open_datatree(directory, engine="tensorfmt")
+            assert tree.groups == ("/", "/layers", "/layers/0", "/layers/1")
+            assert validate(directory) == []
+        one = open_model(tmp_path, group="layers.1")
+        np.testing.assert_array_equal(one.weight, WEIGHT)
+
+    @any_model
+    def test_opens_in_a_store(self, tmp_path: Path, name: str, memory: MemoryFileSystem) -> None:
+        model = publish(tmp_path / "model", name)
+        memory.put(f"{tmp_path}/model/", "/bucket/model/", recursive=True)
+        for directory in ("memory://bucket/model", "memory://bucket/model/"):
+            xr.testing.assert_equal(open_model(directory), model)
+        xr.testing.assert_equal(open_model("/bucket/model", fs=memory), model)
+
+    def test_index_has_priority_over_files(self, tmp_path: Path) -> None:
+        model = publish(tmp_path, INDEX)
+        to_file(make_model(1), tmp_path / "consolidated.safetensors")
+        xr.testing.assert_equal(open_model(tmp_path), model)
+
+    @pytest.mark.parametrize("other", ["b.safetensors", "b.mag"])
+    def test_several_models_are_ambiguous(self, tmp_path: Path, other: str) -> None:
+        publish(tmp_path, "a.safetensors")
+        to_file(make_model(), tmp_path / other)
+        with pytest.raises(IsADirectoryError, match=rf"several models: a\.safetensors, {other}"):
+            open_model(tmp_path)
+
+    def test_without_a_model_is_an_error(self, tmp_path: Path) -> None:
+        for other in OTHERS:
+            (tmp_path / other).touch()
+        with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
+            open_model(tmp_path)
+
+
+INDICES = (
+    *(INDEX, "model.fp16.safetensors.index.json"),
+    *("model.safetensors.index.fp16.json", "MODEL.safetensors.fp16.index.json"),
+)
+
+
+def write_shards(directory: Path, prefix: str = "", index: str = INDEX) -> Path:
+    weight_map = {}
+    for number, shard in enumerate(SHARDS):
+        write_safetensors(directory / prefix / shard, {f"{number}.w": _SUPPORTED})
+        weight_map[f"{number}.w"] = f"{prefix}{shard}"
+    return write_index(directory / index, weight_map, total_size=48)
+
+
+class TestIndex:
+    @pytest.mark.parametrize("index", INDICES)
+    def test_of_a_variant_opens(self, tmp_path: Path, index: str) -> None:
+        path = write_shards(tmp_path, index=index)
+        for model in (path, tmp_path):
+            assert list(open_model(model)) == ["0.w", "1.w"]
+        assert validate(path) == []
+        np.testing.assert_array_equal(open_model(path, format="safetensors")["1.w"], WEIGHT)
+
+    @pytest.mark.parametrize("index", INDICES)
+    def test_of_a_variant_is_written_with_its_files(self, tmp_path: Path, index: str) -> None:
+        to_file(make_model(), tmp_path / index, max_shard_bytes=24)
+        variant = ".fp16" if "fp16" in index else ""
+        stem = f"{index.partition('.')[0]}{variant}"
+        shards = [f"{stem}-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([index, *shards])
+        xr.testing.assert_equal(open_model(tmp_path), make_model())
+
+    @pytest.mark.parametrize("prefix", ["shards/", "./", "./a/./b/"])
+    def test_names_files_in_subfolders(
+        self, tmp_path: Path, prefix: str, memory: MemoryFileSystem
+    ) -> None:
+        path = write_shards(tmp_path, prefix)
+        np.testing.assert_array_equal(open_model(path)["1.w"], WEIGHT)
+        assert validate(path) == []
+        memory.put(f"{tmp_path}/", "/bucket/model/", recursive=True)
+        np.testing.assert_array_equal(open_model("memory://bucket/model")["1.w"], WEIGHT)
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            *("../a.safetensors", "shards/../../a.safetensors", "/tmp/a.safetensors", "..", "."),
+            *("a//b.safetensors", "C:\\a.safetensors", "shards\\..\\a", "a\0b", "", "shards/"),
+            *(7, None, ["a.safetensors"]),
+        ],
+        ids=repr,
+    )
+    def test_cannot_name_files_elsewhere(self, tmp_path: Path, file: Any) -> None:
+        write_safetensors(tmp_path / "a.safetensors", {"w": _SUPPORTED})
+        path = write_index(tmp_path / "model" / INDEX, {"w": file})
+        with pytest.raises(TensorFormatError, match="in the directory of the index or below"):
+            open_model(path)

@@ -24,7 +24,6 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
-    INDEX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
@@ -38,7 +37,8 @@ _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
     path = reader.source.name
-    if path.casefold().endswith(INDEX):
+    # The length before the header of a file ends with zeros, and JSON does not contain them.
+    if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
     container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
@@ -120,7 +120,8 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     files = index.get_object(WEIGHT_MAP)
     index.check_repeated(index.content, files)
     metadata = index.get_object("metadata") if "metadata" in index.content else {}
-    headers = _open_files(reader.source, index, files)
+    files = {key: _normalize_path(index, file) for key, file in files.items()}
+    headers = _open_files(reader.source, files)
     remaining = {(file, tensor.key): tensor for file in headers for tensor in headers[file].tensors}
     tensors = []
     for key, file in files.items():
@@ -133,14 +134,17 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
-def _open_files(
-    source: Source, index: Document, files: Mapping[str, Any]
-) -> dict[str, SafetensorsHeader]:
+def _normalize_path(index: Document, file: Any) -> str:
+    """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
+    parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
+    if not parts or not all(map(is_file_name, parts)):
+        expected = "paths of files in the directory of the index or below"
+        raise index.error(WEIGHT_MAP, shorten(repr(file)), expected)
+    return "/".join(parts)
+
+
+def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
-    for file in files.values():
-        if not is_file_name(file):
-            actual, expected = shorten(repr(file)), "names of files in the directory of the index"
-            raise index.error(WEIGHT_MAP, actual, expected)
     names = list(dict.fromkeys(files.values()))
     headers: dict[str, SafetensorsHeader] = {}
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from xr_tensorfmt.contract import build_elements
 
 INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""
+
+INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
+"""Suffix of an index with the variant of the model, such as ``.fp16``, in either place."""
 
 LENGTH_BYTES = 8
 """Size of the length of the header. The header is padded to a multiple of it."""

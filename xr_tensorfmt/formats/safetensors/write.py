@@ -27,6 +27,7 @@ from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
     INDEX,
+    INDEX_SUFFIX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
@@ -46,7 +47,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
         checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
-    if checked.path.casefold().endswith(INDEX):
+    if INDEX_SUFFIX.search(checked.path):
         shards = _split(entries, _parse_limit(max_shard_bytes))
         return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
@@ -136,7 +137,11 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    stem = os.path.basename(checked.path)[: -len(INDEX)]
+    name = os.path.basename(checked.path)
+    suffix = INDEX_SUFFIX.search(name)
+    assert suffix
+    # Programs look for files whose names contain the variant.
+    stem = "".join([name[: suffix.start()], *filter(None, suffix.groups())])
     names = [
         f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         for number in range(1, len(shards) + 1)
