@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -285,3 +285,40 @@ class TestIndex:
         path = write_index(tmp_path / "model" / INDEX, {"w": file})
         with pytest.raises(TensorFormatError, match="in the directory of the index or below"):
             open_model(path)
+
+
+class TestTotals:
+    """Facts about all tensors are computed on writing, also from a subset or another dtype."""
+
+    ATTRS: ClassVar[dict[str, Any]] = {"total_size": 48, "total_parameters": 12, "format": "pt"}
+
+    def open_index(self, directory: Path) -> xr.Dataset:
+        to_file(make_model().assign_attrs(self.ATTRS), directory / INDEX)
+        ds = open_model(directory)
+        assert ds.attrs == self.ATTRS
+        return ds
+
+    @pytest.mark.parametrize("name", [INDEX, "model.mag"])
+    def test_of_a_subset(self, tmp_path: Path, name: str) -> None:
+        part = self.open_index(tmp_path)[["layers.0.weight"]]
+        path = tmp_path / "part" / name
+        path.parent.mkdir()
+        for _ in range(2):  # the second time, from the written file
+            to_file(part, path)
+            part = open_model(path).load()
+            assert part.attrs == self.ATTRS | {"total_size": 24, "total_parameters": 6}
+        if name == INDEX:
+            metadata = json.loads(path.read_text())["metadata"]
+            assert metadata == {"format": "pt", "total_size": 24, "total_parameters": 6}
+
+    @pytest.mark.parametrize("name", [INDEX, "model.mag"])
+    def test_of_another_dtype(self, tmp_path: Path, name: str) -> None:
+        ds = self.open_index(tmp_path) / 2
+        path = tmp_path / "half" / name
+        path.parent.mkdir()
+        to_file(ds.assign_attrs(self.ATTRS), path, encoding={"dtype": "float16"})
+        assert open_model(path).attrs == self.ATTRS | {"total_size": 24}
+
+    def test_one_file_has_none(self, tmp_path: Path) -> None:
+        to_file(self.open_index(tmp_path), tmp_path / "one.safetensors")
+        assert open_model(tmp_path / "one.safetensors").attrs == {"format": "pt"}

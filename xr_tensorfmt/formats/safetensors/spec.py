@@ -23,9 +23,6 @@ METADATA = "__metadata__"
 WEIGHT_MAP = "weight_map"
 """Names of files by key, in an index."""
 
-TOTAL_SIZE = "total_size"
-"""Bytes of all tensors, in the metadata of an index."""
-
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
     | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}

@@ -31,7 +31,6 @@ from xr_tensorfmt.formats.safetensors.spec import (
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
-    TOTAL_SIZE,
     WEIGHT_MAP,
 )
 
@@ -61,8 +60,10 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
 def _build_metadata(
     checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], others: keyed.Coordinates
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the attributes that are strings, and the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
+    """Return the attributes that are strings, and the embedded metadata, without totals."""
+    totals = keyed.compute_totals(checked.attrs, entries)
+    attrs = {name: value for name, value in checked.attrs.items() if name not in totals}
+    attrs = keyed.encode_dataset_attrs(checked, attrs)
     strings = {name: value for name, value in attrs.items() if isinstance(value, str)}
     other_attrs = {name: value for name, value in attrs.items() if name not in strings}
     embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
@@ -146,9 +147,10 @@ def _plan_index(
         f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         for number in range(1, len(shards) + 1)
     ]
-    total = sum(entry.to_stored(0).nbytes for shard in shards for entry in shard)
+    entries = [entry for shard in shards for entry in shard]
+    totals = keyed.compute_totals({**checked.attrs, keyed.TOTAL_SIZE: 0}, entries)
     content = {
-        "metadata": {**attrs, **embedded, TOTAL_SIZE: total},
+        "metadata": {**attrs, **embedded, **totals},
         WEIGHT_MAP: {
             entry.key: name for name, shard in zip(names, shards, strict=True) for entry in shard
         },
