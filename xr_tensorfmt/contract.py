@@ -213,9 +213,9 @@ class Format(ABC):
         Name of the format in messages.
     suffixes : tuple of str
         File suffixes, in lower case and with the dot. `to_file` uses them to select the format.
-    index_suffix : str
-        Suffix of files that list the other files of a directory. A directory with one such file
-        opens as this file.
+    directory_patterns : tuple of str
+        Patterns of lower-case file names. A directory opens as the only file that matches the first
+        of these patterns that matches any file. Other files are ignored.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     reader_attrs : frozenset of str
@@ -232,7 +232,7 @@ class Format(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
-    index_suffix: ClassVar[str] = ""
+    directory_patterns: ClassVar[tuple[str, ...]] = ()
     magics: ClassVar[tuple[bytes, ...]] = ()
     reader_attrs: ClassVar[frozenset[str]] = frozenset()
     open_options: ClassVar[frozenset[str]] = frozenset()

@@ -129,7 +129,8 @@ def parse_file(reader: HeaderReader, keywords: EngineKeywords) -> Container:
     # Only a local file is read without waiting.
     is_local = isinstance(reader.source, LocalFile)
     with _pause_garbage_collection() if is_local else nullcontext():
-        container = read_container(reader, file_format, keywords.for_formats())
+        options, dropped = keywords.for_formats(), keywords.dropped
+        container = read_container(reader, file_format, options, dropped)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xr_tensorfmt.core.elements import Boolean, StoredDtype
-from xr_tensorfmt.core.narrow_floats import BFloat16, Float8E4M3FN
+from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, BFloat16, Float8
 
 ALL_BYTES = np.arange(256, dtype=np.uint8)
 ALL_PAIRS = np.arange(1 << 16, dtype=np.uint16)
@@ -24,14 +24,15 @@ def test_every_bfloat16_decodes_exactly(order: str) -> None:
     np.testing.assert_array_equal(values.view(np.uint32), ALL_PAIRS.astype(np.uint32) << 16)
 
 
-def test_every_float8_decodes_exactly() -> None:
-    values = Float8E4M3FN().decode(ALL_BYTES)
-    expected = ALL_BYTES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+@pytest.mark.parametrize("name", FLOAT8_NAMES)
+def test_every_float8_decodes_exactly(name: str) -> None:
+    values = Float8(name).decode(ALL_BYTES)
+    expected = ALL_BYTES.view(getattr(ml_dtypes, name)).astype(np.float32)
     np.testing.assert_array_equal(values, expected)
     np.testing.assert_array_equal(np.signbit(values), np.signbit(expected))
 
 
-@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
+@pytest.mark.parametrize("element", [BFloat16(), *map(Float8, FLOAT8_NAMES)], ids=str)
 def test_float32_rounds_like_ml_dtypes(element) -> None:
     upper = ALL_PAIRS.astype(np.uint32)[:, np.newaxis] << 16
     lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1234], np.uint32)
@@ -47,6 +48,14 @@ def test_float32_rounds_like_ml_dtypes(element) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_every_bfloat16_is_encoded_again_with_its_bits(order: str) -> None:
+    element = BFloat16(big_endian=order == ">")
+    quiet = np.flatnonzero(ALL_PAIRS & 0x7FFF != 0x7F80)
+    stored = ALL_PAIRS[quiet].astype(f"{order}u2")
+    np.testing.assert_array_equal(element.encode(element.decode(stored)), stored)
+
+
 def test_nonzero_bytes_are_true() -> None:
     values = Boolean().decode(ALL_BYTES)
     assert values.dtype == np.bool_
@@ -54,7 +63,7 @@ def test_nonzero_bytes_are_true() -> None:
     assert set(values.view(np.uint8).tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN(), Boolean()])
+@pytest.mark.parametrize("element", [BFloat16(), Float8("float8_e4m3fn"), Boolean()])
 def test_strided_and_longer_arrays_are_decoded(element) -> None:
     raw = np.resize(np.arange(251), (300, 401)).astype(element.stored)
     expected = element.decode(np.ascontiguousarray(raw[::2, ::-3]))

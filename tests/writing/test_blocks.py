@@ -24,7 +24,7 @@ from xr_tensorfmt.core import dense
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
 from xr_tensorfmt.core.layout import WHOLE
-from xr_tensorfmt.core.narrow_floats import BFloat16, Float8E4M3FN
+from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
@@ -139,7 +139,7 @@ ELEMENTS = (
     *(Plain(np.dtype(item)) for item in ("<f4", ">f4", "<i2", ">u8", ">c16", "u1")),
     BFloat16(),
     BFloat16(big_endian=True),
-    Float8E4M3FN(),
+    Float8("float8_e4m3fn"),
     Boolean(),
 )
 
@@ -209,8 +209,8 @@ KEPT = {
     "real as complex": ([1.5], "f4", make_plain("<c8"), True),
     "bfloat16": ([1.0, np.inf, np.nan, -0.0], "f4", BFloat16(), True),
     "rounded bfloat16": ([0.1], "f4", BFloat16(), False),
-    "float8": ([448.0, np.nan, -0.0], "f4", Float8E4M3FN(), True),
-    "rounded float8": ([449.0, 464.0, 0.001], "f4", Float8E4M3FN(), False),
+    "float8": ([448.0, np.nan, -0.0], "f4", Float8("float8_e4m3fn"), True),
+    "rounded float8": ([449.0, 464.0, 0.001], "f4", Float8("float8_e4m3fn"), False),
     "nothing": ([], "f4", make_plain("<i1"), True),
 }
 
@@ -258,9 +258,9 @@ LOST = {
     "half infinite": ([complex(np.inf, 1e300)], "c16", make_plain("<c8"), False, "1e+300j"),
     "bfloat16": ([1.001], "f4", BFloat16(), True, "1.001"),
     "large bfloat16": ([3.4e38], "f4", BFloat16(), False, "3.4e+38"),
-    "float8": ([465.0], "f4", Float8E4M3FN(), False, "465.0"),
-    "infinite float8": ([np.inf], "f4", Float8E4M3FN(), False, "inf"),
-    "infinite float8, exact": ([np.inf], "f4", Float8E4M3FN(), True, "inf"),
+    "float8": ([465.0], "f4", Float8("float8_e4m3fn"), False, "465.0"),
+    "infinite float8": ([np.inf], "f4", Float8("float8_e4m3fn"), False, "inf"),
+    "infinite float8, exact": ([np.inf], "f4", Float8("float8_e4m3fn"), True, "inf"),
 }
 
 
@@ -281,7 +281,7 @@ def test_inexact_conversions_raise(case: str) -> None:
         assert message.endswith("change the values, or choose another dtype to keep them")
 
 
-@pytest.mark.parametrize("element", [BFloat16(), Float8E4M3FN()])
+@pytest.mark.parametrize("element", [BFloat16(), Float8("float8_e4m3fn")])
 def test_rounding_equals_ml_dtypes(element: Element) -> None:
     rng = np.random.default_rng(0)
     values = (rng.normal(size=10000) * 10).astype("f4")
@@ -291,7 +291,7 @@ def test_rounding_equals_ml_dtypes(element: Element) -> None:
 
 
 def test_scalars_are_encoded() -> None:
-    for element in (BFloat16(), Float8E4M3FN(), Boolean()):
+    for element in (BFloat16(), Float8("float8_e4m3fn"), Boolean()):
         value = np.ones((), element.dtype)
         assert element.decode(np.asarray(element.encode(value))) == value
 

@@ -14,6 +14,7 @@ from xr_tensorfmt.cli.messages import errors_in_one_line
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
+from xr_tensorfmt.formats.recognition import find_models
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import locate
 
@@ -192,12 +193,10 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     location = locate(path, get_storage_options(path, storage_options), None)
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
-    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
-    if any(
-        file_format and file_format.index_suffix == file_format.find_suffix(name)
-        for name, file_format in matches
-    ):
+    models = find_models(names)
+    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [path]
+    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
     return [
         f"{path.rstrip('/')}/{name}"
         for name, file_format in matches

@@ -9,6 +9,7 @@ from typing import Any
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Container:
         Sibling files with values.
     findings : tuple of Finding
         Violations of the format that do not prevent reading. Opening warns of them.
+    omitted : mapping of str to TensorFormatError
+        Valid tensors that are not supported, with the reason. Opening warns of them once, and
+        raises the error if the user requests such a tensor by name.
     ends : tuple of End
         Ends of the contents of the file and its siblings. Trailing bytes are an error if
         ``verify`` is True, and a warning otherwise.
@@ -75,6 +79,7 @@ class Container:
     encoding: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Source, ...] = ()
     findings: tuple[Finding, ...] = ()
+    omitted: Mapping[str, TensorFormatError] = field(default_factory=dict)
     ends: tuple[End, ...] = ()
     embedded: Any = None
     derived: tuple[str, ...] = ()

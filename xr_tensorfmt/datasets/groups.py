@@ -33,7 +33,8 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
     prefix = get_prefix(group, separator)
     if not prefix:
         return container
-    if not any(tensor.name.startswith(prefix) for tensor in container.tensors):
+    names = [*container.omitted, *(tensor.name for tensor in container.tensors)]
+    if not any(name.startswith(prefix) for name in names):
         prefix = f"{group}{separator}"  # the slash may be part of a name
     scope = _Scope(tuple(_list_parent_prefixes(prefix, separator)[:-1]))
     tensors = tuple(
@@ -41,6 +42,9 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
         for tensor in container.tensors
         if tensor.name.startswith(prefix)
     )
+    omitted = [error for name, error in container.omitted.items() if name.startswith(prefix)]
+    if not tensors and omitted:
+        raise omitted[0]
     if not tensors:
         raise _build_missing_group_error(container, group, separator)
     own_coordinates, inherited = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -25,8 +25,16 @@ DECLARED_OPTIONS = {
 """Options that a format must declare. The values are the reason and hint of the error."""
 
 
-def read_container(reader: HeaderReader, file_format: Format, options: OpenOptions) -> Container:
-    """Read the header of a file, and apply the embedded metadata."""
+def read_container(
+    reader: HeaderReader,
+    file_format: Format,
+    options: OpenOptions,
+    dropped: Collection[str] = (),
+) -> Container:
+    """Read the header of a file, and apply the embedded metadata.
+
+    Omitted tensors are reported by one finding, unless they are `dropped`.
+    """
     _check_options(file_format, options)
     if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
         hint = "a writer is replacing its files, or has failed; write them again"
@@ -36,7 +44,20 @@ def read_container(reader: HeaderReader, file_format: Format, options: OpenOptio
         container = apply_embedded_metadata(reader.source.name, container, options)
     container = file_format.finish(container, options)
     _check_named_variables(container, options)
-    return container
+    return _report_omitted(container, dropped)
+
+
+def _report_omitted(container: Container, dropped: Collection[str]) -> Container:
+    """Add a finding about the first omitted tensor, with the number of others."""
+    omitted = {name: error for name, error in container.omitted.items() if name not in dropped}
+    if not omitted:
+        return container
+    finding = finding_from_error(next(iter(omitted.values())))
+    others = list(omitted)[1:]
+    also = f", and so are {len(others)} others ({shorten(', '.join(others))})" if others else ""
+    message = f"{finding.message}; the tensor is omitted{also}"
+    finding = replace(finding, message=message, severity="warning")
+    return replace(container, findings=(*container.findings, finding))
 
 
 def _check_ends(container: Container, options: OpenOptions) -> Container:
@@ -72,11 +93,14 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
             find_names({name: dims}, variable, rank) is not None for variable, rank in ranks.items()
         )
         matching = [variable for variable in ranks if fnmatchcase(variable, name)]
+        omitted = [error for key, error in container.omitted.items() if fnmatchcase(key, name)]
         if not is_used and matching:
             raise ValueError(
                 f"dims={shorten(options.dims)} has {len(dims)} names for {name!r}, but "
                 f"{matching[0]!r} has {ranks[matching[0]]} dimensions; pass as many names"
             )
+        if not is_used and omitted:
+            raise omitted[0]
         if not is_used:
             raise ValueError(
                 f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"

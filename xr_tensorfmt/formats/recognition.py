@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -27,18 +28,31 @@ def open_header(
     fs: Any = None,
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> HeaderReader:
-    """Open a file, or the index of a directory, and return a reader of its header."""
+    """Open a file, or the model of a directory, and return a reader of its header."""
     try:
         return HeaderReader(*find_source(file, io, storage_options, fs, timeout))
     except IsADirectoryError:
-        index = _find_index(file, storage_options, fs)
-        if index is None:
+        model = _find_in_directory(file, storage_options, fs)
+        if model is None:
             raise
-    return HeaderReader(*find_source(index, io, storage_options, fs, timeout))
+    return HeaderReader(*find_source(model, io, storage_options, fs, timeout))
 
 
-def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
-    """Return the path or URL of the only index in a directory."""
+def find_models(names: Iterable[str]) -> list[str]:
+    """Return the files in a directory that it can open as. Other files are ignored."""
+    visible = [name for name in names if not name.startswith(".")]
+    models: list[str] = []
+    for file_format in load_formats():
+        matches = (
+            [name for name in visible if fnmatchcase(name.casefold(), pattern)]
+            for pattern in file_format.directory_patterns
+        )
+        models += next(filter(None, matches), [])
+    return sorted(models)
+
+
+def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
+    """Return the path or URL of the only model in a directory."""
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
 
     directory = os.fspath(file) if isinstance(file, os.PathLike) else file
@@ -46,14 +60,11 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
         return None
     location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
     paths = location.call(partial(location.fs.ls, location.path, detail=False))
-    suffixes = tuple(
-        file_format.index_suffix for file_format in load_formats() if file_format.index_suffix
-    )
-    names = [os.path.basename(path) for path in paths if path.casefold().endswith(suffixes)]
+    names = find_models(os.path.basename(path) for path in paths)
     if len(names) > 1:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with several models: "
-            f"{shorten(', '.join(sorted(names)))}; pass the path of one of these files"
+            f"{shorten(', '.join(names))}; pass the path of one of these files"
         )
     if not names and any(path.casefold().endswith(ELEMENTS) for path in paths):
         raise IsADirectoryError(

@@ -25,14 +25,10 @@ from safetensors.numpy import load, load_file, save, save_file
 
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_safetensors, validate
-from xr_tensorfmt.core.narrow_floats import Float8E4M3FN, Float8E5M2
+from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
 
 DTYPES = ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<c8")
-NARROW = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
+NARROW = {name: getattr(ml_dtypes, name) for name in ("bfloat16", *FLOAT8_NAMES)}
 
 arrays = hnp.arrays(
     st.sampled_from([np.dtype(code) for code in DTYPES]),
@@ -111,17 +107,6 @@ def test_narrow_floats_are_exact_float32_and_are_written_back(tmp_path: Path, dt
     ((_, again),) = deserialize((tmp_path / "b.safetensors").read_bytes())
     back = np.frombuffer(again["data"], NARROW[dtype])
     np.testing.assert_array_equal(back.astype("f4"), values.astype("f4"))
-
-
-@pytest.mark.parametrize("element", [Float8E4M3FN(), Float8E5M2()], ids=lambda item: item.name)
-def test_float8_is_rounded_as_ml_dtypes_does(element: Any) -> None:
-    upper = np.arange(1 << 16, dtype="u4") << 16
-    values = np.concatenate([upper, upper | 1, upper | 0xFFFF]).view("f4")
-    values = values[~np.isnan(values)]
-    with np.errstate(over="ignore"):
-        expected = values.astype(NARROW[element.name]).view("u1")
-    np.testing.assert_array_equal(element.encode(values), expected)
-    assert np.isnan(element.decode(element.encode(np.full(1, np.nan, "f4")))).all()
 
 
 def test_dataset_round_trips(tmp_path: Path) -> None:
@@ -203,7 +188,6 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
     "a list": (make_file([]), "the header at byte 8: a list, expected a JSON object"),
     "no UTF-8": (make_file(b'{"\xff":1}'), "the header at byte 10: bytes that are not UTF-8"),
     "a lone surrogate": (make_file({"\ud800": make_entry()}, b"ab"), "that UTF-8 can encode"),
-    "a fourth bit": (make_file({"a": make_entry("F4")}, b"ab"), "the dtype of 'a' at byte 8: 'F4'"),
     "no dtype": (make_file({"a": make_entry(["U8"])}, b"ab"), "the dtype of 'a'"),
     "no shape": (make_file({"a": {"dtype": "U8"}}), "the entry of 'a'"),
     "a negative length": (make_file({"a": make_entry(shape=[-1])}), "the shape of 'a'"),
@@ -347,12 +331,12 @@ INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a path": (
         {"weight_map": {"a": "../x"}},
         TensorFormatError,
-        "names of files in the directory of the index",
+        "paths of files in the directory of the index or below",
     ),
     "a number": (
         {"weight_map": {"a": 3}},
         TensorFormatError,
-        "names of files in the directory of the index",
+        "paths of files in the directory of the index or below",
     ),
     "no map": ({"weight_map": []}, TensorFormatError, "'weight_map'"),
     "metadata": ({"metadata": 3}, TensorFormatError, "'metadata'"),
@@ -521,10 +505,4 @@ def test_a_directory_with_two_indexes_is_ambiguous(tmp_path: Path) -> None:
         to_safetensors(make_model(), tmp_path / f"{name}.safetensors.index.json")
     names = r"several models: model\.fp16\.safetensors\.index\.json, model\.safetensors\."
     with pytest.raises(IsADirectoryError, match=names):
-        open_lazily(tmp_path)
-
-
-def test_a_directory_without_an_index_is_refused(tmp_path: Path) -> None:
-    to_safetensors(make_model(), tmp_path / "model.safetensors")
-    with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
         open_lazily(tmp_path)

@@ -10,6 +10,8 @@ from math import prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeGuard
 
+import numpy as np
+
 from xr_tensorfmt.contract import (
     EMBEDDED_KEY,
     Container,
@@ -20,6 +22,7 @@ from xr_tensorfmt.contract import (
     Layout,
     Names,
     OpenOptions,
+    Plain,
     Source,
     Tensor,
     TensorFormatError,
@@ -30,12 +33,15 @@ from xr_tensorfmt.contract import (
     shorten,
 )
 
+_BYTE = Plain(np.dtype(np.uint8))
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """A tensor stored in a file.
 
-    `source` is the file that contains the values, or None for the opened file.
+    `source` is the file that contains the values, or None for the opened file. `unsupported` is the
+    reason why the values cannot be a variable.
     """
 
     key: str
@@ -44,6 +50,14 @@ class StoredTensor:
     offset: int
     order: Literal["C", "F"] = "C"
     source: Source | None = None
+    unsupported: TensorFormatError | None = None
+
+    @classmethod
+    def create_unsupported(
+        cls, key: str, offset: int, nbytes: int, error: TensorFormatError
+    ) -> Self:
+        """Create a tensor whose bytes cannot be decoded."""
+        return cls(key, (nbytes,), _BYTE, offset, unsupported=error)
 
     @classmethod
     def create(
@@ -168,8 +182,10 @@ def build_container(
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
     _check_keys(path, tensors)
-    dims = _name_dims(options.dims, tensors)
     sources = [tensor.source for tensor in tensors if tensor.source is not None]
+    omitted = {tensor.key: tensor.unsupported for tensor in tensors if tensor.unsupported}
+    tensors = [tensor for tensor in tensors if not tensor.unsupported]
+    dims = _name_dims(options.dims, tensors)
     siblings = {source.name: source for source in sources}
     return Container(
         tuple(
@@ -180,5 +196,6 @@ def build_container(
         encoding={"tensorfmt": file_info},
         siblings=tuple(siblings.values()),
         findings=tuple(findings),
+        omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),
     )

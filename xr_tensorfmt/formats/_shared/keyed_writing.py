@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.contract import (
@@ -58,6 +59,9 @@ def plan_variables(
 
 Coordinates = dict[str, Variable]
 
+TOTAL_SIZE = "total_size"
+"""Attribute with the bytes of all tensors."""
+
 
 def select_stored(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
@@ -98,11 +102,27 @@ def embed_variables(
     )
 
 
-def encode_dataset_attrs(checked: CheckedInput) -> dict[str, Any]:
-    """Encode the attributes of the Dataset. The name of the embedded metadata is reserved."""
+def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
+    """Compute the attributes about all tensors of a model. Their types are kept.
+
+    The attributes come from an index, and variables or dtypes may have changed.
+    """
+    totals = {
+        TOTAL_SIZE: sum(keyed.to_stored(0).nbytes for keyed in variables),
+        "total_parameters": sum(keyed.variable.size for keyed in variables),
+    }
+    return {
+        name: type(attrs[name])(total)
+        for name, total in totals.items()
+        if isinstance(attrs.get(name), int | float | str | np.number)
+    }
+
+
+def encode_dataset_attrs(checked: CheckedInput, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Encode attributes of the Dataset. The name of the embedded metadata is reserved."""
     if EMBEDDED_KEY in checked.attrs:
         raise ValueError(
             f"{checked.path}: the attribute {EMBEDDED_KEY!r} of the Dataset has the name of the "
             "metadata entry for dims and coordinates; rename it"
         )
-    return encode_attrs(checked, checked.attrs, "the Dataset")
+    return encode_attrs(checked, attrs, "the Dataset")

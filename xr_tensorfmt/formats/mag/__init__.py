@@ -19,6 +19,7 @@ class MagFormat(Format):
     name = "mag"
     title = "MAG"
     suffixes = (".mag",)
+    directory_patterns = ("*.mag",)
     magics = (MAGIC, STREAM_MAGIC)
     open_options = frozenset({"verify"})
     write_options = MappingProxyType({"version": (300, 1)})

@@ -7,7 +7,7 @@ Tensors begin at multiples of 4096 bytes. The container has no checksum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from json import dumps
 from operator import itemgetter
 from struct import Struct
@@ -147,10 +147,19 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHead
         shape, dtype_id, offset, nbytes = _entry_fields(entry)
     except (KeyError, TypeError):
         raise error("the entry", "an object with shape, dtype_id, offset and nbytes") from None
-    if not is_count(dtype_id) or dtype_id >= len(DTYPES):
+    is_newer = is_count(dtype_id) and dtype_id >= len(DTYPES)
+    name = entry.get("dtype")
+    if not is_count(dtype_id) or (is_newer and name in (*_DTYPE_NAMES, None)):
         raise error("the dtype_id", f"a number below {len(DTYPES)}", dtype_id)
     if not is_count(offset):
         raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
+    if is_newer:
+        if not is_count(nbytes):
+            raise error("nbytes", "a number of bytes", nbytes)
+        unsupported = error("the dtype", f"one of {', '.join(_DTYPE_NAMES)}", name)
+        unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
+        start = header.data_start + offset
+        return StoredTensor.create_unsupported(key, start, nbytes, unsupported)
     element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[dtype_id]]
     tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
     if nbytes != tensor.nbytes or not is_count(nbytes):
@@ -162,7 +171,7 @@ def _check_dtype_names(document: Document, entries: Mapping[str, Any]) -> tuple[
     """Compare names and numbers of dtypes. magnetron uses the number."""
     for key, entry in entries.items():
         dtype_id, name = entry["dtype_id"], entry.get("dtype")
-        if name != _DTYPE_NAMES[dtype_id]:
+        if dtype_id < len(DTYPES) and name != _DTYPE_NAMES[dtype_id]:
             message = (
                 f"it is {shorten(repr(name))} by name, but {DTYPES[dtype_id]} by its number "
                 f"{dtype_id}; magnetron and this package use the number"

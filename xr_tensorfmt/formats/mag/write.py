@@ -149,7 +149,8 @@ def _build_metadata(
     checked: CheckedInput, variables: Sequence[keyed.KeyedVariable], coordinates: keyed.Coordinates
 ) -> dict[str, Any]:
     """Return the attributes of the Dataset with the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
+    attrs = {**checked.attrs, **keyed.compute_totals(checked.attrs, variables)}
+    attrs = keyed.encode_dataset_attrs(checked, attrs)
     metadata: dict[str, Any] = strip_dtypes(attrs)
     embedded = replace(
         keyed.embed_variables(checked, variables, coordinates),

@@ -19,21 +19,21 @@ from xr_tensorfmt.contract import (
     HeaderReader,
     OpenOptions,
     Plain,
-    Severity,
     TensorFormatError,
     check_rank,
     finding_from_error,
     name_dims,
+    shorten,
 )
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import locate_stored_content, read_directory
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims
 
-MAX_HEADER_BYTES = 10_000
-"""Limit on the size of a header, as in numpy."""
+MAX_HEADER_BYTES = 1 << 18
+"""Limit on the size of a header. Parsing a malicious one takes a second and 130 MB."""
 
-HEAD_BYTES = MAX_HEADER_BYTES + 16
-"""Bytes that contain the header of an array."""
+HEAD_BYTES = 1 << 13
+"""Bytes that contain the usual header of an array."""
 
 MAX_ELEMENT_BYTES = 1 << 24
 """Limit on the size of an element, such as a string. dask creates one to infer its type."""
@@ -64,7 +64,9 @@ class UnsupportedMemberError(TensorFormatError):
 def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
-    array = parse_array(path, reader.read_head(HEAD_BYTES), 0, options.name, "the array")
+    head = reader.read_head(HEAD_BYTES)
+    head = reader.read_head(max(HEAD_BYTES, compute_header_stop(head)))
+    array = parse_array(path, head, 0, options.name, "the array")
     reader.check_complete(array.stop)
     dims = name_dims(options.dims, options.name, get_default_dims(len(array.shape)))
     # numpy.save can append arrays to an open file.
@@ -81,13 +83,15 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     def read_one(number: int) -> None:
         try:
             arrays[number] = _read_member(reader, directory.members[number])
+        except UnsupportedMemberError as error:
+            key = directory.members[number].filename.removesuffix(SUFFIX)
+            arrays[number] = StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
             errors[number] = error
 
     reader.source.run(read_one, range(len(directory.members)))
-    corrupt = [error for error in errors.values() if not isinstance(error, UnsupportedMemberError)]
-    if corrupt and not arrays:
-        raise corrupt[0]
+    if errors and all(array.unsupported for array in arrays.values()):
+        raise errors[min(errors)]
     tensors = [arrays[number] for number in sorted(arrays)]
     findings = [_report_omitted(errors[number]) for number in sorted(errors)]
     path = reader.source.name
@@ -96,10 +100,9 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _report_omitted(error: TensorFormatError) -> Finding:
-    """Return the finding about an omitted member."""
+    """Return the finding about a corrupt member."""
     finding = finding_from_error(error)
-    severity: Severity = "warning" if isinstance(error, UnsupportedMemberError) else "error"
-    return replace(finding, message=f"{finding.message}; it is omitted", severity=severity)
+    return replace(finding, message=f"{finding.message}; it is omitted")
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
@@ -112,12 +115,23 @@ def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
     field = f"the member {key!r}"
     hint = "load it with np.load and write it with np.savez, which does not compress"
     start, head = locate_stored_content(reader, member, field, hint, HEAD_BYTES)
+    stop = min(compute_header_stop(head), member.file_size)
+    if stop > len(head):
+        head = reader.read_bytes(start, start + stop)
     array = parse_array(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
         actual = f"{member.file_size} bytes"
         expected = f"{array.stop - start} bytes for shape {array.shape}"
         raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
     return array
+
+
+def compute_header_stop(head: bytes) -> int:
+    """Return where the header of an array ends, at most after the limit on its size."""
+    length_bytes = 2 if head[6:7] == b"\1" else 4
+    start = len(MAGIC) + 2 + length_bytes
+    length = int.from_bytes(head[start - length_bytes : start], "little")
+    return start + min(length, MAX_HEADER_BYTES + 1)
 
 
 def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> StoredTensor:
@@ -131,6 +145,10 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         expected = f"{MAGIC!r} and 1.0, 2.0 or 3.0"
         hint = "the file is corrupt, has another format, or is newer; save it with an older numpy"
         raise error("magic and version", repr(head[:8]), expected, hint)
+    if compute_header_stop(head) > MAX_HEADER_BYTES + 12:
+        expected = f"at most {MAX_HEADER_BYTES} bytes"
+        hint = "load it with np.load(path, max_header_size=...) if you trust the file"
+        raise error("the size of the header", f"more than {MAX_HEADER_BYTES}", expected, hint)
     file = BytesIO(head[8:])
     try:
         lengths, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
@@ -154,6 +172,14 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     return replace(stored, order="F" if is_fortran else "C")
 
 
+def _decode_name(name: str, encoding: str) -> str:
+    """Decode the name of a field. An escape in it may be any character."""
+    try:
+        return name.encode("latin-1").decode(encoding)
+    except UnicodeError:
+        return name
+
+
 def _find_hint(dtype: np.dtype[Any], encoding: str) -> str:
     """Return how to load values of an unsupported dtype, or an empty string.
 
@@ -165,8 +191,7 @@ def _find_hint(dtype: np.dtype[Any], encoding: str) -> str:
             "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
         )
     if dtype.names is not None:
-        names = (name.encode("latin-1").decode(encoding) for name in dtype.names)
-        fields = ", ".join(map(repr, names))
+        fields = shorten(", ".join(repr(_decode_name(name, encoding)) for name in dtype.names))
         return f"load it with np.load(path, mmap_mode='r') and take one of the fields {fields}"
     if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
         return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
-from xr_tensorfmt.formats.safetensors.spec import INDEX, LENGTH_BYTES
+from xr_tensorfmt.formats.safetensors.spec import INDEX, INDEX_SUFFIX, LENGTH_BYTES
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, FilePlan
@@ -18,9 +19,14 @@ class SafetensorsFormat(Format):
     name = "safetensors"
     title = "safetensors"
     suffixes = (".safetensors", INDEX)
-    index_suffix = INDEX
+    directory_patterns = ("*.safetensors*.index*.json", "*.safetensors")
     open_options = frozenset({"verify"})
     write_options = MappingProxyType({"max_shard_bytes": ()})
+
+    def find_suffix(self, path: str) -> str:
+        """Return the suffix. The suffix of an index may contain a variant."""
+        index = INDEX_SUFFIX.search(os.path.basename(path.casefold()))
+        return index[0] if index else super().find_suffix(path)
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the suffix and the first bytes. The format has no magic number."""

@@ -25,7 +25,6 @@ from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
     HEADER_CHECKSUMS,
-    INDEX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
@@ -40,7 +39,8 @@ _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
     path = reader.source.name
-    if path.casefold().endswith(INDEX):
+    # The length before the header of a file ends with zeros, and JSON does not contain them.
+    if reader.head.lstrip().startswith(b"{") and 0 not in reader.head[:LENGTH_BYTES]:
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
     container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
@@ -85,10 +85,14 @@ def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTenso
     except (KeyError, TypeError, ValueError):  # ValueError if there are not two offsets
         expected = "an object with dtype, shape and two data_offsets"
         raise error("the entry", entry, expected) from None
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
-    if not is_count(first) or not is_count(stop):
-        raise error("the data_offsets", [first, stop], "two numbers of bytes")
+    if not isinstance(dtype, str):
+        raise error("the dtype", dtype, "a str")
+    if not is_count(first) or not is_count(stop) or first > stop:
+        raise error("the data_offsets", [first, stop], "two ascending numbers of bytes")
+    if dtype not in DTYPES:
+        unsupported = error("the dtype", dtype, f"one of {', '.join(DTYPES)}")
+        unsupported = replace(unsupported, hint="load it with safetensors.torch.load_file")
+        return StoredTensor.create_unsupported(key, start + first, stop - first, unsupported)
     element = ELEMENTS[DTYPES[dtype]]
     stored = StoredTensor.from_document(document, key, shape, element, start + first)
     if stored.stop != start + stop:
@@ -120,7 +124,8 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     files = index.get_object(WEIGHT_MAP)
     index.check_repeated(index.content, files)
     metadata = index.get_object("metadata") if "metadata" in index.content else {}
-    headers = _open_files(reader.source, index, files)
+    files = {key: _normalize_path(index, file) for key, file in files.items()}
+    headers = _open_files(reader.source, files)
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
     reader.source.check_unchanged()
     _check_headers(index, headers, metadata)
@@ -137,14 +142,17 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     return replace(container, ends=tuple(header.end for header in headers.values()))
 
 
-def _open_files(
-    source: Source, index: Document, files: Mapping[str, Any]
-) -> dict[str, SafetensorsHeader]:
+def _normalize_path(index: Document, file: Any) -> str:
+    """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
+    parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
+    if not parts or not all(map(is_file_name, parts)):
+        expected = "paths of files in the directory of the index or below"
+        raise index.error(WEIGHT_MAP, shorten(repr(file)), expected)
+    return "/".join(parts)
+
+
+def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, SafetensorsHeader]:
     """Read the headers of all files. Remote files are read concurrently."""
-    for file in files.values():
-        if not is_file_name(file):
-            actual, expected = shorten(repr(file)), "names of files in the directory of the index"
-            raise index.error(WEIGHT_MAP, actual, expected)
     names = list(dict.fromkeys(files.values()))
     headers: dict[str, SafetensorsHeader] = {}
 

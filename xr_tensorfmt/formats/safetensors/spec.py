@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from zlib import crc32
 
 from xr_tensorfmt.contract import build_elements
 
 INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""
+
+INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
+"""Suffix of an index with the variant of the model, such as ``.fp16``, in either place."""
 
 LENGTH_BYTES = 8
 """Size of the length of the header. The header is padded to a multiple of it."""
@@ -20,14 +24,13 @@ METADATA = "__metadata__"
 WEIGHT_MAP = "weight_map"
 """Names of files by key, in an index."""
 
-TOTAL_SIZE = "total_size"
-"""Bytes of all tensors, in the metadata of an index."""
-
 HEADER_CHECKSUMS = "header_crc32"
 """Checksums of the headers of all files, in the metadata of an index that this package wrote."""
 
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+    | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
+    | {"F8_E8M0": "float8_e8m0fnu"}
     | {"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"}
     | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
     | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}

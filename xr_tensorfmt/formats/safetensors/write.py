@@ -28,10 +28,10 @@ from xr_tensorfmt.formats.safetensors.spec import (
     ELEMENTS,
     HEADER_CHECKSUMS,
     INDEX,
+    INDEX_SUFFIX,
     LENGTH_BYTES,
     MAX_HEADER_BYTES,
     METADATA,
-    TOTAL_SIZE,
     WEIGHT_MAP,
     compute_checksum,
 )
@@ -48,7 +48,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
         checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
-    if checked.path.casefold().endswith(INDEX):
+    if INDEX_SUFFIX.search(checked.path):
         shards = _split(entries, _parse_limit(max_shard_bytes))
         return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
@@ -62,8 +62,10 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
 def _build_metadata(
     checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], others: keyed.Coordinates
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the attributes that are strings, and the embedded metadata."""
-    attrs = keyed.encode_dataset_attrs(checked)
+    """Return the attributes that are strings, and the embedded metadata, without totals."""
+    totals = keyed.compute_totals(checked.attrs, entries)
+    attrs = {name: value for name, value in checked.attrs.items() if name not in totals}
+    attrs = keyed.encode_dataset_attrs(checked, attrs)
     strings = {name: value for name, value in attrs.items() if isinstance(value, str)}
     other_attrs = {name: value for name, value in attrs.items() if name not in strings}
     embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
@@ -138,12 +140,15 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    stem = os.path.basename(checked.path)[: -len(INDEX)]
+    name = os.path.basename(checked.path)
+    suffix = INDEX_SUFFIX.search(name)
+    assert suffix
+    # Programs look for files whose names contain the variant.
+    stem = "".join([name[: suffix.start()], *filter(None, suffix.groups())])
     names = [
         f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         for number in range(1, len(shards) + 1)
     ]
-    total = sum(entry.to_stored(0).nbytes for shard in shards for entry in shard)
     siblings = tuple(
         SiblingFile(name, _plan_file(checked, shard, attrs))
         for name, shard in zip(names, shards, strict=True)
@@ -151,8 +156,10 @@ def _plan_index(
     checksums = {
         sibling.name: compute_checksum(sibling.file_plan.pieces[0].data) for sibling in siblings
     }
+    entries = [entry for shard in shards for entry in shard]
+    totals = keyed.compute_totals({**checked.attrs, keyed.TOTAL_SIZE: 0}, entries)
     content = {
-        "metadata": {**attrs, **embedded, TOTAL_SIZE: total, HEADER_CHECKSUMS: checksums},
+        "metadata": {**attrs, **embedded, **totals, HEADER_CHECKSUMS: checksums},
         WEIGHT_MAP: {
             entry.key: name for name, shard in zip(names, shards, strict=True) for entry in shard
         },

@@ -1,0 +1,324 @@
+"""Models as they are published: directories, indices, current dtypes, edited models."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
+
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
+from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
+
+WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
+INDEX = "model.safetensors.index.json"
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+def open_model(path: Path | str, **keywords: Any) -> xr.Dataset:
+    return xr.open_dataset(os.fspath(path), engine="tensorfmt", **keywords)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, list[int], bytes]]) -> None:
+    """Write a file of tensors: dtype, shape and bytes by key."""
+    header, start = {}, 0
+    for key, (dtype, shape, data) in tensors.items():
+        offsets = [start, start := start + len(data)]
+        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+    text = json.dumps(header).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(
+        len(text).to_bytes(8, "little") + text + b"".join(item[2] for item in tensors.values())
+    )
+
+
+def write_index(path: Path, weight_map: Mapping[str, str], **metadata: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"metadata": metadata, "weight_map": weight_map}))
+    return path
+
+
+_SUPPORTED = ("F32", [2, 3], WEIGHT.tobytes())
+_UNSUPPORTED = ("F4", [2, 4], bytes(4))
+
+
+def write_unsupported_safetensors(directory: Path) -> Path:
+    path = directory / "model.safetensors"
+    write_safetensors(path, {"layers.0.weight": _SUPPORTED, "layers.1.scale": _UNSUPPORTED})
+    return path
+
+
+def write_unsupported_index(directory: Path) -> Path:
+    write_safetensors(directory / SHARDS[0], {"layers.0.weight": _SUPPORTED})
+    write_safetensors(directory / SHARDS[1], {"layers.1.scale": _UNSUPPORTED})
+    return write_index(
+        directory / INDEX,
+        {"layers.0.weight": SHARDS[0], "layers.1.scale": SHARDS[1]},
+    )
+
+
+def write_unsupported_mag(directory: Path) -> Path:
+    path = directory / "model.mag"
+    scale = ("c", np.arange(4, dtype="i8"))
+    to_file(xr.Dataset({"layers.0.weight": (("a", "b"), WEIGHT), "layers.1.scale": scale}), path)
+    content = path.read_bytes()
+    old, new = b'"dtype":"int64","dtype_id":12', b'"dtype":"int4","dtype_id":13 '
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+    return path
+
+
+def write_unsupported_npz(directory: Path) -> Path:
+    path = directory / "model.npz"
+    arrays = {"layers.0.weight": WEIGHT, "layers.1.scale": np.zeros(4, ml_dtypes.float4_e2m1fn)}
+    np.savez(path, **arrays)
+    return path
+
+
+UNSUPPORTED = {
+    "safetensors": write_unsupported_safetensors,
+    "index": write_unsupported_index,
+    "mag": write_unsupported_mag,
+    "npz": write_unsupported_npz,
+}
+any_container = pytest.mark.parametrize("write", UNSUPPORTED.values(), ids=UNSUPPORTED)
+Write = Callable[[Path], Path]
+
+
+class TestUnsupportedDtype:
+    @any_container
+    def test_only_its_tensor_is_omitted_with_one_warning(
+        self, write: Write, tmp_path: Path
+    ) -> None:
+        path = write(tmp_path)
+        with pytest.warns(TensorFormatWarning, match="'layers.1.scale'.*omitted") as caught:
+            ds = open_model(path)
+        assert len(caught) == 1
+        assert "corrupt" not in str(caught[0].message)
+        assert list(ds) == ["layers.0.weight"]
+        np.testing.assert_array_equal(ds["layers.0.weight"], WEIGHT)
+        (finding,) = validate(path)
+        assert (finding.severity, "layers.1.scale" in finding.sentence) == ("warning", True)
+
+    @any_container
+    def test_dropped_tensor_is_not_reported(self, write: Write, tmp_path: Path) -> None:
+        ds = open_model(write(tmp_path), drop_variables="layers.1.scale")
+        assert list(ds) == ["layers.0.weight"]
+
+    @any_container
+    @pytest.mark.parametrize(
+        "request_it",
+        [
+            {"group": "layers.1"},
+            {"group": "/layers/1"},
+            {"dims": {"layers.1.scale": ("x",)}},
+            {"dims": {"*.scale": ("x",)}},
+        ],
+        ids=str,
+    )
+    def test_request_by_name_is_an_error(
+        self, write: Write, tmp_path: Path, request_it: dict[str, Any]
+    ) -> None:
+        path = write(tmp_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TensorFormatWarning)
+            with pytest.raises(TensorFormatError, match=r"'layers.1.scale'.*expected") as caught:
+                open_model(path, **request_it)
+        assert "corrupt" not in str(caught.value)
+
+    def test_many_tensors_are_one_warning(self, tmp_path: Path) -> None:
+        tensors = {f"layers.{number}": _UNSUPPORTED for number in range(50)}
+        write_safetensors(tmp_path / "a.safetensors", {"w": _SUPPORTED, **tensors})
+        with pytest.warns(TensorFormatWarning, match="and so are 49 others") as caught:
+            assert list(open_model(tmp_path / "a.safetensors")) == ["w"]
+        assert len(caught) == 1
+
+
+NEW_DTYPES = {
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+}
+
+
+@pytest.mark.parametrize(("dtype", "name"), NEW_DTYPES.items())
+def test_current_dtypes_are_exact_float32_and_are_written_back(
+    tmp_path: Path, dtype: str, name: str
+) -> None:
+    raw = np.arange(256, dtype="u1")
+    write_safetensors(tmp_path / "a.safetensors", {"w": (dtype, [256], raw.tobytes())})
+    ds = open_model(tmp_path / "a.safetensors")
+    expected = raw.view(getattr(ml_dtypes, name)).astype("f4")
+    np.testing.assert_array_equal(ds.w, expected)
+    assert ds.w.encoding["dtype"] == name
+    to_file(ds, tmp_path / "b.safetensors")
+    content = (tmp_path / "b.safetensors").read_bytes()
+    assert content.endswith(raw.tobytes())
+    assert json.loads(content[8 : -raw.size])["w"]["dtype"] == dtype
+    assert name in FLOAT8_NAMES
+
+
+MODELS = ("model.safetensors", "model.fp16.safetensors", INDEX, "model.mag")
+any_model = pytest.mark.parametrize("name", MODELS)
+OTHERS = (
+    *("README.md", ".gitattributes", "config.json", "generation_config.json", "tokenizer.json"),
+    *("pytorch_model.bin", "training_args.bin", "vocab.txt", ".model.safetensors", "._a.mag"),
+)
+
+
+def make_model(offset: float = 0.0) -> xr.Dataset:
+    keys = ("layers.0.weight", "layers.1.weight")
+    return xr.Dataset({key: ((f"{key}_dim_0", f"{key}_dim_1"), WEIGHT + offset) for key in keys})
+
+
+def publish(directory: Path, name: str) -> xr.Dataset:
+    """Write a model among the other files of a published model."""
+    directory.mkdir(exist_ok=True)
+    for other in OTHERS:
+        (directory / other).write_text('{"model_type": "llama", "vocab_size": 32000}')
+    model = make_model()
+    options = {"max_shard_bytes": 24} if name == INDEX else {}
+    to_file(model, directory / name, **options)
+    return model
+
+
+class TestDirectory:
+    @any_model
+    def test_opens_as_its_model(self, tmp_path: Path, name: str) -> None:
+        model = publish(tmp_path, name)
+        for directory in (tmp_path, f"{tmp_path}/"):
+            xr.testing.assert_equal(open_model(directory), model)
+            tree = xr.open_datatree(directory, engine="tensorfmt")
+            assert tree.groups == ("/", "/layers", "/layers/0", "/layers/1")
+            assert validate(directory) == []
+        one = open_model(tmp_path, group="layers.1")
+        np.testing.assert_array_equal(one.weight, WEIGHT)
+
+    @any_model
+    def test_opens_in_a_store(self, tmp_path: Path, name: str, memory: MemoryFileSystem) -> None:
+        model = publish(tmp_path / "model", name)
+        memory.put(f"{tmp_path}/model/", "/bucket/model/", recursive=True)
+        for directory in ("memory://bucket/model", "memory://bucket/model/"):
+            xr.testing.assert_equal(open_model(directory), model)
+        xr.testing.assert_equal(open_model("/bucket/model", fs=memory), model)
+
+    def test_index_has_priority_over_files(self, tmp_path: Path) -> None:
+        model = publish(tmp_path, INDEX)
+        to_file(make_model(1), tmp_path / "consolidated.safetensors")
+        xr.testing.assert_equal(open_model(tmp_path), model)
+
+    @pytest.mark.parametrize("other", ["b.safetensors", "b.mag"])
+    def test_several_models_are_ambiguous(self, tmp_path: Path, other: str) -> None:
+        publish(tmp_path, "a.safetensors")
+        to_file(make_model(), tmp_path / other)
+        with pytest.raises(IsADirectoryError, match=rf"several models: a\.safetensors, {other}"):
+            open_model(tmp_path)
+
+    def test_without_a_model_is_an_error(self, tmp_path: Path) -> None:
+        for other in OTHERS:
+            (tmp_path / other).touch()
+        with pytest.raises(IsADirectoryError, match="pass the path of a file in it"):
+            open_model(tmp_path)
+
+
+INDICES = (
+    *(INDEX, "model.fp16.safetensors.index.json"),
+    *("model.safetensors.index.fp16.json", "MODEL.safetensors.fp16.index.json"),
+)
+
+
+def write_shards(directory: Path, prefix: str = "", index: str = INDEX) -> Path:
+    weight_map = {}
+    for number, shard in enumerate(SHARDS):
+        write_safetensors(directory / prefix / shard, {f"{number}.w": _SUPPORTED})
+        weight_map[f"{number}.w"] = f"{prefix}{shard}"
+    return write_index(directory / index, weight_map, total_size=48)
+
+
+class TestIndex:
+    @pytest.mark.parametrize("index", INDICES)
+    def test_of_a_variant_opens(self, tmp_path: Path, index: str) -> None:
+        path = write_shards(tmp_path, index=index)
+        for model in (path, tmp_path):
+            assert list(open_model(model)) == ["0.w", "1.w"]
+        assert validate(path) == []
+        np.testing.assert_array_equal(open_model(path, format="safetensors")["1.w"], WEIGHT)
+
+    @pytest.mark.parametrize("index", INDICES)
+    def test_of_a_variant_is_written_with_its_files(self, tmp_path: Path, index: str) -> None:
+        to_file(make_model(), tmp_path / index, max_shard_bytes=24)
+        variant = ".fp16" if "fp16" in index else ""
+        stem = f"{index.partition('.')[0]}{variant}"
+        shards = [f"{stem}-0000{number}-of-00002.safetensors" for number in (1, 2)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([index, *shards])
+        xr.testing.assert_equal(open_model(tmp_path), make_model())
+
+    @pytest.mark.parametrize("prefix", ["shards/", "./", "./a/./b/"])
+    def test_names_files_in_subfolders(
+        self, tmp_path: Path, prefix: str, memory: MemoryFileSystem
+    ) -> None:
+        path = write_shards(tmp_path, prefix)
+        np.testing.assert_array_equal(open_model(path)["1.w"], WEIGHT)
+        assert validate(path) == []
+        memory.put(f"{tmp_path}/", "/bucket/model/", recursive=True)
+        np.testing.assert_array_equal(open_model("memory://bucket/model")["1.w"], WEIGHT)
+
+    @pytest.mark.parametrize(
+        "file",
+        [
+            *("../a.safetensors", "shards/../../a.safetensors", "/tmp/a.safetensors", "..", "."),
+            *("a//b.safetensors", "C:\\a.safetensors", "shards\\..\\a", "a\0b", "", "shards/"),
+            *(7, None, ["a.safetensors"]),
+        ],
+        ids=repr,
+    )
+    def test_cannot_name_files_elsewhere(self, tmp_path: Path, file: Any) -> None:
+        write_safetensors(tmp_path / "a.safetensors", {"w": _SUPPORTED})
+        path = write_index(tmp_path / "model" / INDEX, {"w": file})
+        with pytest.raises(TensorFormatError, match="in the directory of the index or below"):
+            open_model(path)
+
+
+class TestTotals:
+    """Facts about all tensors are computed on writing, also from a subset or another dtype."""
+
+    ATTRS: ClassVar[dict[str, Any]] = {"total_size": 48, "total_parameters": 12, "format": "pt"}
+
+    def open_index(self, directory: Path) -> xr.Dataset:
+        to_file(make_model().assign_attrs(self.ATTRS), directory / INDEX)
+        ds = open_model(directory)
+        assert ds.attrs == self.ATTRS
+        return ds
+
+    @pytest.mark.parametrize("name", [INDEX, "model.mag"])
+    def test_of_a_subset(self, tmp_path: Path, name: str) -> None:
+        part = self.open_index(tmp_path)[["layers.0.weight"]]
+        path = tmp_path / "part" / name
+        path.parent.mkdir()
+        for _ in range(2):  # the second time, from the written file
+            to_file(part, path)
+            part = open_model(path).load()
+            assert part.attrs == self.ATTRS | {"total_size": 24, "total_parameters": 6}
+        if name == INDEX:
+            metadata = json.loads(path.read_text())["metadata"]
+            assert metadata == {"format": "pt", "total_size": 24, "total_parameters": 6}
+
+    @pytest.mark.parametrize("name", [INDEX, "model.mag"])
+    def test_of_another_dtype(self, tmp_path: Path, name: str) -> None:
+        ds = self.open_index(tmp_path) / 2
+        path = tmp_path / "half" / name
+        path.parent.mkdir()
+        to_file(ds.assign_attrs(self.ATTRS), path, encoding={"dtype": "float16"})
+        assert open_model(path).attrs == self.ATTRS | {"total_size": 24}
+
+    def test_one_file_has_none(self, tmp_path: Path) -> None:
+        to_file(self.open_index(tmp_path), tmp_path / "one.safetensors")
+        assert open_model(tmp_path / "one.safetensors").attrs == {"format": "pt"}
