@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -96,7 +96,6 @@ class CheckedInput:
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
     reader_attrs: frozenset[str]
-    warned: list[str] = field(default_factory=list, init=False, repr=False)
 
     def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
         """Return the attributes of a variable that a reader did not set by itself.
@@ -266,7 +265,7 @@ class CheckedInput:
             raise self._build_dtype_error(name, variable, dtype, elements)
         if variable.dtype.kind == "c" and element.dtype.kind != "c":
             raise self._build_imaginary_error(name, variable, dtype, elements)
-        return Conversion(name, element, exact, warned=self.warned)
+        return Conversion(name, element, exact)
 
     def _build_imaginary_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
