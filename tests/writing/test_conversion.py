@@ -16,7 +16,22 @@ from xr_tensorfmt.writing.conversion import Conversion
 
 NUMPY = [
     np.dtype(code)
-    for code in ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]  # the dtypes of all formats
+    for code in [
+        "?",
+        "i1",
+        "i2",
+        "i4",
+        "i8",
+        "u1",
+        "u2",
+        "u4",
+        "u8",
+        "f2",
+        "f4",
+        "f8",
+        "c8",
+        "c16",
+    ]  # the dtypes of all formats
 ]
 ELEMENTS = build_elements(
     ["bfloat16", "float8_e4m3fn", "float8_e5m2", *(dtype.name for dtype in NUMPY)]
@@ -80,7 +95,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "name"), PAIRS, ids=lambda part: str(part))
+@pytest.mark.parametrize(("dtype", "name"), PAIRS, ids=str)
 def test_extreme_values_are_exact_or_an_error(dtype: np.dtype[Any], name: str) -> None:
     low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.kind in "iu" else (0, 1)
     is_valid = (

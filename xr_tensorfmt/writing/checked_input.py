@@ -84,8 +84,6 @@ class CheckedInput:
         ``{name: {"dtype": ...}}``: the requested dtypes of variables in the file.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them.
-    reader_attrs : frozenset of str
-        Attributes that readers set. They may be lost if the format does not support attributes.
     """
 
     path: str
@@ -95,22 +93,6 @@ class CheckedInput:
     attrs: Mapping[Any, Any]
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
-    reader_attrs: frozenset[str]
-
-    def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable that a reader did not set by itself.
-
-        Parameters
-        ----------
-        variable : Variable
-            The variable.
-
-        Returns
-        -------
-        dict
-            Attributes by name.
-        """
-        return {k: value for k, value in variable.attrs.items() if k not in self.reader_attrs}
 
     @property
     def single_variable(self) -> tuple[str, Variable]:
@@ -164,7 +146,7 @@ class CheckedInput:
         losses += [
             ("coords", f"the coordinate {c!r}", "call drop_vars()") for c in self.coordinates
         ]
-        attrs = {**self.attrs, **self.get_user_attrs(variable)}
+        attrs = {**self.attrs, **variable.attrs}
         losses += [("attrs", f"the attribute {a!r}", "call drop_attrs()") for a in attrs]
         self._refuse_losses(losses)
         self._warn_of_scaling(attrs)
@@ -315,8 +297,6 @@ def check_input(
     format: str,
     encoding: Encoding | None = None,
     drop: Any = (),
-    *,
-    reader_attrs: frozenset[str] = frozenset(),
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
@@ -334,7 +314,7 @@ def check_input(
     resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
     plain = {str(name): variable.to_base_variable() for name, variable in dataset.variables.items()}
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, reader_attrs)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
