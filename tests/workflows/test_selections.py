@@ -20,7 +20,7 @@ def test_readers_add_no_attributes(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("attribute", ["n", "object_type", "vespa_type", "seed"])
 @pytest.mark.parametrize("name", ["npy", "tens", "vespa"])
 def test_no_attribute_of_the_user_vanishes(tmp_path: Path, name: str, attribute: str) -> None:
-    array = make_array().assign_attrs({attribute: 7})
+    array = make_array().astype("f8").assign_attrs({attribute: 7})
     options = {"version": "0.9"} if name == "tens" else {}
     with pytest.raises(ValueError, match=rf"the attribute '{attribute}'.*drop=\['attrs'\]"):
         write(array, tmp_path, name, **options)

@@ -121,6 +121,7 @@ MAX_SNAPSHOT_DIMENSIONS = 16
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
+    checked = checked.encode(LITTLE_ENDIAN)
     variables, embedded = keyed.select_stored(checked, LITTLE_ENDIAN, empty=False)
     for named in variables:
         if named.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:

@@ -68,6 +68,7 @@ def plan(
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
+    checked = checked.encode(ELEMENTS)
     types, conversion = _choose_types(checked, matrix_type)
     file_plans = [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
     return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
