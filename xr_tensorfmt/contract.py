@@ -218,9 +218,6 @@ class Format(ABC):
         of these patterns that matches any file. Other files are ignored.
     magics : tuple of bytes
         Magic numbers. Files begin with one of them, unless the tuple is empty.
-    reader_attrs : frozenset of str
-        Names of variable attributes that `read` adds itself. If a Dataset is written to a format
-        without attributes, they are omitted without an error.
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
         ``apply_unit``. Other options raise an error before `read` is called.
@@ -234,7 +231,6 @@ class Format(ABC):
     suffixes: ClassVar[tuple[str, ...]] = ()
     directory_patterns: ClassVar[tuple[str, ...]] = ()
     magics: ClassVar[tuple[bytes, ...]] = ()
-    reader_attrs: ClassVar[frozenset[str]] = frozenset()
     open_options: ClassVar[frozenset[str]] = frozenset()
     write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
 

@@ -211,8 +211,7 @@ def to_file(
         data = flatten_tree(location.url, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
-    title, reader_attrs = file_format.title, registry.list_reader_attrs()
-    checked = check_input(data, location.url, title, encoding, drop, reader_attrs=reader_attrs)
+    checked = check_input(data, location.url, file_format.title, encoding, drop)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)
@@ -428,7 +427,8 @@ def to_pycauset(
         is the type of the opened file, or ``"CAUSAL"`` for bools of another origin. If the values
         do not fit the default, all elements are stored.
     seed : int, optional
-        Seed of the random numbers in the values. The default is the attribute ``seed``.
+        Seed of the random numbers in the values. The default is the seed
+        of the opened file if the whole matrix is written.
     **options
         Keywords of `to_file`, from `mode` to `fs`.
 
@@ -718,7 +718,5 @@ def vespa_to_json(
 
     if form not in get_args(Form):
         raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
-    checked = check_input(
-        data, "the JSON", "Vespa", encoding, drop, reader_attrs=registry.list_reader_attrs()
-    )
+    checked = check_input(data, "the JSON", "Vespa", encoding, drop)
     return build_json(*arrange_tensor(checked), form)

@@ -78,9 +78,7 @@ class TestPycauset(WritableFormatTests):
     file_name = "example.pycauset"
 
     def create_dataset(self) -> xr.Dataset:
-        attrs = {"matrix_type": "DENSE_FLOAT", "data_type": "FLOAT64", "seed": 0, "scalar": 1.0}
-        attrs |= {"is_transposed": 0, "is_conjugated": 0, "is_temporary": 0}
-        return xr.Dataset({"tensor": (("row", "col"), VALUES, attrs)})
+        return xr.Dataset({"tensor": (("row", "col"), VALUES)})
 
 
 class TestCc4s(WritableFormatTests):
@@ -98,8 +96,7 @@ class TestVespa(WritableFormatTests):
     file_name = "example.tbf"
 
     def create_dataset(self) -> xr.Dataset:
-        attrs = {"vespa_type": "tensor(x[64],y[100])"}
-        return xr.Dataset({"tensor": (("x", "y"), VALUES, attrs)})
+        return xr.Dataset({"tensor": (("x", "y"), VALUES)})
 
 
 class TestVespaJson(WritableFormatTests):
@@ -108,8 +105,7 @@ class TestVespaJson(WritableFormatTests):
     can_write_regions = False
 
     def create_dataset(self) -> xr.Dataset:
-        attrs = {"vespa_type": "tensor(x[64],y[100])"}
-        return xr.Dataset({"tensor": (("x", "y"), VALUES, attrs)})
+        return xr.Dataset({"tensor": (("x", "y"), VALUES)})
 
     def test_opening_reads_no_values(self, tmp_path: Path) -> None:
         """Opening parses all of the JSON, so selections read no bytes."""

@@ -27,7 +27,7 @@ LEVELS = (
     {"errors"},
     {"core"},
     {"sources"},
-    {"datasets"},
+    {"cf", "datasets"},
     {"writing"},
     {"contract"},
     {"formats.*"},

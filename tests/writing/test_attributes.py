@@ -13,7 +13,7 @@ import xarray as xr
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests.opening import open_lazily
-from xr_tensorfmt import to_pycauset, to_tens, to_vespa
+from xr_tensorfmt import to_tens, to_vespa
 from xr_tensorfmt.writers import to_file
 
 CHANGES: dict[str, Any] = {
@@ -104,18 +104,8 @@ def test_vespa_type_describes_the_written_file(tmp_path: Path) -> None:
     ):
         to_vespa(changed, path, encoding=encoding)
         back = open_lazily(path)
-        assert back.tensor.attrs == {"vespa_type": expected}
+        assert back.tensor.encoding["tensorfmt"]["type"] == expected
         np.testing.assert_array_equal(back.tensor, changed.tensor)
-
-
-def test_losing_seed_raises(tmp_path: Path) -> None:
-    ds = open_lazily(write_pycauset_file(tmp_path / "old.pycauset", seed=5)).isel(
-        row=slice(2), col=slice(2)
-    )
-    to_pycauset(ds, tmp_path / "new.pycauset")
-    assert open_lazily(tmp_path / "new.pycauset").tensor.attrs == {"seed": 5}
-    with pytest.raises(ValueError, match="cannot store the attribute 'seed'"):
-        to_vespa(ds.astype("f4", keep_attrs=True), tmp_path / "t.tbf")
 
 
 def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from tests.commands import run_ok
-from xr_tensorfmt import TensorFormatWarning, to_file
+from xr_tensorfmt import to_file
 
 KEYS = ("embed", "layers.0.w", "layers.0.norm", "layers.1.w", "layers.1.norm")
 
@@ -108,49 +108,6 @@ def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
 def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         to_file(make_model(), tmp_path / "a.mag", encoding=encoding)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "before", "scale"),
-    [
-        ("float8_e4m3fn", "f4", 2e-3),
-        ("bfloat16", "f4", 1e-40),
-        ("bfloat16", "f8", 1e-40),
-        ("float16", "f4", 6e-8),
-        ("float32", "f8", 1.4e-45),
-    ],
-)
-def test_values_that_become_0_are_reported(
-    tmp_path: Path, dtype: str, before: str, scale: float
-) -> None:
-    values = np.resize(np.array([0, 0.1, 0.2, 0.3, 1, 0.4, -0.1, 2], "f8") * scale, 800)
-    ds = xr.Dataset({"w": ("x", values.astype(before))})
-    words = rf"'w': 62\.5% of 800 values become 0 in {dtype}; multiply them by a scale"
-    with pytest.warns(TensorFormatWarning, match=words):
-        to_file(ds, tmp_path / "a.mag", encoding={"w": {"dtype": dtype}})
-
-
-def test_values_that_become_0_are_reported_once_per_file(tmp_path: Path) -> None:
-    ds = xr.Dataset({name: ("x", np.full(100, 1e-9, "f4")) for name in "ab"}).chunk(x=50)
-    with pytest.warns(TensorFormatWarning, match="and check the other variables") as caught:
-        to_file(ds, tmp_path / "a.mag", encoding={"dtype": "float8_e4m3fn"})
-    assert len(caught) == 1
-    with pytest.warns(TensorFormatWarning, match="and check the other variables") as caught:
-        to_file(
-            ds,
-            tmp_path / "a.mag",
-            encoding={"dtype": "float8_e4m3fn"},
-            region={"x": slice(0, 100)},
-        )
-    assert len(caught) == 1
-
-
-def test_few_values_may_become_0(tmp_path: Path) -> None:
-    values = np.ones(2000, "f4")
-    values[7] = 1e-9
-    path = tmp_path / "a.mag"
-    to_file(xr.Dataset({"w": ("x", values)}), path, encoding={"w": {"dtype": "float16"}})
-    assert xr.open_dataset(path, engine="tensorfmt").w[7] == 0
 
 
 @pytest.mark.parametrize(

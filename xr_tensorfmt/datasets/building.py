@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from dask import config
 from dask.utils import parse_bytes
-from xarray import Coordinates, Dataset, Variable, conventions
+from xarray import Coordinates, Dataset, Variable
 
+from xr_tensorfmt import cf
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
@@ -17,17 +17,6 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.options import EngineKeywords
-
-_STRINGS = (
-    "coordinates bounds grid_mapping formula_terms cell_measures ancillary_variables calendar "
-    "dtype _Unsigned"
-)
-_CF_TYPES: dict[str, Any] = {
-    **dict.fromkeys(_STRINGS.split(), str),
-    **dict.fromkeys(("scale_factor", "add_offset"), int | float | np.number),
-    **dict.fromkeys(("_FillValue", "missing_value"), str | int | float | np.generic | np.ndarray),
-}
-"""Types of the attributes that xarray uses to decode variables."""
 
 _Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
 """The arguments of a Variable: dims, data, attrs and encoding."""
@@ -52,8 +41,9 @@ def build_dataset(
     }
     coordinates = {tensor.name for tensor in container.coordinates} & tensors.keys()
     attrs = container.attrs
-    if _names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
-        variables, attrs, decoded_coordinates = _decode(arguments, attrs, keywords)
+    if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
+        undecoded = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
+        variables, attrs, decoded_coordinates = cf.decode(undecoded, attrs, keywords)
         coordinates |= variables.keys() & decoded_coordinates
         arguments = {
             name: (variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding)
@@ -72,49 +62,6 @@ def build_dataset(
             f"{source.name}: {conflict}; choose other names in dims=, or open the groups with "
             "xarray.open_datatree"
         ) from None
-
-
-def _decode(
-    arguments: Mapping[str, _Arguments], attrs: Mapping[str, Any], keywords: EngineKeywords
-) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
-    """Decode variables as the user requests. Also return attributes and names of coordinates."""
-    variables = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
-    decodable = {
-        name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
-    }
-    cf_attrs = dict(attrs) if _names_coordinates(attrs, arguments) else {}
-    decoded, remaining, coordinates = conventions.decode_cf_variables(
-        decodable,
-        cf_attrs,
-        mask_and_scale=keywords.mask_and_scale,
-        decode_times=keywords.decode_times,
-        concat_characters=keywords.concat_characters,
-        decode_coords=keywords.decode_coords,
-        use_cftime=keywords.use_cftime,
-        decode_timedelta=keywords.decode_timedelta,
-    )
-    decoded_attrs = {
-        name: value for name, value in attrs.items() if name in remaining or name not in cf_attrs
-    }
-    return {**variables, **decoded}, decoded_attrs, coordinates
-
-
-def _names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
-    """Return whether the attribute `coordinates` of a file names variables, as CF defines it.
-
-    xarray removes the attribute, which may have another meaning in these formats.
-    """
-    text = attrs.get("coordinates")
-    names = text.split() if isinstance(text, str) else []
-    return bool(names) and set(names) <= set(variables)
-
-
-def _is_decodable(attrs: Mapping[str, Any]) -> bool:
-    """Return whether the CF attributes have the types that xarray expects, those of netCDF.
-
-    Attributes of a file may be any JSON.
-    """
-    return all(isinstance(attrs[name], _CF_TYPES[name]) for name in _CF_TYPES.keys() & attrs.keys())
 
 
 def _assemble(

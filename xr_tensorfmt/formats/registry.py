@@ -104,11 +104,6 @@ def load_formats() -> Iterator[Format]:
     yield from _load_plugins()
 
 
-def list_reader_attrs() -> frozenset[str]:
-    """Return the names of attributes that readers set without the user."""
-    return frozenset().union(*(file_format.reader_attrs for file_format in load_formats()))
-
-
 def find_format(name: str) -> Format:
     """Return the format with a name. Raise ValueError if the name is unknown."""
     for file_format in load_formats():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from xarray import DataArray, Dataset, Variable
+from xarray import DataArray, Dataset, Variable, apply_ufunc
 
-from xr_tensorfmt.core.elements import Element, StoredDtype
+from xr_tensorfmt import cf
+from xr_tensorfmt.core.elements import Element, Plain, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
@@ -81,11 +82,9 @@ class CheckedInput:
     attrs : mapping
         The attributes of the Dataset.
     encoding : mapping
-        ``{name: {"dtype": ...}}``: the requested dtypes of variables in the file.
+        The requested encodings of variables by name.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them.
-    reader_attrs : frozenset of str
-        Attributes that readers set. They may be lost if the format does not support attributes.
     """
 
     path: str
@@ -95,23 +94,36 @@ class CheckedInput:
     attrs: Mapping[Any, Any]
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
-    reader_attrs: frozenset[str]
-    warned: list[str] = field(default_factory=list, init=False, repr=False)
+    is_encoded: bool = False
+    """Whether `encode` was called."""
 
-    def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:
-        """Return the attributes of a variable that a reader did not set by itself.
+    def encode(self, dtypes: Collection[str]) -> CheckedInput:
+        """Encode times, scaled and masked values by the CF conventions.
+
+        Call this method only for a format that stores attributes. Other formats get decoded values.
 
         Parameters
         ----------
-        variable : Variable
-            The variable.
+        dtypes : collection of str
+            Names of the dtypes of the format.
 
         Returns
         -------
-        dict
-            Attributes by name.
+        CheckedInput
+            Variables as they are stored, and their attributes.
+
+        Raises
+        ------
+        ValueError
+            The encoding of a variable cannot represent a value.
         """
-        return {k: value for k, value in variable.attrs.items() if k not in self.reader_attrs}
+        try:
+            encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
+        variables = {name: encoded[name] for name in self.variables}
+        coordinates = {name: encoded[name] for name in self.coordinates}
+        return replace(self, variables=variables, coordinates=coordinates, is_encoded=True)
 
     @property
     def single_variable(self) -> tuple[str, Variable]:
@@ -165,7 +177,7 @@ class CheckedInput:
         losses += [
             ("coords", f"the coordinate {c!r}", "call drop_vars()") for c in self.coordinates
         ]
-        attrs = {**self.attrs, **self.get_user_attrs(variable)}
+        attrs = {**self.attrs, **variable.attrs}
         losses += [("attrs", f"the attribute {a!r}", "call drop_attrs()") for a in attrs]
         self._refuse_losses(losses)
         self._warn_of_scaling(attrs)
@@ -241,6 +253,8 @@ class CheckedInput:
             The format does not support the dtype.
         """
         requested = self.encoding.get(name, {}).get("dtype")
+        if not self.is_encoded:
+            self._check_encoding(name)
         inherited = variable.encoding.get("dtype")
         dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
@@ -249,7 +263,19 @@ class CheckedInput:
             element = elements.get(inherited.name)
             if element is not None and element.dtype == variable.dtype:
                 dtype = inherited.name
-        return self.build_conversion(name, variable, dtype, elements, exact=requested is None)
+        # Scaled values are rounded to the dtype of the file, because packing always rounds.
+        is_scaled = isinstance(inherited, StoredDtype) and "scale_factor" in variable.attrs
+        exact = requested is None and not is_scaled
+        return self.build_conversion(name, variable, dtype, elements, exact=exact)
+
+    def _check_encoding(self, name: str) -> None:
+        """Raise ValueError if a format without attributes cannot store an encoding."""
+        others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
+        if others:
+            raise ValueError(
+                f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
+                f"{self.format} does not store attributes; leave them out, or write another format"
+            )
 
     def build_conversion(
         self,
@@ -266,7 +292,7 @@ class CheckedInput:
             raise self._build_dtype_error(name, variable, dtype, elements)
         if variable.dtype.kind == "c" and element.dtype.kind != "c":
             raise self._build_imaginary_error(name, variable, dtype, elements)
-        return Conversion(name, element, exact, warned=self.warned)
+        return Conversion(name, element, exact)
 
     def _build_imaginary_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
@@ -284,6 +310,8 @@ class CheckedInput:
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         hint = f"convert it with ds[{name!r}].astype(...)"
+        if variable.dtype.kind in "mM":
+            hint = f"convert it to numbers with ds[{name!r}].astype('int64')"
         if is_numeric(variable.dtype):
             kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(variable.dtype.kind, "f")
             candidates = [key for key in elements if elements[key].dtype.kind in kinds] or elements
@@ -316,8 +344,6 @@ def check_input(
     format: str,
     encoding: Encoding | None = None,
     drop: Any = (),
-    *,
-    reader_attrs: frozenset[str] = frozenset(),
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
@@ -333,9 +359,45 @@ def check_input(
     for name, variable in dataset.variables.items():
         check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
     resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
-    plain = {str(name): variable.to_base_variable() for name, variable in dataset.variables.items()}
+    plain = {
+        str(name): _merge_encoding(variable, resolved.get(name, {}))
+        for name, variable in dataset.variables.items()
+    }
     coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
-    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped, reader_attrs)
+    return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
+
+
+def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
+    """Return a variable with the requested encoding, and references in its attributes.
+
+    A requested encoding of values replaces the inherited one, as in `xarray.Dataset.to_netcdf`.
+    """
+    merged: Variable = variable.to_base_variable()
+    encoding = dict(merged.encoding)
+    if not cf.VALUE_KEYS.isdisjoint(requested):
+        encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
+    encoding.update(requested)
+    references = {key: encoding.pop(key) for key in cf.REFERENCES & encoding.keys()}
+    merged.encoding = encoding
+    # A coordinate is a coordinate of the file without this attribute of CF.
+    names = references.pop("coordinates", None)
+    if names is not None:
+        encoding["coordinates"] = names
+    if references:
+        merged.attrs = {**references, **merged.attrs}
+    return merged
+
+
+def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool) -> Variable:
+    """Convert packed values to the dtype of the file."""
+    conversion = Conversion(name, Plain(dtype), exact=not is_rounded)
+
+    def convert(values: Any) -> Any:
+        rounded = np.around(values) if is_rounded and dtype.kind in "iu" else values
+        return conversion.apply(rounded)
+
+    converted: Variable = apply_ufunc(convert, variable, dask="parallelized", output_dtypes=[dtype])
+    return converted
 
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:

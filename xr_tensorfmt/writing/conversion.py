@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 
 # Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
-
-# Share of values that may become 0 without a warning.
-_MAX_UNDERFLOW = 0.001
 
 
 @dataclass(frozen=True)
@@ -27,8 +22,6 @@ class Conversion:
     exact: bool
     is_fixed: bool = False
     """Whether an existing file determines the dtype."""
-    warned: list[str] = field(default_factory=list, compare=False)
-    """The variable with a warning, in a list that all variables of a file share."""
 
     def apply(self, values: Array) -> Array:
         """Convert values. Raise ValueError if a value would change or overflow."""
@@ -42,18 +35,12 @@ class Conversion:
             self._check(values, _is_preserved(values, converted, exact), values.dtype)
         if isinstance(self.element.encoding, StoredDtype) and converted.dtype.kind == "f":
             flat = np.ravel(converted, order="K")
-            blocks = (flat[first : first + _BLOCK] for first in range(0, flat.size, _BLOCK))
-            nonzero = sum(self._check_stored(block, exact, values.dtype) for block in blocks)
-        elif exact or converted is values:
-            return converted
-        else:
-            nonzero = int(np.count_nonzero(converted))
-        if nonzero < values.size:
-            self._report_underflow(int(np.count_nonzero(values)) - nonzero, values.size)
+            for first in range(0, flat.size, _BLOCK):
+                self._check_stored(flat[first : first + _BLOCK], exact, values.dtype)
         return converted
 
-    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> int:
-        """Raise ValueError if a value cannot be stored. Return the number of stored nonzeros."""
+    def _check_stored(self, values: Array, exact: bool, dtype: np.dtype[Any]) -> None:
+        """Raise ValueError if a value cannot be stored."""
         stored = self.element.decode(self.element.encode(values))
         preserved = stored == values if exact else np.isfinite(stored)
         if not preserved.all():  # an unusual case; these checks are slower
@@ -63,18 +50,6 @@ class Conversion:
             else:
                 preserved = _stays_finite(stored, values) & same_nan
             self._check(values, preserved, dtype)
-        return int(np.count_nonzero(stored))
-
-    def _report_underflow(self, count: int, size: int) -> None:
-        """Warn if many values become 0."""
-        if count > _MAX_UNDERFLOW * size and not self.warned:
-            self.warned.append(self.name)
-            message = (
-                f"{self.name!r}: {count / size:.1%} of {size} values become 0 in "
-                f"{self.element.name}; multiply them by a scale first, or choose a dtype with a "
-                "wider range, and check the other variables"
-            )
-            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
 
     def _check(self, values: Array, preserved: Any, dtype: np.dtype[Any]) -> None:
         """Raise ValueError if a value is not preserved. `dtype` is the dtype of the data."""
@@ -103,7 +78,7 @@ def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:
         back = converted if values.dtype.kind == "c" else converted.real
         with np.errstate(all="ignore"):
             same = back.astype(values.dtype) == values
-        same &= _is_in_range(values, converted.dtype) & _is_in_range(converted, values.dtype)
+        same &= _is_in_range(values, converted.dtype) & _is_in_range(back, values.dtype)
         if values.dtype.kind in "iu" and converted.dtype.kind in "iu":
             same &= (values < 0) == (converted < 0)  # -1 and 255 are the same byte
         return np.asarray(same | ((converted != converted) & (values != values)))
@@ -122,8 +97,13 @@ def _is_in_range(values: Array, dtype: np.dtype[Any]) -> Any:
     """Return a mask of floats in the range of an integer dtype. Other casts are undefined."""
     if values.dtype.kind != "f" or dtype.kind not in "iu":
         return True
-    with np.errstate(all="ignore"):  # the limit may be infinite in half precision
-        return values < 2.0 ** np.iinfo(dtype).bits / (2 if dtype.kind == "i" else 1)
+    limit = 2.0 ** (np.iinfo(dtype).bits - (dtype.kind == "i"))
+    with np.errstate(all="ignore"):  # the limits may be infinite in half precision
+        return (
+            np.isfinite(values)
+            & (values < limit)
+            & (values >= (-limit if dtype.kind == "i" else 0))
+        )
 
 
 def check_dense(name: str, values: Any) -> None:

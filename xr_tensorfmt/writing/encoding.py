@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt import cf
 from xr_tensorfmt.errors import shorten, suggest_pattern
 from xr_tensorfmt.writing.conversion import format_dtype
 
 Encoding = Mapping[Any, Any]
 """``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
+
+KEYS = cf.VALUE_KEYS | cf.REFERENCES
+"""Keys of the encoding of a variable."""
 
 NICKNAMES = {"fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "bf16": "bfloat16"}
 """Names of dtypes that users of models write, and the names of the dtypes."""
@@ -63,11 +67,11 @@ def _build_form_error(encoding: Any) -> TypeError:
 
 
 def _check_keys(name: Any, requested: Mapping[str, Any]) -> None:
-    unsupported = sorted(set(requested) - {"dtype"})
+    unsupported = sorted(map(str, set(requested) - KEYS))
     if unsupported:
         raise ValueError(
-            f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}; "
-            "only 'dtype' is supported"
+            f"encoding={{{name!r}: {requested!r}}} has {', '.join(map(repr, unsupported))}, "
+            f"expected some of {', '.join(map(repr, sorted(KEYS)))}"
         )
 
 

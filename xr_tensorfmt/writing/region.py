@@ -255,7 +255,7 @@ def _plan_variable(
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=name not in checked.encoding
     )
-    conversion = replace(conversion, is_fixed=True, warned=checked.warned)
+    conversion = replace(conversion, is_fixed=True)
     return PlannedVariable(variable, tensor.layout, conversion, origin)
 
 

@@ -76,7 +76,7 @@ def test_saved_matrices_open_equal(directory: Path) -> None:
 
 def test_saved_causal_set_has_attributes_and_counts(directory: Path) -> None:
     array = xr.open_dataset(directory / "causet.pycauset", engine="tensorfmt").tensor
-    assert (array.attrs["object_type"], array.attrs["n"], array.attrs["seed"]) == (
+    assert tuple(map(array.encoding["tensorfmt"].get, ("object_type", "n", "seed"))) == (
         "CausalSet",
         40,
         3,

@@ -104,7 +104,7 @@ def test_v1_pads_only_rows_of_bits() -> None:
     check(pf.v2("CAUSAL", "BIT", 70, 70, pf.pack_triangle(causal), version=1), causal)
     packed = pf.pack_triangle(integers, multiple=4)
     array = check(pf.v2("INTEGER", "INT32", 5, 5, packed, version=1, seed=9), integers)
-    assert array.attrs["seed"] == 9
+    assert array.encoding["tensorfmt"]["seed"] == 9
     assert array.encoding["tensorfmt"]["version"] == "v1"
 
 
@@ -335,28 +335,25 @@ def test_metadata_become_attributes() -> None:
         spacetime={"type": "MinkowskiDiamond", "args": {"dimension": 2}}, unknown={"a": -1},
     )  # fmt: skip
     array = open_tensor(pf.r1(fields, bytes(8)))
-    assert array.attrs == {
-        "seed": 2**64 - 1, "object_type": "CausalSet", "n": 2,
-        "spacetime": "MinkowskiDiamond", "spacetime_dimension": 2,
-    }  # fmt: skip
+    assert array.attrs == {"spacetime": "MinkowskiDiamond", "spacetime_dimension": 2}
     file_info = array.encoding["tensorfmt"]
     expected = {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": 1.0,
         "is_transposed": False, "is_conjugated": False, "is_temporary": False,
         "properties": {"is_zero": False, "more": [1, b"x"]},
         "cached": {"trace": 3.5, "sum": [1.5, 0.0], "eigenvalues": [[1.0, 0.0], [2.0, 0.0]]},
-        "payload_uuid": uuid,
+        "payload_uuid": uuid, "object_type": "CausalSet", "n": 2,
     }  # fmt: skip
     assert file_info.items() >= expected.items()
     assert array.encoding["dtype"] == "bit"
 
 
-def test_seed_of_v2_is_an_attribute() -> None:
+def test_seed_of_v2_is_in_the_encoding() -> None:
     content = pf.v2("CAUSAL", "BIT", 2, 2, bytes(8), temporary=1, seed=5, transposed=1)
     array = open_tensor(content)
     file_info = array.encoding["tensorfmt"]
     assert (file_info["is_temporary"], file_info["is_transposed"]) == (True, True)
-    assert array.attrs == {"seed": 5}
+    assert (array.attrs, file_info["seed"]) == ({}, 5)
 
 
 def test_open_options() -> None:

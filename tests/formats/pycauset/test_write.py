@@ -352,19 +352,17 @@ def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> N
 # Facts.
 
 
-def test_seed_is_stored_for_pycauset(tmp_path: Path) -> None:
-    path = tmp_path / "t"
+def test_seed_is_stored_for_the_whole_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "t.pycauset"
     for seed in (0, 5, 2**64 - 1, np.int64(9)):
-        to_pycauset(make_array(make_square(3), attrs={"seed": seed}), path)
+        to_file(make_array(make_square(3)), path, seed=seed)
         assert read_metadata(path.read_bytes())["seed"] == seed
-    for other in (-1, 2**64, "text", True, 1.5):
-        data = make_array(make_square(3), attrs={"seed": other})
-        to_pycauset(data, path)
-        assert read_metadata(path.read_bytes())["seed"] == 0
-        xr.testing.assert_identical(open_lazily(path), data.to_dataset())
-    to_pycauset(make_array(make_square(3), attrs={"seed": 5}), path, seed=6)
-    assert read_metadata(path.read_bytes())["seed"] == 6
-    assert open_lazily(path).tensor.attrs == {"seed": 6}
+        opened = open_lazily(path).tensor
+        assert (opened.attrs, opened.encoding["tensorfmt"]["seed"]) == ({}, seed)
+        other = tmp_path / "other.pycauset"
+        for part, expected in ((opened, seed), (opened.isel(row=slice(2), col=slice(2)), 0)):
+            to_file(part, other)
+            assert read_metadata(other.read_bytes())["seed"] == expected
 
 
 def test_causal_set_keeps_its_type(tmp_path: Path) -> None:

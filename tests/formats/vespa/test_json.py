@@ -84,7 +84,7 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
     data, type_, expected = DOCUMENTED[case]
     ds = vespa_from_json(json.dumps(data) if text and not isinstance(data, str) else data, type_)
     assert to_lists(ds) == expected
-    assert ds.tensor.attrs["vespa_type"] == type_.replace("tensor()", "double")
+    assert ds.tensor.encoding["tensorfmt"]["type"] == type_.replace("tensor()", "double")
 
 
 @pytest.mark.parametrize("case", DOCUMENTED)

@@ -68,6 +68,7 @@ class TensorToWrite:
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan the YAML file and its sibling files."""
     stem = _get_stem(checked.path)
+    checked = checked.encode(_ELEMENTS)
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
     for name, variable in checked.variables.items():

@@ -100,7 +100,7 @@ def _build_variable(
     if variable.dims != get_default_dims(key, variable.ndim, keys):
         names = f"the names {variable.dims} of the dimensions of {key!r}"
         checked.refuse_unless_dropped("dims", names, "write version=300")
-    if checked.get_user_attrs(variable):
+    if variable.attrs:
         checked.refuse_unless_dropped("attrs", f"the attributes of {key!r}", "write version=300")
     conversion = checked.choose_conversion(key, variable, _ARCHIVE_ELEMENTS)
     return keyed.KeyedVariable(key, variable, conversion)
@@ -121,6 +121,7 @@ MAX_SNAPSHOT_DIMENSIONS = 16
 
 def plan_snapshot(checked: CheckedInput) -> FilePlan:
     """Plan a snapshot of version 300."""
+    checked = checked.encode(LITTLE_ENDIAN)
     variables, embedded = keyed.select_stored(checked, LITTLE_ENDIAN, empty=False)
     for named in variables:
         if named.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:

@@ -37,7 +37,6 @@ class PycausetFormat(Format):
     title = "PyCauset"
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
-    reader_attrs = frozenset({"object_type", "n"})
     open_options = frozenset({"name", "sparse", "verify"})
     write_options = MappingProxyType({"matrix_type": (), "seed": ()})
 

@@ -27,6 +27,7 @@ from xr_tensorfmt.formats.pycauset.metadata import (
     build_attrs,
     describe_derived,
     find_cached,
+    get_object,
 )
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -208,6 +209,7 @@ def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
             "generation": slot.generation,
             "properties": properties,
             "cached": dict(find_cached(metadata, view)),
+            **get_object(metadata),
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),

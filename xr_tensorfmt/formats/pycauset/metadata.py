@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from xr_tensorfmt.contract import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset.spec import MATRIX_TYPES, Matrix
 
+OBJECT_TYPE = "object_type"
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT_PREFIX = "spacetime_"
 
@@ -87,7 +88,9 @@ class Metadata:
         )
 
 
-def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+def build_metadata(
+    matrix: Matrix, uuid: str, object_type: str, attrs: Mapping[Any, Any]
+) -> dict[str, Any]:
     """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
     is_triangle = MATRIX_TYPES[matrix.matrix_type].stored == "triangle"
     layout = "raw_triangular" if is_triangle else "raw_dense"
@@ -104,20 +107,22 @@ def build_metadata(matrix: Matrix, uuid: str, attrs: Mapping[Any, Any]) -> dict[
             "is_conjugated": False,
             "scalar": {"real": 1.0, "imag": 0.0},
         },
-        **_build_causal_set(matrix, attrs),
+        **_build_causal_set(matrix, object_type, attrs),
     }
 
 
 def build_attrs(metadata: Metadata) -> Iterator[tuple[str, Any]]:
     """Yield attributes of a causal set: numbers and strings, which netCDF can store."""
-    for key in ("object_type", "n"):
-        if key in metadata.values:
-            yield key, _format_value(metadata.values[key])
     spacetime = metadata.get_map("spacetime")
     if spacetime.values:
         yield "spacetime", spacetime.get("type", str)
         for key, value in spacetime.get("args", dict, {}).items():
             yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
+
+
+def get_object(metadata: Metadata) -> dict[str, Any]:
+    """Return what the whole matrix is, such as a causal set of `n` elements."""
+    return {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata.values}
 
 
 def find_cached(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
@@ -130,12 +135,11 @@ def find_cached(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]
             yield key, value
 
 
-def _build_causal_set(matrix: Matrix, attrs: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the metadata of a causal set, empty unless the attributes describe one."""
-    actual = (matrix.matrix_type, attrs.get("object_type"), attrs.get("n"))
-    if actual != ("CAUSAL", _CAUSAL_SET, matrix.rows):
+def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the metadata of a causal set, empty for other matrices."""
+    if (matrix.matrix_type, object_type) != ("CAUSAL", _CAUSAL_SET):
         return {}
-    keys: dict[str, Any] = {"object_type": _CAUSAL_SET, "n": matrix.rows}
+    keys: dict[str, Any] = {OBJECT_TYPE: _CAUSAL_SET, "n": matrix.rows}
     if isinstance(attrs.get("spacetime"), str):
         arguments = {
             name.removeprefix(_ARGUMENT_PREFIX): value

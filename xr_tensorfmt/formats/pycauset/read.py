@@ -18,7 +18,7 @@ from xr_tensorfmt.contract import (
 )
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile, open_file
-from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
+from xr_tensorfmt.formats.pycauset.spec import NAME
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -31,7 +31,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     encoding = _build_encoding(file)
     return Container(
-        (Tensor(options.name, dims, layout, _build_attrs(matrix), encoding),),
+        (Tensor(options.name, dims, layout, matrix.attrs, encoding),),
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
@@ -58,12 +58,6 @@ def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
 def get_default_dims(rank: int) -> tuple[str, ...]:
     """Return the dimension names of a matrix or vector."""
     return ("index",) if rank == 1 else ("row", "col")
-
-
-def _build_attrs(matrix: Matrix) -> dict[str, Any]:
-    """Return the attributes about the content. A unit vector stores its index as the seed."""
-    has_seed = matrix.seed and matrix.matrix_type != "UNIT_VECTOR"
-    return {**({"seed": matrix.seed} if has_seed else {}), **matrix.attrs}
 
 
 def _build_encoding(file: MatrixFile) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from xr_tensorfmt.contract import (
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
-from xr_tensorfmt.formats.pycauset.metadata import build_metadata
+from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
 from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 
 MatrixType = Literal[
@@ -68,23 +68,27 @@ def plan(
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
-    name, variable = checked.single_variable
-    if seed is not None:
-        variable = variable.copy(deep=False)
-        variable.attrs["seed"] = seed
-        checked = replace(checked, variables={name: variable})
+    checked = checked.encode(ELEMENTS)
     types, conversion = _choose_types(checked, matrix_type)
-    file_plans = [_plan_matrix(checked, conversion, matrix_type) for matrix_type in types]
+    file_plans = [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
     return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
 
 
-def _plan_matrix(checked: CheckedInput, conversion: Conversion, matrix_type: str) -> FilePlan:
+def _plan_matrix(
+    checked: CheckedInput, conversion: Conversion, matrix_type: str, seed: int | None
+) -> FilePlan:
     """Plan the file of a matrix."""
     _, variable = checked.single_variable
+    file_info = _get_file_info(variable)
+    if seed is None and file_info.get("matrix_type") != "UNIT_VECTOR":
+        seed = file_info.get("seed")
     matrix = _build_matrix(variable, matrix_type, DATA_TYPES[conversion.element.name])
+    matrix = replace(matrix, seed=int(seed or 0))
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
-    metadata = build_metadata(matrix, uuid.uuid4().hex, variable.attrs)
+    metadata = build_metadata(
+        matrix, uuid.uuid4().hex, file_info.get(OBJECT_TYPE, ""), variable.attrs
+    )
     parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     size = max(offset + len(part) for offset, part in parts.items())
     pieces = tuple(Piece(offset, part) for offset, part in parts.items())
@@ -148,21 +152,26 @@ def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
     return required and f"{matrix_type} requires {required}"
 
 
+def _get_file_info(variable: Variable) -> Mapping[str, Any]:
+    """Return the properties of the opened file if the variable is the whole matrix."""
+    file_info: Mapping[str, Any] = variable.encoding.get("tensorfmt", {})
+    if file_info.get("format") != NAME:
+        return {}
+    is_whole = tuple(file_info["shape"])[: variable.ndim] == variable.shape
+    return file_info if is_whole else {}
+
+
 def _guess_type(variable: Variable) -> str:
     """Return the type in the opened file, otherwise CAUSAL, which only fits bools."""
-    encoding = variable.encoding.get("tensorfmt", {})
-    if encoding.get("format") == NAME:
-        view = tuple(map(encoding.get, ("scalar", "is_transposed", "is_conjugated")))
-        is_whole = tuple(encoding["shape"])[: variable.ndim] == variable.shape
-        # PyCauset loads triangles of numbers as if they had no diagonal.
-        if view == (1, 0, 0) and is_whole and not encoding.get("has_diagonal"):
-            return str(encoding["matrix_type"])
-    return "CAUSAL"
+    file_info = _get_file_info(variable)
+    view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
+    # PyCauset loads triangles of numbers as if they had no diagonal.
+    is_plain = view == (1, 0, 0) and not file_info.get("has_diagonal")
+    return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
 
 
 def _build_matrix(variable: Variable, matrix_type: str, data_type: str) -> Matrix:
     """Build the matrix that describes the file."""
-    seed: Any = variable.attrs.get("seed")
     is_vector = matrix_type in spec.VECTORS
     is_padded = matrix_type == "DENSE_FLOAT"
     return Matrix(
@@ -174,7 +183,6 @@ def _build_matrix(variable: Variable, matrix_type: str, data_type: str) -> Matri
         offset=spec.HEADER_BYTES,
         limit=MAX_TENSOR_BYTES,
         types_offset=0,
-        seed=int(seed) if _is_seed(seed) else 0,
         row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
     )
 

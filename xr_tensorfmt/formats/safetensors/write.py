@@ -42,6 +42,7 @@ _DEFAULT_SHARD_BYTES = 5_000_000_000
 
 def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> FilePlan:
     """Plan a file, or an index and its files if the path has the suffix of an index."""
+    checked = checked.encode(ELEMENTS)
     entries, others = keyed.select_stored(checked, ELEMENTS, empty=True)
     for entry in entries:
         if entry.key == METADATA:

@@ -71,6 +71,7 @@ def _plan_0_9(checked: CheckedInput) -> FilePlan:
 
 def _plan_1_0(checked: CheckedInput) -> FilePlan:
     """Plan a file of version 1.0: header, embedded metadata, values."""
+    checked = checked.encode(spec.DTYPES[spec.VERSION_1_0])
     _, variable = checked.single_variable
     header, conversion = _build_header(checked, spec.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize

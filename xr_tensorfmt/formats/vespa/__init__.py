@@ -23,7 +23,6 @@ class VespaFormat(Format):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
-    reader_attrs = frozenset({"vespa_type"})
     open_options = frozenset({"name", "sparse", "fill_value", "text_errors", "verify"})
 
     def match(self, reader: HeaderReader) -> Match:

@@ -36,7 +36,7 @@ MAX_NAME_BYTES = 1 << 12
 BLOCK = "block"
 """The dimension of a Dataset that counts blocks with several labels."""
 
-TYPE = "vespa_type"
+TYPE = "type"
 """The attribute of a variable that contains `VespaHeader.type`."""
 
 Strings = NDArray[Any]

@@ -141,7 +141,7 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
         if name not in labels:
             _check_dropped(checked, name, dims, block_dim)
     indexed = [dim for dim in dims if dim != block_dim]
-    names = _find_file_names(checked, (*labels, *indexed), variable.attrs.get(TYPE))
+    names = _find_file_names(checked, (*labels, *indexed), _get_opened_type(variable))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     return Dimensions(block_dim, labels, tuple(dim for dim in order if dim in indexed), names)
@@ -185,11 +185,15 @@ def _check_dropped(
     checked.refuse_unless_dropped("coords", subject, hint)
 
 
-def _find_file_names(
-    checked: CheckedInput, names: tuple[str, ...], type_: object
-) -> dict[str, str]:
+def _get_opened_type(variable: Variable) -> str:
+    """Return the type in the opened file, or an empty string."""
+    file_info = variable.encoding.get("tensorfmt", {})
+    return str(file_info[TYPE]) if file_info.get("format") == "vespa" else ""
+
+
+def _find_file_names(checked: CheckedInput, names: tuple[str, ...], type_: str) -> dict[str, str]:
     """Return the names in the file, without underscores that the reader appended."""
-    typed = set(re.findall(r"(\w+)[\[{]", type_)) if isinstance(type_, str) else set()
+    typed = set(re.findall(r"(\w+)[\[{]", type_))
     missing = typed.difference(names)
     stripped = {name: name.rstrip("_") for name in names if name not in typed}
     names_in_file = {
@@ -237,7 +241,7 @@ def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> None:
     owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = checked.get_user_attrs(variable)
+    owners[f"ds[{name!r}]"] = variable.attrs
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:

@@ -1,0 +1,181 @@
+"""CF conventions: decode variables on opening, and encode them on writing, as xarray does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+from xarray import Variable, conventions
+
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
+from xr_tensorfmt.datasets.options import EngineKeywords
+
+_STRINGS = (
+    "coordinates bounds grid_mapping formula_terms cell_measures ancillary_variables calendar "
+    "dtype _Unsigned"
+)
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(_STRINGS.split(), str),
+    **dict.fromkeys(("scale_factor", "add_offset"), int | float | np.number),
+    **dict.fromkeys(("_FillValue", "missing_value"), str | int | float | np.generic | np.ndarray),
+}
+"""Types of the attributes that xarray uses to decode variables."""
+
+_SCALES = ("scale_factor", "add_offset")
+_FILL_VALUES = ("_FillValue", "missing_value")
+
+PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
+"""Attributes by which xarray computes values from stored ones."""
+
+VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
+"""Keys of an encoding that change how values are stored."""
+
+REFERENCES = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
+"""Keys of an encoding that name other variables."""
+
+Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
+"""Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
+
+
+def decode(
+    variables: Mapping[str, Variable], attrs: Mapping[str, Any], keywords: EngineKeywords
+) -> tuple[dict[str, Variable], dict[str, Any], set[Any]]:
+    """Decode variables as the user requests. Also return attributes and names of coordinates."""
+    decodable = {
+        name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
+    }
+    cf_attrs = dict(attrs) if names_coordinates(attrs, variables) else {}
+    decoded, remaining, coordinates = conventions.decode_cf_variables(
+        decodable,
+        cf_attrs,
+        mask_and_scale=keywords.mask_and_scale,
+        decode_times=keywords.decode_times,
+        concat_characters=keywords.concat_characters,
+        decode_coords=keywords.decode_coords,
+        use_cftime=keywords.use_cftime,
+        decode_timedelta=keywords.decode_timedelta,
+    )
+    decoded_attrs = {
+        name: value for name, value in attrs.items() if name in remaining or name not in cf_attrs
+    }
+    return {**variables, **decoded}, decoded_attrs, coordinates
+
+
+def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
+    """Return whether the attribute `coordinates` of a file names variables, as CF defines it.
+
+    xarray removes the attribute, which may have another meaning in these formats.
+    """
+    text = attrs.get("coordinates")
+    names = text.split() if isinstance(text, str) else []
+    return bool(names) and set(names) <= set(variables)
+
+
+def _is_decodable(attrs: Mapping[str, Any]) -> bool:
+    """Return whether the CF attributes have the types that xarray expects, those of netCDF.
+
+    Attributes of a file may be any JSON.
+    """
+    return all(isinstance(attrs[name], _TYPES[name]) for name in _TYPES.keys() & attrs.keys())
+
+
+def encode(
+    variables: Mapping[str, Variable], dtypes: Collection[str], cast: Cast
+) -> dict[str, Variable]:
+    """Encode variables by their `encoding`, as `xarray.Dataset.to_netcdf` does.
+
+    `dtypes` are those of the format. Bools become int8 only if the format has no bools.
+    """
+    prepared = {
+        name: _prepare(variable, dtypes)
+        for name, variable in variables.items()
+        if _needs_encoding(variable)
+    }
+    encoded, _ = conventions.cf_encoder(prepared, {})
+    return {
+        name: _finish(name, variable, encoded[name], cast) if name in encoded else variable
+        for name, variable in variables.items()
+    }
+
+
+def _needs_encoding(variable: Variable) -> bool:
+    keys = {*VALUE_KEYS, *REFERENCES} - {"dtype"}
+    has_keys = any(variable.encoding.get(key) is not None for key in keys)
+    # Objects may be times of cftime.
+    return has_keys or (isinstance(variable.dtype, np.dtype) and variable.dtype.kind in "mMOb")
+
+
+def _is_time(variable: Variable) -> bool:
+    return variable.dtype.kind in "mMO"
+
+
+def _prepare(variable: Variable, dtypes: Collection[str]) -> Variable:
+    """Return a copy for xarray, which converts only times to the dtype in the encoding."""
+    encoding = {key: value for key, value in variable.encoding.items() if value is not None}
+    dtype = encoding.pop("dtype", None)
+    if isinstance(dtype, StoredDtype):
+        dtype = dtype.dtype
+    if variable.dtype.kind == "b":
+        if "bool" in dtypes or "int8" not in dtypes:
+            encoding["dtype"] = "bool"  # xarray encodes it otherwise
+    elif _is_time(variable) and _is_numeric(dtype):
+        encoding["dtype"] = np.dtype(dtype)
+    if encoding.pop("_Unsigned", None) is not None:
+        # The values are unsigned, and all formats store unsigned integers.
+        for key in _FILL_VALUES & encoding.keys():
+            encoding[key] = _view_like(encoding[key], variable.encoding.get("dtype"))
+    if "_FillValue" not in variable.attrs:
+        encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
+    copied = _load_small(variable).copy(deep=False)
+    copied.encoding = encoding
+    return copied
+
+
+def _is_numeric(dtype: Any) -> bool:
+    try:
+        return dtype is not None and np.dtype(dtype).kind in "iuf"
+    except TypeError:
+        return False
+
+
+def _view_like(value: Any, dtype: Any) -> Any:
+    """Return a fill value of signed integers as the unsigned integer of the same bytes."""
+    if not _is_numeric(dtype) or np.dtype(dtype).kind != "i" or value >= 0:
+        return value
+    signed = np.dtype(dtype)
+    return np.array(value, signed).view(f"u{signed.itemsize}")[()]
+
+
+def _load_small(variable: Variable) -> Variable:
+    """Return a lazy variable of this engine in chunks, so that it is encoded chunk by chunk."""
+    if variable.chunks is not None or find_lazy_tensor(variable) is None:
+        return variable
+    if variable.nbytes <= DEFAULT_CHUNK_BYTES:
+        return variable[...].load()  # without a copy in the Dataset of the user
+    preferred = variable.encoding.get("preferred_chunks", {})
+    return variable.chunk({dim: preferred.get(dim, "auto") for dim in variable.dims})
+
+
+def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Variable:
+    """Convert packed values to the dtype in the encoding, and keep the other keys."""
+    dtype = original.encoding.get("dtype")
+    is_scaled = any(original.encoding.get(key) is not None for key in _SCALES)
+    if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
+        dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
+    is_packed = encoded.dtype.kind == "f" and _is_numeric(dtype) and (is_integer or is_scaled)
+    if is_packed and np.dtype(dtype) != encoded.dtype:
+        attrs = encoded.attrs
+        encoded = cast(name, encoded, np.dtype(dtype), is_scaled)
+        encoded.attrs = attrs
+        if is_integer and not is_scaled:
+            for key in _FILL_VALUES & attrs.keys():
+                attrs[key] = encoded.dtype.type(attrs[key])
+    used = {*VALUE_KEYS, *REFERENCES} - {"dtype"}
+    encoded.encoding = {key: v for key, v in original.encoding.items() if key not in used}
+    if encoded.dtype.kind == "b":
+        encoded.encoding.pop("dtype", None)
+    return encoded
