@@ -94,9 +94,9 @@ def main(folder: Path, figure_path: Path) -> None:
     for page in similarity.sortby(similarity, ascending=False)[1:4]:
         print(f"  {float(page):.3f}  {page.page.item()}")
 
-    say("xr_tensorfmt.vespa_from_hex opens the digits that Vespa's tools print")
+    say("xr_tensorfmt.vespa.from_hex opens the digits that Vespa's tools print")
     digits = "0x050102046974656D0475736572020269310275314000000002693202753240800000"
-    print(xr_tensorfmt.vespa_from_hex(digits, sparse="dense").tensor.to_pandas())
+    print(xr_tensorfmt.vespa.from_hex(digits, sparse="dense").tensor.to_pandas())
 
     draw(ds.tensor, similarity, label, figure_path)
 

@@ -144,9 +144,11 @@ _GUIDES = {
     "to_tens": ("Write TENS", "formats/tens.html#writing"),
     "to_vespa": ("Write Vespa", "formats/vespa.html#writing"),
     "validate": ("Check files", "howto/checking.html"),
-    "vespa_from_hex": ("JSON of Vespa", "formats/vespa.html#json"),
-    "vespa_from_json": ("JSON of Vespa", "formats/vespa.html#json"),
-    "vespa_to_json": ("JSON of Vespa", "formats/vespa.html#json"),
+    "from_hex": ("JSON of Vespa", "formats/vespa.html#json"),
+    "from_json": ("JSON of Vespa", "formats/vespa.html#json"),
+    "from_jsonl": ("Feeds of Vespa", "formats/vespa.html#feeds"),
+    "to_json": ("JSON of Vespa", "formats/vespa.html#json"),
+    "to_jsonl": ("Feeds of Vespa", "formats/vespa.html#feeds"),
 }
 autosummary_context = {"guides": _GUIDES}
 autodoc_member_order = "bysource"

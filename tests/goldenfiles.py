@@ -289,28 +289,6 @@ VESPA: Mapping[str, Make] = {
 }
 
 
-def make_json(name: str, document: Any) -> Make:
-    return content(name, lambda: json.dumps(document).encode())
-
-
-VESPA_JSON: Mapping[str, Make] = {
-    "cells": make_json(
-        "a.json",
-        {
-            "type": "tensor(x{},y[2])",
-            "cells": [{"address": {"x": "a", "y": "1"}, "value": 2.5}],
-        },
-    ),
-    "values": make_json(
-        "a.json", {"type": "tensor<float>(x[4])", "values": [1, 2.5, "inf", "-nan"]}
-    ),
-    "blocks": make_json(
-        "a.json", {"type": "tensor(x{},y[2])", "blocks": {"a": [1, 2], "b": [3, 4]}}
-    ),
-    "digits": make_json("a.json", {"type": "tensor<int8>(x[6])", "values": "FF00118022FE"}),
-}
-
-
 def npy(values: Any, **options: Any) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, np.asanyarray(values), **options)
@@ -427,7 +405,6 @@ GENERATED: Mapping[str, Make] = {
         "mag": MAG,
         "pycauset": PYCAUSET,
         "vespa": VESPA,
-        "vespa-json": VESPA_JSON,
         "npy": NPY,
         "npz": NPZ,
         "safetensors": SAFETENSORS,

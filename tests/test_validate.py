@@ -21,7 +21,7 @@ from tests import vespafiles as vf
 from tests.commands import run
 from tests.families import FILES
 from tests.pycausetblocks import block_matrix
-from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa_from_hex
+from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa
 from xr_tensorfmt.contract import (
     Container,
     Dense,
@@ -79,7 +79,7 @@ def test_encodings_of_vespa_tests_are_valid(conformance: Path) -> None:
         for digits in json.loads(line)["binary"]:
             content = bytes.fromhex(digits[2:])
             assert validate(content, format="vespa") == [], digits
-            assert vespa_from_hex(digits) is not None
+            assert vespa.from_hex(digits) is not None
 
 
 def test_file_is_named_by_its_path(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ if typing.TYPE_CHECKING:
         to_cc4s_calculation,
     )
     from xr_tensorfmt.formats.pycauset.popcount import popcount
-    from xr_tensorfmt.formats.vespa.json import vespa_from_hex, vespa_from_json
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writers import (
         to_cc4s,
@@ -36,7 +35,6 @@ if typing.TYPE_CHECKING:
         to_safetensors,
         to_tens,
         to_vespa,
-        vespa_to_json,
     )
 
 __all__ = [
@@ -63,9 +61,6 @@ __all__ = [
     "to_tens",
     "to_vespa",
     "validate",
-    "vespa_from_hex",
-    "vespa_from_json",
-    "vespa_to_json",
 ]
 
 __version__ = "0.1.0"
@@ -77,17 +72,15 @@ _LAZY = {
     "datasets.explanation": "Explanation",
     "formats.cc4s.calculation": "open_cc4s_calculation select_cc4s_states to_cc4s_calculation",
     "formats.pycauset.popcount": "popcount",
-    "formats.vespa.json": "vespa_from_hex vespa_from_json",
     "validation": "validate",
-    "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa "
-    "vespa_to_json",
+    "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa",
 }
 _MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
-    if name == "tutorial":
+    if name in ("tutorial", "vespa"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

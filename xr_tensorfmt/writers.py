@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from xr_tensorfmt.formats.pycauset.write import MatrixType
 
 Mode = Literal["w", "x"]
-Form = Literal["short", "long", "hex"]
 
 # A parameter in a docstring: its name, and its type with the indented description.
 _ENTRY = re.compile(r"^(\w+) : (.*\n(?: {4}.*\n)+)", re.MULTILINE)
@@ -642,7 +641,7 @@ def to_vespa(
     See Also
     --------
     xr_tensorfmt.to_file : Common keywords.
-    xr_tensorfmt.vespa_to_json : Convert to JSON.
+    xr_tensorfmt.vespa.to_json : Convert to JSON.
 
     Examples
     --------
@@ -662,61 +661,3 @@ def to_vespa(
     array([1., 1., 1.], dtype=float32)
     """
     return to_file(data, path, "vespa", **options)
-
-
-def vespa_to_json(
-    data: Dataset | DataArray,
-    form: Form = "short",
-    *,
-    encoding: Encoding | None = None,
-    drop: Collection[DroppablePart] = (),
-) -> dict[str, Any]:
-    """Convert a tensor to the JSON that Vespa returns and accepts in documents.
-
-    Parameters
-    ----------
-    data : Dataset or DataArray
-        The data, as in `to_vespa`. The name of the variable is not stored.
-    form : {"short", "long", "hex"}
-        ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
-        ``"hex"`` is the short form with hexadecimal digits for dense values, which are lossless
-        and fast to parse.
-    encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as in `to_vespa`.
-    drop : list of {"coords", "attrs"}
-        Parts to omit. Otherwise they raise an error.
-
-    Returns
-    -------
-    dict
-        The ``"type"`` and ``"values"``, ``"cells"`` or ``"blocks"``, for `json.dumps` or pyvespa.
-        NaN is None, and infinities are strings.
-
-    Raises
-    ------
-    ValueError
-        Vespa does not support the data. The message names an alternative.
-
-    See Also
-    --------
-    vespa_from_json : Open JSON.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> values = np.float32([1, 2])
-    >>> vector = xr.DataArray(values, dims="x")
-    >>> xr_tensorfmt.vespa_to_json(vector)
-    {'type': 'tensor<float>(x[2])', 'values': [1.0, 2.0]}
-    >>> xr_tensorfmt.vespa_to_json(vector, "hex")
-    {'type': 'tensor<float>(x[2])', 'values': '3F80000040000000'}
-    """
-    from xr_tensorfmt.formats.vespa.write import arrange_tensor  # noqa: PLC0415
-    from xr_tensorfmt.formats.vespa.write_json import build_json  # noqa: PLC0415
-
-    if form not in get_args(Form):
-        raise ValueError(f"form={form!r} is not one of {', '.join(map(repr, get_args(Form)))}")
-    checked = check_input(data, "the JSON", "Vespa", encoding, drop)
-    return build_json(*arrange_tensor(checked), form)

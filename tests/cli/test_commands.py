@@ -309,13 +309,15 @@ def test_strict_validate_fails_on_warnings() -> None:
     assert run("validate", "--strict", "w.tbf").exit_code == 1
 
 
-def test_document_of_vespa_has_next_step_without_keywords() -> None:
+def test_json_is_no_format_and_has_next_step() -> None:
     Path("hit.json").write_text('{"fields": {"a": [1], "b": [2]}}')
     for command in ("validate", "info"):
         result = run(command, "hit.json")
-        output = result.stdout + result.stderr
-        assert "; pass it in Python with field= to xr_tensorfmt.vespa_from_json" in output
-        assert "None" not in output
+        assert "with xr_tensorfmt.vespa.from_json if it is" in result.stdout + result.stderr
+    Path("feed.jsonl").write_text('{"put": "id:a:b::1", "fields": {"a": [1]}}\n' * 2)
+    assert "open it with xr_tensorfmt.vespa.from_jsonl" in run("info", "feed.jsonl").stderr
+    save("a.tbf", xr.Dataset({"tensor": ("x", np.ones(2))}))
+    assert "xr_tensorfmt.vespa.to_json and to_jsonl" in run_failing("convert", "a.tbf", "b.json")
 
 
 def test_unknown_storage_option_is_named() -> None:

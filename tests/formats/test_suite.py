@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.formats.registry import BUILT_IN
 from xr_tensorfmt.testing import FormatTests, WritableFormatTests
 
@@ -97,23 +93,6 @@ class TestVespa(WritableFormatTests):
 
     def create_dataset(self) -> xr.Dataset:
         return xr.Dataset({"tensor": (("x", "y"), VALUES)})
-
-
-class TestVespaJson(WritableFormatTests):
-    format = "vespa-json"
-    file_name = "example.json"
-    can_write_regions = False
-
-    def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("x", "y"), VALUES)})
-
-    def test_opening_reads_no_values(self, tmp_path: Path) -> None:
-        """Opening parses all of the JSON, so selections read no bytes."""
-        path = self.create_file(tmp_path)
-        opened = self.open(path)
-        os.remove(path)
-        assert explain(opened.tensor).needed_bytes == 0
-        np.testing.assert_array_equal(opened.tensor.values, VALUES)
 
 
 def test_every_built_in_format_runs_suite() -> None:

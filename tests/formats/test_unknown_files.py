@@ -64,7 +64,7 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "marked.csv": (b"\xef\xbb\xbf1,2\n3,4\n", "text, .*numpy.loadtxt"),
     "long.txt": ("\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
     "odd.txt": (b"a" + "\u00e4".encode() * 4000, "text, .*numpy.loadtxt"),
-    "a.index": (b'{"a": [1]}', "text, .*format='vespa-json'"),
+    "a.index": (b'{"a": [1]}', "text, .*vespa.from_json"),
     "model": (save({"a": np.ones(3)}), "safetensors without its suffix, .*format='safetensors'"),
     "raw.bin": (bytes(800), r"of no known format, .*numpy.memmap\(path, dtype, 'r', shape"),
     "vespa": (

@@ -507,7 +507,6 @@ STRUCTURES: Mapping[str, Structure] = {
     ),
     "zip": Structure(walk_zip, repair_zip, members=read_zip_members),
     "vespa": Structure(walk_vespa),
-    "vespa-json": JSON,
     "npy": Structure(walk_npy, document=read_npy_document, replaced=replace_npy_document),
     "npz": Structure(walk_zip, repair_zip, members=read_zip_members),
     "safetensors": Structure(

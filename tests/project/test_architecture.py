@@ -32,12 +32,12 @@ LEVELS = (
     {"contract"},
     {"formats.*"},
     {"formats"},
-    {"", "accessor", "backend", "opening", "testing", "validation", "virtual", "writers"},
+    {"", "accessor", "backend", "opening", "testing", "validation", "vespa", "virtual", "writers"},
     {"cli", "tutorial", "__main__"},
 )
 """Folders and modules from the lowest level to the highest. Imports point down."""
 
-USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing")
+USES_XARRAY = ("write", "calculation", "popcount", "keyed_writing")
 """Prefixes of the modules of a format that may import xarray and dask."""
 
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}
@@ -134,6 +134,7 @@ def test_names_of_formats_are_only_in_their_folders() -> None:
         "xr_tensorfmt",
         "xr_tensorfmt.formats.registry",
         "xr_tensorfmt.tutorial",
+        "xr_tensorfmt.vespa",
         "xr_tensorfmt.writers",
     }
     wrong = [

@@ -266,7 +266,6 @@ PAGES = {
     "safetensors": "safetensors.md",
     "npy": "npy.md",
     "npz": "npy.md#archives",
-    "vespa-json": "vespa.md#json",
 }
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests.paths import ROOT
-from xr_tensorfmt import contract, testing
+from xr_tensorfmt import contract, testing, vespa
 
 PAGES = [
     ROOT / "README.md",
@@ -68,6 +68,7 @@ ELSEWHERE = {
     *("TensorFormatAccessor", "TensorFormatTreeAccessor"),
     *("TensorFormatParser", "to_kerchunk"),
     *("get_path", "open_dataset"),
+    *vespa.__all__,
 }
 """Names in the reference that neither the package nor the contract exports."""
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
+from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 from tests.opening import load, open_lazily
 from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 O_BINARY = 1 << 30
 

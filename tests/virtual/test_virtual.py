@@ -464,11 +464,6 @@ def _write_text(directory: Path) -> Path:
     return cc4sfiles.save(directory, "a", np.ones((2, 3)), elements=cc4sfiles.TEXT)
 
 
-def _write_json(directory: Path) -> Path:
-    content = b'{"type": "tensor(x[2])", "values": [1, 2]}'
-    return _put(directory / "a.json", content)
-
-
 def _write_bfloat16(directory: Path) -> Path:
     put = magfiles.Put("bfloat16", (3,), bytes(6))
     return _put(directory / "a.mag", magfiles.make_snapshot({"tensor": put}))
@@ -499,7 +494,6 @@ REFUSED = {
     _write_blocks: "its layout",
     _write_pairs: "its layout Pairs",
     _write_text: "its layout Text",
-    _write_json: "values are not in the file, but computed from it",
     _write_bfloat16: "no specified data type for bfloat16",
     _write_str: "no specified data type for str",
     _write_slash: "is invalid in Zarr; separator='/'",

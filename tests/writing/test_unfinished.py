@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import xarray as xr
+from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 from tests.commands import load_any, run, run_failing, run_ok, save
 from tests.opening import open_lazily
@@ -23,7 +24,6 @@ from tests.processes import run_python, run_script
 from xr_tensorfmt import to_cc4s, to_mag
 from xr_tensorfmt.cli.convert import raise_exit_on_sigterm
 from xr_tensorfmt.writing import unfinished
-from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 

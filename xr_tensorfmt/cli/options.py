@@ -50,7 +50,7 @@ def parse_target_format(file: str) -> str:
         return registry.find_format_for_path(file).name
     except ValueError:
         names = ", ".join((*registry.list_names(writable=True), *STORES))
-        hint = did_you_mean(os.path.splitext(file)[1], suffixes)
+        hint = registry.suggest_suffix(file, suffixes)
         raise ValueError(
             f"{file}: the suffix has no writable format{hint}; choose a format with --to "
             f"({names}), or use a suffix ({', '.join(suffixes)})"

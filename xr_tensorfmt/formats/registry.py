@@ -19,7 +19,7 @@ from xr_tensorfmt.formats.pycauset import PycausetFormat
 from xr_tensorfmt.formats.reading import DECLARED_OPTIONS
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
-from xr_tensorfmt.formats.vespa import VespaFormat, VespaJsonFormat
+from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.sources.store_errors import redact
 
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
@@ -34,7 +34,6 @@ BUILT_IN: tuple[Format, ...] = (
     SafetensorsFormat(),
     NpyFormat(),
     NpzFormat(),
-    VespaJsonFormat(),
 )
 
 
@@ -120,6 +119,13 @@ def find_format_by_suffix(path: str) -> Format | None:
     return file_format if file_format.find_suffix(path) else None
 
 
+def suggest_suffix(path: str, suffixes: Collection[str]) -> str:
+    """Return a hint for a path whose suffix has no format, or an empty string."""
+    if path.endswith((".json", ".jsonl")):
+        return " (xr_tensorfmt.vespa.to_json and to_jsonl write JSON of Vespa)"
+    return did_you_mean(os.path.splitext(path)[1], suffixes)
+
+
 def find_format_for_path(path: str) -> Format:
     """Return the format to write by the suffix of a path. Raise ValueError if there is none."""
     file_format = find_format_by_suffix(path)
@@ -128,9 +134,7 @@ def find_format_for_path(path: str) -> Format:
     writable = [file_format for file_format in load_formats() if file_format.can_write]
     names = ", ".join(repr(file_format.name) for file_format in writable)
     suffixes = [suffix for file_format in writable for suffix in file_format.suffixes]
-    hint = did_you_mean(os.path.splitext(path)[1], suffixes)
-    if path.endswith(".jsonl"):
-        hint = " (write each line of a feed with json.dumps and vespa_to_json)"
+    hint = suggest_suffix(path, suffixes)
     problem = (
         f"{file_format.title} can only be read"
         if file_format

@@ -23,12 +23,11 @@ _HTML = ForeignFormat("a page of HTML", f"log in if the server requires it, and 
 _PICKLE = ForeignFormat("a Python pickle", "load it only if you trust the file: it can run code")
 _TORCH = ForeignFormat("a PyTorch checkpoint", "convert it with safetensors.torch.save_file")
 _TEXT = ForeignFormat(
-    "text", "read it with numpy.loadtxt, or pass format='vespa-json' if it is a Vespa tensor"
+    "text",
+    "read it with numpy.loadtxt, or with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa",
 )
 _SAFETENSORS = ForeignFormat("safetensors without its suffix", "pass format='safetensors'")
-_DOCUMENTS = ForeignFormat(
-    "documents of Vespa", "pass each document to xr_tensorfmt.vespa_from_json with field="
-)
+_DOCUMENTS = ForeignFormat("a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl")
 _BY_MAGIC = {
     b"\x1f\x8b\x08": ForeignFormat("compressed by gzip", _DECOMPRESS),
     b"\x28\xb5\x2f\xfd": ForeignFormat("compressed by zstd", _DECOMPRESS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,8 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.commands import run_ok
-from xr_tensorfmt import TensorFormatError, to_file, to_vespa, vespa_from_json, vespa_to_json
-from xr_tensorfmt.formats.vespa import json as vespa_json
-from xr_tensorfmt.formats.vespa import json_forms
+from xr_tensorfmt import vespa
+from xr_tensorfmt.formats.vespa import json_input
 
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"
@@ -65,6 +64,43 @@ DOCUMENTED: dict[str, tuple[Any, str, Any]] = {
     "numbers as strings": ({"a": "1.5", "b": "-Inf", "c": "2e3"}, "tensor(x{})",
                            {"a": 1.5, "b": -np.inf, "c": 2000}),
     "nothing mapped": ({"cells": []}, "tensor(x{})", {}),
+    "a bare scalar of digits": ({"fields": {"f": "4014000000000000"}}, "tensor()", 5),
+    "a bare scalar with a letter": ({"fields": {"f": "C014000000000000"}}, "tensor()", -5),
+    "a scalar of digits of bfloat16": ("4097", "tensor<bfloat16>()", 4.71875),
+    "a scalar of digits of float": ("40A00000", "tensor<float>()", 5),
+    "a scalar of digits of int8": ("51", "tensor<int8>()", 81),
+    "a scalar of another number of digits": ("4097", "tensor()", 4097),
+    "a scalar in a string": ({"fields": {"f": "1.5"}}, "tensor()", 1.5),
+    "an infinite scalar": ({"fields": {"f": "Infinity"}}, "tensor<float>()", np.inf),
+    "a string in a list": ({"values": ["51"]}, "tensor<int8>()", 51),
+    "a label type in digits": ({"type": "01FF", "a": "0203"}, "tensor<int8>(x{},y[2])",
+                               {"type": [1, -1], "a": [2, 3]}),
+    "only a label type in digits": ({"type": "01FF"}, "tensor<int8>(x{},y[2])",
+                                    {"type": [1, -1]}),
+    "labels type and values": ({"type": "01", "values": "02"}, "tensor<int8>(x{},y[1])",
+                               {"type": [1], "values": [2]}),
+    "labels type and cells": ({"type": "1.5", "cells": "inf"}, "tensor(x{})",
+                              {"type": 1.5, "cells": np.inf}),
+    "bare blocks": ([{"address": {"x": "a"}, "values": [1, 2]},
+                     {"address": {"x": "b"}, "values": [3, 4]}], "tensor<float>(x{},z[2])",
+                    {"a": [1, 2], "b": [3, 4]}),
+    "bare blocks, two mapped": ([{"address": {"x": "a", "y": "b"}, "values": [1, 2]}],
+                                "tensor<float>(x{},y{},z[2])", {"a,b": [1, 2]}),
+    "bare blocks of digits": ([{"address": {"x": "a", "y": "b"}, "values": "01FF"}],
+                              "tensor<int8>(x{},y{},z[2])", {"a,b": [1, -1]}),
+    "no bare blocks": ([], "tensor<float>(x{},y{},z[2])", {}),
+    "empty, mapped": ({}, "tensor(x{})", {}),
+    "empty, mixed": ({}, "tensor(x{},y[2])", {}),
+    "empty, two mapped": ({}, "tensor(x{},y{})", {}),
+    "empty, mixed, two mapped": ({"blocks": {}}, "tensor(x{},y{},z[2])", {}),
+    "empty, indexed": ({}, "tensor<float>(x[2],y[2])", [[0, 0], [0, 0]]),
+    "empty cells, indexed": ({"cells": {}}, "tensor<int8>(x[2])", [0, 0]),
+    "empty scalar": ({}, "tensor()", 0),
+    "only a type": ({"type": "tensor<int8>(x[2])"}, "tensor<int8>(x[2])", [0, 0]),
+    "digits of int8 for float": ("FF007F", "tensor<float>(x[3])", [-1, 0, 127]),
+    "digits of int8 for bfloat16": ({"values": "FF007F"}, "tensor<bfloat16>(x[3])", [-1, 0, 127]),
+    "digits of int8 for double": ({"blocks": {"a": "FF007F"}}, "tensor(p{},x[3])",
+                                  {"a": [-1, 0, 127]}),
 }  # fmt: skip
 
 
@@ -82,19 +118,26 @@ def to_lists(ds: xr.Dataset) -> Any:
 @pytest.mark.parametrize("text", [False, True])
 def test_each_documented_form_is_read(case: str, text: bool) -> None:
     data, type_, expected = DOCUMENTED[case]
-    ds = vespa_from_json(json.dumps(data) if text and not isinstance(data, str) else data, type_)
+    field = "f" if isinstance(data, dict) and "fields" in data else None
+    data = json.dumps(data) if text and not isinstance(data, str) else data
+    ds = vespa.from_json(data, type_, field=field)
     assert to_lists(ds) == expected
     assert ds.tensor.encoding["tensorfmt"]["type"] == type_.replace("tensor()", "double")
 
 
-@pytest.mark.parametrize("case", DOCUMENTED)
+# The C++ code of Vespa refuses other scalars, so they are not written.
+WRITABLE = [case for case in DOCUMENTED if not re.fullmatch(r"tensor<.*>\(\)", DOCUMENTED[case][1])]
+
+
+@pytest.mark.parametrize("case", WRITABLE)
 @pytest.mark.parametrize("form", ["short", "long", "hex"])
 def test_every_form_round_trips_with_type(case: str, form: Any) -> None:
     data, type_, _ = DOCUMENTED[case]
-    ds = vespa_from_json(data, type_).load()
-    created = json.loads(json.dumps(vespa_to_json(ds, form), allow_nan=False))
-    xr.testing.assert_identical(vespa_from_json(created).load(), ds)
-    xr.testing.assert_identical(vespa_from_json(created, type_).load(), ds)
+    field = "f" if isinstance(data, dict) and "fields" in data else None
+    ds = vespa.from_json(data, type_, field=field).load()
+    created = json.loads(json.dumps(vespa.to_json(ds, form), allow_nan=False))
+    xr.testing.assert_identical(vespa.from_json(created).load(), ds)
+    xr.testing.assert_identical(vespa.from_json(created, type_).load(), ds)
 
 
 def test_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
@@ -115,33 +158,33 @@ def test_constant_of_vespa_in_each_form_is_read(conformance: Path) -> None:
     }
     root = conformance / "vespa" / "constants_json"
     for name, (type_, expected) in cases.items():
-        assert to_lists(vespa_from_json((root / f"{name}.json").read_text(), type_)) == expected
+        assert to_lists(vespa.from_json((root / f"{name}.json").read_text(), type_)) == expected
     blocks = (root / "mixed-blocks-21.json").read_bytes()
-    ds = vespa_from_json(blocks, "tensor<float>(brand{},category{},v[3])", sparse="dense")
+    ds = vespa.from_json(blocks, "tensor<float>(brand{},category{},v[3])", sparse="dense")
     np.testing.assert_array_equal(
         ds.tensor.sel(brand="stylish", category="foo"), [1.75, 2.75, 3.75]
     )
-    special = vespa_from_json((root / "dense-special.json").read_bytes(), SPECIAL).tensor.values
+    special = vespa.from_json((root / "dense-special.json").read_bytes(), SPECIAL).tensor.values
     np.testing.assert_array_equal(special, [np.inf] * 4 + [-np.inf] * 2 + [np.nan] * 5)
     with pytest.raises(ValueError, match="is not JSON"):
-        vespa_from_json((root / "invalid.json").read_text(), "tensor(x[1])")
+        vespa.from_json((root / "invalid.json").read_text(), "tensor(x[1])")
 
 
 def test_json_equals_response_of_vespa() -> None:
     digits = {"foo": "3DE38E393E638E393EAAAAAB"}
-    ds = vespa_from_json(digits, MIXED)
+    ds = vespa.from_json(digits, MIXED)
     values = [0.1111111119389534, 0.2222222238779068, 0.3333333432674408]
-    assert vespa_to_json(ds) == {"type": MIXED, "blocks": {"foo": values}}
-    assert vespa_to_json(ds, "hex") == {"type": MIXED, "blocks": digits}
+    assert vespa.to_json(ds) == {"type": MIXED, "blocks": {"foo": values}}
+    assert vespa.to_json(ds, "hex") == {"type": MIXED, "blocks": digits}
     cells = [{"address": {"tag": "foo", "x": str(i)}, "value": values[i]} for i in range(3)]
-    assert vespa_to_json(ds, "long") == {"type": MIXED, "cells": cells}
-    assert vespa_to_json(xr.DataArray(2.0)) == {"type": "tensor()", "values": [2.0]}
+    assert vespa.to_json(ds, "long") == {"type": MIXED, "cells": cells}
+    assert vespa.to_json(xr.DataArray(2.0)) == {"type": "tensor()", "values": [2.0]}
     limits = xr.DataArray([np.nan, np.inf, -np.inf], dims="x")
-    assert vespa_to_json(limits)["values"] == [None, "Infinity", "-Infinity"]
+    assert vespa.to_json(limits)["values"] == [None, "Infinity", "-Infinity"]
     named = xr.DataArray(np.float32([1.999]), dims="x", name="embedding")
     options = {"embedding": {"dtype": "bfloat16"}}
     rounded = {"type": "tensor<bfloat16>(x[1])", "values": [1.9921875]}
-    assert vespa_to_json(named, encoding=options) == rounded
+    assert vespa.to_json(named, encoding=options) == rounded
 
 
 @given(
@@ -154,16 +197,16 @@ def test_any_values_and_labels_round_trip(
     values: list[float], cells: str, labels: list[str], form: Any
 ) -> None:
     type_ = f"tensor<{cells}>(b{{}},x[3],y[2])"
-    ds = vespa_from_json({"blocks": dict.fromkeys(labels, values)}, type_).load()
-    created = json.dumps(vespa_to_json(ds, form), allow_nan=False)
-    xr.testing.assert_identical(vespa_from_json(created).load(), ds)
+    ds = vespa.from_json({"blocks": dict.fromkeys(labels, values)}, type_).load()
+    created = json.dumps(vespa.to_json(ds, form), allow_nan=False)
+    xr.testing.assert_identical(vespa.from_json(created).load(), ds)
     expected = np.float32(values)
     if cells == "float" and labels:
         np.testing.assert_array_equal(ds.tensor.values[0].ravel(), expected)
 
 
 WRONG: dict[str, tuple[Any, str | None, str]] = {
-    "no type": ([1.0], None, "states no type of the tensor; write .* or pass"),
+    "no type": ([1.0], None, "states no type of the tensor; pass the type of its field"),
     "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])",
                      r"expected type='tensor\(y"),
     "no size": ([1.0], "tensor(x[])", "is not the type of a tensor, expected"),
@@ -193,7 +236,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "half": ([0.5], "tensor<int8>(x[1])", "0.5 is not an integer from -128"),
     "odd digits": ({"values": "3F8"}, "tensor<float>(x[1])", "are not 8 hexadecimal digits"),
     "int8 of floats": ({"values": "3F80"}, "tensor<int8>(x[1])", "are not 2 hexadecimal digits"),
-    "float of int8": ({"values": "3F80"}, "tensor<float>(x[2])", "are not 8 hexadecimal digits"),
+    "a scalar of int8 of digits of float": ("40A00000", "tensor<int8>()", "40A00000.*is not"),
     "no digits": ({"values": "wxyz"}, "tensor<bfloat16>(x[1])", "are not 4 hexadecimal digits"),
     "no index": ([{"address": {"x": "a"}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
     "index 2": ([{"address": {"x": 2}, "value": 1}], "tensor(x[2])", "no index from 0 to 1"),
@@ -210,7 +253,6 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "blocks for dense": ({"blocks": {"a": [1]}}, "tensor(x[1])", "as 'blocks' is not a form of"),
     "values for blocks": ({"type": "tensor(x{},y[1])", "values": [1]}, None, "as 'values' is not"),
     "a number": (7, "tensor(x[1])", "7 as 'values' is not a form of"),
-    "nothing": ({"type": "tensor(x[1])"}, None, "is not a form of"),
     "not JSON": ("{", "tensor(x[1])", "is not JSON"),
     "deep": ("[" * 100_000, "tensor(x[1])", "is not JSON"),
     "two": ("[1]\n[2]", "tensor(x[1])", "is not JSON: Extra data.*one document.* several lines"),
@@ -225,25 +267,25 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
 def test_json_of_other_type_raises(case: str) -> None:
     data, type_, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
-        vespa_from_json(data, type_)
+        vespa.from_json(data, type_)
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_errors_name_json(case: str) -> None:
     data, type_, _ = WRONG[case]
     with pytest.raises(ValueError, match=r"^<Vespa JSON>: "):
-        vespa_from_json(data, type_)
+        vespa.from_json(data, type_)
 
 
 def test_errors_of_options_name_json() -> None:
     data = {"type": "tensor<int8>(x{},y{})", "cells": []}
     data["cells"] = [{"address": {"x": i, "y": i}, "value": 1} for i in range(2)]
     with pytest.raises(ValueError, match="<Vespa JSON>: cells of type int8 cannot hold"):
-        vespa_from_json(data, sparse="dense")
+        vespa.from_json(data, sparse="dense")
     with pytest.raises(ValueError, match=r"<Vespa JSON>: fill_value=0 requires sparse='dense'"):
-        vespa_from_json(data, fill_value=0)
+        vespa.from_json(data, fill_value=0)
     with pytest.raises(ValueError, match=r"^<Vespa JSON>: sparse='stored' does not apply"):
-        vespa_from_json([1], "tensor(x[1])", sparse="stored")
+        vespa.from_json([1], "tensor(x[1])", sparse="stored")
 
 
 DOCUMENT = {"put": "id:a:b::1", "fields": {"title": "x", "vector": [1, 2]}}
@@ -253,133 +295,68 @@ DOCUMENT = {"put": "id:a:b::1", "fields": {"title": "x", "vector": [1, 2]}}
     "document", [DOCUMENT, json.dumps(DOCUMENT), json.dumps(DOCUMENT).encode("ascii")]
 )
 def test_field_of_document_is_opened(document: Any) -> None:
-    ds = vespa_from_json(document, "tensor(x[2])", field="vector")
+    ds = vespa.from_json(document, "tensor(x[2])", field="vector")
     np.testing.assert_array_equal(ds.tensor, [1, 2])
 
 
 @pytest.mark.parametrize("field", [None, "vectr"])
 def test_document_without_field_raises(field: str | None) -> None:
-    expected = (
-        r"the fields 'title', 'vector'; pass one of them as field= .*_json(, not 'vectr' \(did.*)?$"
-    )
+    expected = r"the fields 'title', 'vector'; pass one of them as field=(, not 'vectr' \(did.*)?$"
     with pytest.raises(ValueError, match=expected):
-        vespa_from_json(DOCUMENT, "tensor(x[2])", field=field)
+        vespa.from_json(DOCUMENT, "tensor(x[2])", field=field)
 
 
 def test_update_of_a_document_has_a_new_value() -> None:
     document = {"update": "id:a:b::1", "fields": {"vector": {"assign": {"values": [1, 2]}}}}
-    ds = vespa_from_json(document, "tensor(x[2])", field="vector")
+    ds = vespa.from_json(document, "tensor(x[2])", field="vector")
     np.testing.assert_array_equal(ds.tensor, [1, 2])
     document["fields"] = {"vector": {"modify": {"operation": "add", "cells": {"0": 1}}}}
     with pytest.raises(ValueError, match="without 'assign', so it has no complete tensor"):
-        vespa_from_json(document, "tensor(x[2])", field="vector")
+        vespa.from_json(document, "tensor(x[2])", field="vector")
 
 
 def test_field_may_be_a_key_of_any_mapping() -> None:
     hit = {"fields": {"matchfeatures": {"score": {"type": "tensor(x[2])", "values": [1, 2]}}}}
-    features = vespa_from_json(hit["fields"]["matchfeatures"], field="score")
+    features = vespa.from_json(hit["fields"]["matchfeatures"], field="score")
     np.testing.assert_array_equal(features.tensor, [1, 2])
 
 
 def test_field_of_tensor_raises() -> None:
     with pytest.raises(ValueError, match="no field 'vector' and no 'fields'; omit field="):
-        vespa_from_json([1, 2], "tensor(x[2])", field="vector")
-    assert vespa_from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
-
-
-def test_error_of_document_in_file_has_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps({"fields": DOCUMENT["fields"]}))
-    with pytest.raises(TensorFormatError, match=r"document with the fields .*field= to xr_tensorf"):
-        xr.open_dataset(tmp_path / "a.json", engine="tensorfmt")
-    (tmp_path / "feed.jsonl").write_text(f"{json.dumps(DOCUMENT)}\n" * 2)
-    with pytest.raises(TensorFormatError, match=r"documents of Vespa.*each document"):
-        xr.open_dataset(tmp_path / "feed.jsonl", engine="tensorfmt")
+        vespa.from_json([1, 2], "tensor(x[2])", field="vector")
+    assert vespa.from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
 
 
 def test_lazy_tensor_from_json_is_pickled() -> None:
-    ds = vespa_from_json({"a": [1, 2], "b": [3, 4]}, "tensor(x{},y[2])", chunks={})
+    ds = vespa.from_json({"a": [1, 2], "b": [3, 4]}, "tensor(x{},y[2])", chunks={})
     again = pickle.loads(pickle.dumps(ds))
     assert again.tensor.sel(x="b").sum().values == 7
 
 
 def test_sparsely_listed_blocks_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_forms, "MAX_JSON_CELLS", 4)
+    monkeypatch.setattr(json_input, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
-    assert vespa_from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
+    assert vespa.from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
     with pytest.raises(ValueError, match="more than 4 cells, but lists only some"):
-        vespa_from_json(cells, "tensor(x{},y[2])")
+        vespa.from_json(cells, "tensor(x{},y[2])")
 
 
 def test_unknown_form_raises() -> None:
     with pytest.raises(ValueError, match="form='verbose' is not one of 'short', 'long', 'hex'"):
-        vespa_to_json(xr.DataArray([1.0], dims="x"), "verbose")  # type: ignore[arg-type]
+        vespa.to_json(xr.DataArray([1.0], dims="x"), "verbose")  # type: ignore[arg-type]
 
 
-# Files.
+def test_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "constant.json"
+    path.write_text('{"cells": {"a": 1, "b": 2}}')
+    assert to_lists(vespa.from_json(path, "tensor(x{})")) == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match=r"constant.json: the JSON states no type"):
+        vespa.from_json(path)
 
 
-@pytest.fixture
-def users() -> xr.Dataset:
-    values = np.arange(6, dtype="f4").reshape(2, 3)
-    return xr.Dataset({"tensor": (("user", "x"), values)}, {"user": ["ada", "bob"]})
-
-
-@pytest.mark.parametrize("form", [None, "long", "hex"])
-def test_files_are_written_and_opened(form: Any, users: xr.Dataset, tmp_path: Path) -> None:
-    path = tmp_path / "users.json"
-    to_file(users.chunk(user=1), path, **({"form": form} if form else {}))
-    assert json.loads(path.read_text()) == vespa_to_json(users, form or "short")
-    back = xr.open_dataset(path, engine="tensorfmt", chunks={})
-    xr.testing.assert_equal(back.load(), users)
-    assert back.tensor.encoding["tensorfmt"]["format"] == "vespa-json"
-    if form != "long":
-        # Without engine=, because the file begins with the type of a tensor.
-        xr.testing.assert_identical(xr.open_dataset(path).load(), back)
-    with pytest.raises(ValueError, match="values in JSON, which region= would make stale"):
-        to_file(users.drop_vars("user"), path, region={"user": slice(0, 2)})
-
-
-@pytest.mark.parametrize("content", [{"values": [1, 2]}, {"cells": {"a": 1}}, [1, 2], {"a": 1}])
-def test_error_of_file_without_type_has_a_hint(content: Any, tmp_path: Path) -> None:
-    path = tmp_path / "query.json"
-    path.write_text(json.dumps(content))
-    words = r'states no type.*write {"type": "tensor.*"values": ...}.*xr_tensorfmt.vespa_from_json'
-    with pytest.raises(TensorFormatError, match=words):
-        xr.open_dataset(path, engine="tensorfmt")
-    other = tmp_path / "query.txt"
-    other.write_text(json.dumps(content))
-    with pytest.raises(TensorFormatError, match="pass format='vespa-json' if it is a Vespa tensor"):
-        xr.open_dataset(other, engine="tensorfmt")
-    other.write_text(json.dumps({"type": "tensor<float>(x[2])", "values": [1, 2]}))
-    opened = xr.open_dataset(other, engine="tensorfmt", format="vespa-json")
-    assert opened.tensor.values.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"type": "tensor(x{})", "cells": {"a": 1, "a": 3}}', "key 'a' is repeated"),
-        ('{"type": "tensor(x{})", "cells": {"\\ud800": 1}}', "have a lone surrogate"),
-    ],
-)
-def test_files_with_wrong_labels_raise(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "labels.json"
-    path.write_text(text)
-    with pytest.raises(TensorFormatError, match=message):
-        xr.open_dataset(path, engine="tensorfmt")
-
-
-def test_large_files_are_not_read(users: xr.Dataset, tmp_path: Path, monkeypatch: Any) -> None:
-    path = tmp_path / "users.json"
-    to_file(users, path)
-    monkeypatch.setattr(vespa_json, "MAX_JSON_BYTES", 50)
-    with pytest.raises(TensorFormatError, match="expected at most 50"):
-        xr.open_dataset(path, engine="tensorfmt")
-
-
-def test_command_converts_in_both_directions(users: xr.Dataset, tmp_path: Path) -> None:
-    to_vespa(users, tmp_path / "a.tbf")
-    for source, target in (("a.tbf", "b.json"), ("b.json", "c.tbf"), ("b.json", "d.tens")):
-        assert not run_ok("convert", str(tmp_path / source), str(tmp_path / target))
-    assert (tmp_path / "c.tbf").read_bytes() == (tmp_path / "a.tbf").read_bytes()
-    assert json.loads((tmp_path / "b.json").read_text()) == vespa_to_json(users)
+def test_dataset_equals_file(tmp_path: Path) -> None:
+    ds = vespa.from_json({"a": [1, 2], "b": [3, 4]}, "tensor<bfloat16>(x{},y[2])")
+    ds.tensorfmt.to_file(tmp_path / "a.tbf")
+    file = xr.open_dataset(tmp_path / "a.tbf", engine="tensorfmt")
+    xr.testing.assert_identical(ds, file)
+    assert ds.tensor.encoding["tensorfmt"] == file.tensor.encoding["tensorfmt"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import xr_tensorfmt
 from tests import vespafiles as vf
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
 from xr_tensorfmt.formats.recognition import is_recognised
 from xr_tensorfmt.formats.vespa import integers
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
@@ -115,27 +115,27 @@ SCALARS = {
 
 @pytest.mark.parametrize("head", SCALARS, ids=SCALARS.values())
 def test_scalars_in_all_their_forms(head: str) -> None:
-    tensor = vespa_from_hex(head + "4045000000000000").tensor
+    tensor = vespa.from_hex(head + "4045000000000000").tensor
     assert tensor.dims == ()
     assert tensor.values[()] == 42.0
     assert tensor.encoding["tensorfmt"]["type"] == "double"
 
 
 def test_sparse_scalar_without_cell_is_zero_and_float_scalar_is_read() -> None:
-    assert vespa_from_hex("0x010000").tensor.values[()] == 0.0
-    scalar = vespa_from_hex("0x0601003F800000").tensor
+    assert vespa.from_hex("0x010000").tensor.values[()] == 0.0
+    scalar = vespa.from_hex("0x0601003F800000").tensor
     assert (scalar.dtype, scalar.values[()]) == ("float32", 1.0)
     assert scalar.encoding["tensorfmt"]["type"] == "tensor<float>()"
 
 
 def test_empty_tensors_keep_their_sizes_and_names() -> None:
-    one = vespa_from_hex("03 01 01 78 01 01 79 0A 00")
+    one = vespa.from_hex("03 01 01 78 01 01 79 0A 00")
     assert dict(one.sizes) == {"x": 0, "y": 10}
     assert one.tensor.values.shape == (0, 10)
-    two = vespa_from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
+    two = vespa.from_hex("03 02 01 77 01 78 01 01 79 0A 00", chunks={})
     assert dict(two.sizes) == {"block": 0, "y": 10}
     assert set(two.coords) == {"w", "x"}
-    filled = vespa_from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
+    filled = vespa.from_hex("03 02 01 77 01 78 01 01 79 0A 00", sparse="dense")
     assert filled.tensor.values.shape == (0, 0, 10)
 
 
@@ -308,23 +308,23 @@ def test_suffix_is_not_sufficient_for_recognition(tmp_path: Path, content: bytes
 
 def test_hexadecimal_digits_as_printed_by_vespa() -> None:
     digits = "0x" + make_users().hex().upper()
-    assert vespa_from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
-    assert vespa_from_hex(f" {make_users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
+    assert vespa.from_hex(digits, chunks={}).tensor.chunks == ((5,), (3,))
+    assert vespa.from_hex(f" {make_users().hex(' ')}\n", name="v").v.sel(user="u1").shape == (3,)
     with pytest.raises(
         ValueError, match="data='0x012' is not a string of hexadecimal digits, two per byte"
     ):
-        xr_tensorfmt.vespa_from_hex("0x012")
+        xr_tensorfmt.vespa.from_hex("0x012")
     with pytest.raises(TypeError, match="data=b'00' is not a str of hexadecimal digits"):
-        xr_tensorfmt.vespa_from_hex(b"00")
+        xr_tensorfmt.vespa.from_hex(b"00")
 
 
 def test_warnings_and_errors_name_digits() -> None:
     labels = [("a",), ("a",)]
     repeated = vf.make_tensor("int8", ["k"], {}, labels, np.zeros(2)).hex()
     with pytest.warns(TensorFormatWarning, match="^<hexadecimal digits>: the labels of block 1"):
-        vespa_from_hex(repeated)
+        vespa.from_hex(repeated)
     with pytest.raises(ValueError, match=r"^<hexadecimal digits>: fill_value=0 requires"):
-        vespa_from_hex(repeated, fill_value=0)
+        vespa.from_hex(repeated, fill_value=0)
 
 
 def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
@@ -339,7 +339,7 @@ def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
             (make_address(c["address"]), float(c["value"])) for c in test["tensor"]["cells"]
         )
         for binary in binaries:
-            tensor = vespa_from_hex(binary).tensor
+            tensor = vespa.from_hex(binary).tensor
             assert tensor.encoding["tensorfmt"]["type"] == test["tensor"]["type"]
             assert str(get_cells(tensor)) == str(expected)
 

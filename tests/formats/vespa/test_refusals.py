@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.findings import assert_finding_at_error
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa_from_hex
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
 
 ONE = np.ones((1, 2))
 DENSE = vf.make_tensor("double", [], {"x": 2}, [], ONE)
@@ -24,7 +24,7 @@ MIXED = vf.make_tensor("float", ["k"], {"x": 2}, [("ab",), ("c",)], np.ones((2, 
 REFUSED = {
     "no bytes": (b"", "the tag at byte 0: truncated"),
     "tag 8": (b"\x08" + bytes(9), "the tag at byte 0: 8, expected 1, 2, 3, 5, 6 or 7"),
-    "hexadecimal": (b"0x0601", "the tag at byte 0: 48, .*pass the text to .*vespa_from_hex"),
+    "hexadecimal": (b"0x0601", "the tag at byte 0: 48, .*pass the text to .*from_hex"),
     "tag 0": (bytes(10), "the tag at byte 0: 0, expected"),
     "tag 4": (b"\4" + bytes(10), "the tag at byte 0: 4, expected"),
     "cell type 4": (
@@ -123,7 +123,7 @@ REFUSED = {
 @pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
 def test_errors_are_one_sentence(content: bytes, message: str) -> None:
     with pytest.raises(TensorFormatError, match=message):
-        vespa_from_hex(content.hex())
+        vespa.from_hex(content.hex())
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -134,7 +134,7 @@ def test_errors_are_findings_at_the_same_offset(name: str) -> None:
 def test_trailing_bytes_are_ignored_without_verify() -> None:
     for content in (DENSE, MIXED):
         with pytest.warns(TensorFormatWarning, match="3 more bytes"):
-            tensor = vespa_from_hex((content + b"abc").hex(), verify=False).tensor
+            tensor = vespa.from_hex((content + b"abc").hex(), verify=False).tensor
         assert (tensor.values == 1).all()
 
 
@@ -148,7 +148,7 @@ def test_published_invalid_tensors_raise(conformance: Path) -> None:
     assert to_reject
     for binary in to_reject:
         with pytest.raises(TensorFormatError):
-            vespa_from_hex(binary)
+            vespa.from_hex(binary)
 
 
 @given(vf.tensors())
@@ -156,7 +156,7 @@ def test_every_proper_prefix_raises(created) -> None:
     content = created[0]
     for length in range(len(content)):
         with pytest.raises(TensorFormatError):
-            vespa_from_hex(content[:length].hex())
+            vespa.from_hex(content[:length].hex())
 
 
 @pytest.mark.filterwarnings("ignore::xr_tensorfmt.TensorFormatWarning")
@@ -165,30 +165,30 @@ def test_changed_bytes_open_or_raise(created, data) -> None:
     content = bytearray(created[0])
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(TensorFormatError):
-        ds = vespa_from_hex(content.hex()).load()
+        ds = vespa.from_hex(content.hex()).load()
         assert ds.tensor.size * np.dtype(ds.tensor.dtype).itemsize <= 2 * len(content) + 8
 
 
 def test_unsuitable_keywords_raise() -> None:
     with pytest.raises(ValueError, match="sparse='stored' does not apply to this file"):
-        vespa_from_hex(DENSE.hex(), sparse="stored")
+        vespa.from_hex(DENSE.hex(), sparse="stored")
     with pytest.raises(TypeError, match="fill_value='0' is not a real number"):
-        vespa_from_hex(MIXED.hex(), sparse="dense", fill_value="0")
+        vespa.from_hex(MIXED.hex(), sparse="dense", fill_value="0")
     with pytest.raises(ValueError, match="fill_value=0 requires sparse='dense'"):
-        vespa_from_hex(MIXED.hex(), fill_value=0)
+        vespa.from_hex(MIXED.hex(), fill_value=0)
 
 
 def test_int8_without_holes_needs_no_fill_value() -> None:
     content = vf.make_tensor("int8", ["k"], {"x": 1}, [("a",), ("b",)], np.array([[1], [2]]))
-    assert vespa_from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
+    assert vespa.from_hex(content.hex(), sparse="dense").tensor.sel(k="b").values.tolist() == [2]
 
 
 @pytest.mark.parametrize("fill_value", [None, 128, -129, 0.5, float("nan"), float("inf")])
 def test_int8_needs_fill_value_that_it_has(fill_value) -> None:
     content = vf.make_tensor("int8", ["k", "l"], {}, [("a", "b"), ("c", "d")], np.array([1, 2]))
     with pytest.raises(ValueError, match="pass an integer from -128 to 127"):
-        vespa_from_hex(content.hex(), sparse="dense", fill_value=fill_value)
-    filled = vespa_from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
+        vespa.from_hex(content.hex(), sparse="dense", fill_value=fill_value)
+    filled = vespa.from_hex(content.hex(), sparse="dense", fill_value=-5).tensor
     assert (filled.dtype, filled.values.tolist()) == ("int8", [[1, -5], [-5, 2]])
 
 
@@ -199,10 +199,10 @@ def test_very_large_outer_product_requires_fill_value() -> None:
     message = "2000 blocks belong to a tensor of 8000000000 cells.* fill_value=nan as well"
     floats = vf.make_tensor("float", ["i", "j", "k"], {}, labels, np.arange(count))
     with pytest.raises(ValueError, match=message):
-        vespa_from_hex(floats.hex(), sparse="dense")
-    opened = vespa_from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
+        vespa.from_hex(floats.hex(), sparse="dense")
+    opened = vespa.from_hex(floats.hex(), sparse="dense", fill_value=np.float32("nan"), chunks={})
     assert opened.tensor.sel(i="7", j="7").sum().values == 7
-    assert vespa_from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
+    assert vespa.from_hex(content.hex(), sparse="dense", fill_value=1).tensor.shape == (count,) * 3
 
 
 def test_fill_value_is_refused_if_the_format_defines_one(tmp_path: Path) -> None:

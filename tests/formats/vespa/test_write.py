@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import vespafiles as vf
-from xr_tensorfmt import vespa_from_hex
+from xr_tensorfmt import vespa
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import labelled_blocks
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
@@ -270,7 +270,7 @@ def test_published_binaries_are_written_in_one_form_and_open_as_same(
         binaries = test["binary"] if isinstance(test["binary"], list) else [test["binary"]]
         forms = set()
         for binary in binaries:
-            ds = vespa_from_hex(binary)
+            ds = vespa.from_hex(binary)
             content = write_file(ds, directory)
             xr.testing.assert_identical(open_file(directory), ds)
             if content not in forms:
@@ -564,14 +564,6 @@ def test_name_of_variable_must_be_dropped(directory) -> None:
     assert write_file(named, directory, drop=["name"]) == write_file(make_users(), directory)
     options = {"encoding": {"embedding": {"dtype": "bfloat16"}}, "drop": ["name"]}
     assert write_file(make_users().tensor.rename("embedding"), directory, **options)[:2] == b"\7\2"
-
-
-def test_name_of_variable_in_json_file_must_be_dropped(tmp_path: Path) -> None:
-    named = make_users().rename(tensor="embedding")
-    with pytest.raises(ValueError, match="cannot store the name 'embedding'"):
-        to_file(named, tmp_path / "users.json")
-    to_file(named, tmp_path / "users.json", drop=["name"])
-    assert list(xr.open_dataset(tmp_path / "users.json", engine="tensorfmt")) == ["tensor"]
 
 
 def test_other_dtypes_raise_unless_requested(directory) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -45,7 +46,7 @@ Strings = NDArray[Any]
 STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 """The dtype of Python strings in xarray. Thanks to the metadata, it does not check every one."""
 
-_HEXADECIMAL = "pass the text to xr_tensorfmt.vespa_from_hex if it has hexadecimal digits"
+_HEXADECIMAL = "pass the text to xr_tensorfmt.vespa.from_hex if it has hexadecimal digits"
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
 
 
@@ -141,7 +142,7 @@ class VespaHeader:
         """Size of the cells of a block."""
         return self.cells * self.element.stored.itemsize
 
-    @property
+    @cached_property
     def type(self) -> str:
         """The type as Vespa formats it, with dimensions sorted by name and without double."""
         sizes = dict.fromkeys(self.mapped, "{}")

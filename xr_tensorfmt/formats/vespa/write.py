@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from xarray import Variable
 from xr_tensorfmt.contract import (
     DEFAULT_CHUNK_BYTES,
     MAX_DIMENSIONS,
+    Array,
     CheckedInput,
     Conversion,
     Dense,
@@ -43,13 +45,14 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a typed binary tensor."""
     check_name_dropped(checked)
-    header, dimensions, variable, conversion = arrange_tensor(checked)
+    tensor = arrange_tensor(checked)
+    header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
     piece = Piece(0, header.pack())
-    if not dimensions.labels:
+    if not tensor.labels:
         layout = Dense(header.lengths, header.element, header.stop)
         size = header.stop + header.block_bytes
         return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
-    blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, dimensions.labels))
+    blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
     planned = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (planned,))
 
@@ -63,7 +66,28 @@ def check_name_dropped(checked: CheckedInput) -> None:
         )
 
 
-def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Variable, Conversion]:
+@dataclass(frozen=True, eq=False)
+class Arranged:
+    """A tensor in the order of the file."""
+
+    header: VespaHeader
+    # Labels of the blocks by mapped dimension.
+    labels: Mapping[str, Strings]
+    variable: Variable
+    conversion: Conversion
+
+    @cached_property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The labels of each block."""
+        columns = (column.tolist() for column in self.labels.values())
+        return list(zip(*columns, strict=True)) if self.labels else [()]
+
+    def encode(self, values: Array) -> Array:
+        """Convert values to stored cells."""
+        return self.header.element.encode(self.conversion.apply(np.asarray(values)))
+
+
+def arrange_tensor(checked: CheckedInput) -> Arranged:
     """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.single_variable
     for other in checked.encoding:
@@ -91,7 +115,8 @@ def arrange_tensor(checked: CheckedInput) -> tuple[VespaHeader, Dimensions, Vari
     block_dims = () if dimensions.block_dim is None else (dimensions.block_dim,)
     columns = list(dimensions.labels.values())
     _check_unique(checked, columns)
-    return header, dimensions, variable.transpose(*block_dims, *dimensions.indexed), conversion
+    variable = variable.transpose(*block_dims, *dimensions.indexed)
+    return Arranged(header, dimensions.labels, variable, conversion)
 
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:

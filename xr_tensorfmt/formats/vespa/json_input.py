@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import Array, did_you_mean, shorten
-from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, STRING_DTYPE, Strings, VespaHeader
-from xr_tensorfmt.formats.vespa.type_string import format_type, parse_type
+from xr_tensorfmt.contract import (
+    MAX_DIMENSIONS,
+    Array,
+    did_you_mean,
+    is_addressable,
+    reject_repeated,
+    shorten,
+)
+from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader, pack_string
 
 MAX_JSON_CELLS = 1 << 22
 """Limit on the cells of a tensor if JSON lists only some of them."""
@@ -20,23 +27,68 @@ MAX_JSON_CELLS = 1 << 22
 _CONTENT_KEYS = ("cells", "values", "blocks")
 _WRAPPER_KEYS = {*_CONTENT_KEYS, "type", "dimensions"}
 
-HEX = re.compile(r"(?:[0-9A-Fa-f]{2})+")
+HEX = re.compile(r"[0-9A-Fa-f]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
+_DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated)
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
+
+_TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
+_DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
+_SCALARS = {"double": "tensor()"}
+
+Member = tuple[str, Any] | None
+"""The key of the cells in a wrapper object, and the cells."""
 
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
 
 
-@dataclass(frozen=True)
-class ParsedTensor:
-    """A tensor from JSON: a header, a column of labels per mapped dimension, and all cells."""
+@lru_cache
+def parse_type(string: str) -> VespaHeader:
+    """Parse a type; the header has no blocks. Raise ValueError if a size is missing."""
+    bare = re.sub(r"\s", "", string)
+    match = _TYPE.fullmatch(_SCALARS.get(bare, bare))
+    parts = match[2].split(",") if match and match[2] else []
+    sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
+    cell_type = (match and match[1]) or "double"
+    if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
+        raise ValueError(
+            f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
+            "'tensor<float>(user{},x[3])'; state the size of all indexed dimensions"
+        )
+    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
+    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
+    lengths = tuple(int(sizes[name]) for name in indexed)
+    if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
+        raise ValueError(
+            f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
+            "dimensions, or more cells than can be addressed"
+        )
+    return VespaHeader.create(cell_type, mapped, indexed, lengths, 0)
 
-    header: VespaHeader
-    labels: tuple[Strings, ...]
-    cells: Array
+
+def format_type(header: VespaHeader) -> str:
+    """Format a type as in JSON, which writes ``tensor()`` for a scalar."""
+    return _SCALARS.get(header.type, header.type)
+
+
+def load_json(content: Any) -> Any:
+    """Parse JSON text, and return other objects unchanged."""
+    if not isinstance(content, str | bytes | bytearray):
+        return content
+    string = content if isinstance(content, str) else content.decode()
+    if HEX.fullmatch(string) and isinstance(content, str):
+        return {"values": string}  # a field with format.tensors=hex-value
+    try:
+        # A line of a feed may end with a comma.
+        return _DECODER.decode(string.strip().removesuffix(","))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"{shorten(repr(string))} is not JSON: {error}; pass the text of one document, such as "
+            "a single line of a feed, not several lines or a path"
+        ) from None
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -59,8 +111,7 @@ def select_field(data: Any, field: str | None) -> Any:
         names = shorten(", ".join(map(repr, fields))) or "none"
         hint = "" if field is None else f", not {field!r}{did_you_mean(field, fields)}"
         raise ValueError(
-            f"the JSON is a document with the fields {names}; pass one of them as field= to "
-            f"xr_tensorfmt.vespa_from_json{hint}"
+            f"the JSON is a document with the fields {names}; pass one of them as field={hint}"
         )
     if "update" not in data:
         return fields[field]
@@ -72,46 +123,56 @@ def select_field(data: Any, field: str | None) -> Any:
     return fields[field]["assign"]
 
 
-def parse_tensor(data: Any, type_: str | None) -> ParsedTensor:
-    """Parse a tensor in any form; raise ValueError if its type is unknown or does not match."""
+def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels, Array]]:
+    """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks.
+
+    Raise ValueError if its type is unknown or does not match.
+    """
     if data is None:
         raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
-    stated = data.get("type") if _find_content(data) else None
+    member = _find_content(data)
+    stated = data.get("type") if member else None
     if type_ is None and not isinstance(stated, str):
         raise ValueError(
-            'the JSON states no type of the tensor; write {"type": "tensor<float>(x[3])", '
-            '"values": ...} with the type of its field, or pass the type to '
-            "xr_tensorfmt.vespa_from_json"
+            "the JSON states no type of the tensor; pass the type of its field, such as "
+            "'tensor<float>(x[3])'"
         )
     header = parse_type(str(stated) if type_ is None else type_)
     if type_ is not None and isinstance(stated, str) and parse_type(stated) != header:
         raise ValueError(
             f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
         )
-    blocks = _parse_blocks(header, data)
-    _check_encodable(blocks)
-    columns = zip(*blocks, strict=True) if blocks else ((),) * len(header.mapped)
-    cells = np.array(list(blocks.values()), dtype=float).reshape(len(blocks), *header.lengths)
-    return ParsedTensor(
-        replace(header, blocks=len(blocks)),
-        tuple(np.fromiter(column, STRING_DTYPE, len(blocks)) for column in columns),
-        _convert_cells(header, cells),
-    )
+    blocks = _parse_blocks(header, data, member)
+    check_encodable(blocks)
+    return header, blocks
 
 
-def _find_content(data: Any) -> tuple[str, Any] | None:
+def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[Array]) -> bytes:
+    """Pack blocks as in a file."""
+    encoded = _encode_cells(header, np.array(list(cells), dtype=float).ravel())
+    rows, size = memoryview(encoded.tobytes()), header.block_bytes
+    parts: list[bytes | memoryview] = []
+    for block, names in enumerate(labels):
+        parts += map(pack_string, names)
+        parts.append(rows[block * size : (block + 1) * size])
+    return b"".join(parts)
+
+
+def _find_content(data: Any) -> Member:
     """Return ``(key, content)`` of a wrapper object, or None if `data` is no wrapper.
 
-    A dict can also map labels to cells, and a label may be ``cells`` or ``values``, so the content
-    is inspected too.
+    A dict can also map labels to cells, and a label may be ``type``, ``cells`` or ``values``, so
+    the content is inspected too.
     """
     if not isinstance(data, dict) or not data.keys() <= _WRAPPER_KEYS:
         return None
     keys = [key for key in _CONTENT_KEYS if key in data]
-    if not isinstance(data.get("type", ""), str) or len(keys) > 1:
+    type_ = data.get("type", "")
+    is_cell = not isinstance(type_, str) or HEX.fullmatch(type_) or _NUMBER.fullmatch(type_)
+    if is_cell or len(keys) > 1:
         return None
     if not keys:
-        return ("cells", None) if "type" in data else None
+        return ("cells", []) if "type" in data or not data else None
     key, content = keys[0], data[keys[0]]
     if key == "values":
         return (key, content) if isinstance(content, list | str) else None
@@ -119,24 +180,24 @@ def _find_content(data: Any) -> tuple[str, Any] | None:
     return (key, content) if all(isinstance(item, dict) for item in first) else None
 
 
-def _unwrap(header: VespaHeader, data: Any) -> tuple[str, Any]:
+def _unwrap(header: VespaHeader, data: Any, member: Member) -> tuple[str, Any]:
     """Return ``(key, content)`` of a tensor. Infer the key if `data` has no wrapper object."""
-    member = _find_content(data)
     # A tensor with labels has no values, so "values" is a label.
     is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
     if member and not is_map:
-        return member
+        return ("cells", []) if member == ("cells", {}) else member
     if isinstance(data, dict):
         return "blocks" if header.indexed else "cells", data
-    has_cells = isinstance(data, list) and data and isinstance(data[0], dict)
-    if header.mapped or has_cells:
-        return "cells", data
-    return "values", data if header.indexed or isinstance(data, list) else [data]
+    first = data[0] if isinstance(data, list) and data else None
+    if header.mapped or isinstance(first, dict):
+        return "blocks" if isinstance(first, dict) and "values" in first else "cells", data
+    is_value = header.indexed or isinstance(data, list | str)
+    return "values", data if is_value else [data]
 
 
-def _parse_blocks(header: VespaHeader, data: Any) -> dict[Labels, Array]:
+def _parse_blocks(header: VespaHeader, data: Any, member: Member) -> dict[Labels, Array]:
     """Return the cells of all blocks by their labels."""
-    key, content = _unwrap(header, data)
+    key, content = _unwrap(header, data, member)
     if key == "cells" and isinstance(content, list):
         return _parse_cells(header, content)
     blocks: dict[Labels, Array] = {}
@@ -156,10 +217,8 @@ def _split_blocks(header: VespaHeader, key: str, content: Any) -> Iterable[tuple
     if key == "blocks" and mapped and isinstance(content, list):
         blocks = (_get_members(block, "address", "values") for block in content)
         return ((_parse_labels(header, address, ()), values) for address, values in blocks)
-    if key == map_key and len(mapped) == 1 and isinstance(content, dict):
+    if key == map_key and isinstance(content, dict) and (len(mapped) == 1 or not content):
         return (((label,), values) for label, values in content.items())
-    if content is None and mapped:
-        return ()
     forms = "a list of 'cells' or 'blocks'" if mapped else "a list as 'cells' or 'values'"
     if len(mapped) == 1:
         forms += f", or a map of labels as {map_key!r}"
@@ -238,32 +297,41 @@ def _get_members(item: Any, *keys: str) -> Iterator[Any]:
 
 def _parse_values(header: VespaHeader, values: Any) -> Array:
     """Return the cells of a block from numbers, nested or not, or from hexadecimal digits."""
-    # A number of a sparse tensor may be a string.
-    if isinstance(values, str) and (header.indexed or not header.mapped):
+    if isinstance(values, str) and (header.indexed or _is_scalar_hex(header, values)):
         return _parse_hex(header, values)
+    is_flat = isinstance(values, list) and len(values) == header.cells
+    if is_flat and {float}.issuperset(map(type, values)):  # much faster
+        return np.array(values)
     array = np.array(values, dtype=object, ndmin=1)
     if array.shape not in (header.lengths, (header.cells,)):
         raise ValueError(
             f"{shorten(repr(values))} has the shape {array.shape}, expected {header.lengths} or "
             f"{header.cells} flat values for a block of {format_type(header)}"
         )
-    flat = array.ravel().tolist()
-    if {float}.issuperset(map(type, flat)):  # much faster
-        return np.array(flat)
-    return np.array([_parse_number(value) for value in flat])
+    return np.array([_parse_number(value) for value in array.ravel().tolist()])
+
+
+def _is_scalar_hex(header: VespaHeader, digits: str) -> bool:
+    """Return whether a string is not a number, but has the digits of the cell of a scalar."""
+    is_scalar = not header.mapped and not header.indexed
+    return is_scalar and len(digits) == 2 * header.block_bytes and bool(HEX.fullmatch(digits))
 
 
 def _parse_hex(header: VespaHeader, digits: str) -> Array:
-    """Return the cells of a block. Floats may have another width than in the type."""
+    """Return the cells of a block. The digits may be of another cell type."""
     digits_per_cell, rest = divmod(len(digits), header.cells)
-    element = _ELEMENT_BY_DIGITS.get(digits_per_cell)
-    is_valid = not rest and HEX.fullmatch(digits)
-    if not element or not is_valid or element.dtype.kind != header.element.dtype.kind:
+    element = None if rest else _ELEMENT_BY_DIGITS.get(digits_per_cell)
+    content = b""
+    with suppress(ValueError):
+        content = bytes.fromhex(digits)
+    is_valid = 2 * len(content) == len(digits)  # `fromhex` also accepts spaces
+    # Only int8 does not accept the digits of another cell type.
+    if not element or not is_valid or header.cell_type == "int8" != element.name:
         raise ValueError(
             f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
-    raw = np.frombuffer(bytes.fromhex(digits), dtype=element.stored)
+    raw = np.frombuffer(content, dtype=element.stored)
     return element.decode(raw).astype(np.float64)
 
 
@@ -278,7 +346,7 @@ def _parse_number(value: Any) -> float:
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
 
 
-def _convert_cells(header: VespaHeader, cells: Array) -> Array:
+def _encode_cells(header: VespaHeader, cells: Array) -> Array:
     """Round cells to the cell type; raise ValueError if an int8 is out of bounds."""
     with np.errstate(all="ignore"):
         converted = cells.astype(header.element.dtype)
@@ -287,10 +355,11 @@ def _convert_cells(header: VespaHeader, cells: Array) -> Array:
         raise ValueError(
             f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
         )
-    return header.element.decode(header.element.encode(converted))
+    return header.element.encode(converted)
 
 
-def _check_encodable(blocks: Iterable[Labels]) -> None:
+def check_encodable(blocks: Iterable[Labels]) -> None:
+    """Raise ValueError if UTF-8 cannot encode a label."""
     for labels in blocks:
         try:
             "".join(labels).encode()

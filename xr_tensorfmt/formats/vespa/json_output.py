@@ -1,58 +1,27 @@
-"""Write tensors as JSON."""
+"""Build the JSON forms of a tensor."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
-from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    Array,
-    CheckedInput,
-    Conversion,
-    DeferredPlans,
-    Element,
-    FilePlan,
-    Piece,
-)
+from xr_tensorfmt.contract import Array, Element
+from xr_tensorfmt.formats.vespa.json_input import format_type
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
-from xr_tensorfmt.formats.vespa.type_string import format_type
-from xr_tensorfmt.formats.vespa.write import Dimensions, arrange_tensor, check_name_dropped
 
 Form = Literal["short", "long", "hex"]
 
-
-def plan(checked: CheckedInput, form: Form = "short") -> DeferredPlans:
-    """Plan a JSON file, which requires all values."""
-    check_name_dropped(checked)
-    tensor = arrange_tensor(checked)
-
-    def plans() -> Iterator[FilePlan]:
-        content = json.dumps(build_json(*tensor, form), allow_nan=False).encode()
-        yield FilePlan(len(content), (Piece(0, content),), ())
-
-    return DeferredPlans(plans)
+Rows = Sequence[tuple[str, ...]]
+"""The labels of some blocks."""
 
 
-def build_json(
-    header: VespaHeader,
-    dimensions: Dimensions,
-    variable: Variable,
-    conversion: Conversion,
-    form: Form,
-) -> dict[str, Any]:
-    """Build the JSON of a tensor from Python objects."""
-    element, columns = header.element, dimensions.labels.values()
-    encoded = element.encode(conversion.apply(np.asarray(variable.values)))
-    labels: list[tuple[str, ...]] = [()]
-    if columns:
-        labels = list(zip(*(column.tolist() for column in columns), strict=True))
-    blocks = encoded.reshape(len(labels), *header.lengths)
+def build_json(header: VespaHeader, labels: Rows, blocks: Array, form: Form) -> dict[str, Any]:
+    """Build the JSON of a tensor from the labels and the encoded cells of its blocks."""
+    element = header.element
     data: dict[str, Any] = {"type": format_type(header)}
     if form == "long" or (len(header.mapped) > 1 and not header.indexed):
         return data | {"cells": list(_build_cells(header, labels, _list_values(blocks, element)))}
@@ -70,9 +39,7 @@ def build_json(
     return data | {"blocks": listed}
 
 
-def _build_cells(
-    header: VespaHeader, labels: list[tuple[str, ...]], values: Any
-) -> Iterator[dict[str, Any]]:
+def _build_cells(header: VespaHeader, labels: Rows, values: Any) -> Iterator[dict[str, Any]]:
     """Yield all cells with their addresses. The dimensions are sorted by name."""
     indices = list(product(*map(range, header.lengths)))
     names = (*header.mapped, *header.indexed)
