@@ -322,7 +322,7 @@ def test_json_is_no_format_and_has_next_step() -> None:
 
 def test_unknown_storage_option_is_named() -> None:
     message = run_failing("info", "http://127.0.0.1:1/a.mag", "--storage-option", "annon=1")
-    assert "argument 'annon'; correct the names in --storage-option" in message
+    assert "argument 'annon'; correct the names of the storage options" in message
 
 
 def test_validate_limits_similar_findings_without_all() -> None:
@@ -640,3 +640,11 @@ def test_zarr_and_netcdf_are_recognised() -> None:
     save()
     run_ok("convert", "a.mag", "b.nc")
     assert "only convert and diff support zarr and netCDF" in run_failing("info", "b.nc")
+
+
+def test_words_of_options_in_paths_are_kept() -> None:
+    os.mkdir("version=2")
+    for path in ("version=2/a.mag", "format='x'.mag", "verify=False.mag"):
+        Path(path).write_bytes(b"\x93")
+        assert f"{path}: " in run("info", path).stderr
+        assert f"{path}: " in run("validate", path).stdout

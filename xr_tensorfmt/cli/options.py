@@ -193,6 +193,11 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
     matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
+    if not any(file_format for _, file_format in matches):
+        raise IsADirectoryError(
+            f"{path} is a directory without tensor files; pass a file of any name with --from, or "
+            "another directory"
+        )
     if any(
         file_format and file_format.index_suffix == file_format.find_suffix(name)
         for name, file_format in matches

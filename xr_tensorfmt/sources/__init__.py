@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
@@ -64,6 +65,8 @@ def open_source(file: Any, io: InputOutput = "mmap") -> Source:
         return LocalFile.from_path(file, mapped=io != "read")
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
+    with suppress(TypeError):
+        return Memory(memoryview(file))  # such as Bytes of obstore
     raise TypeError(
         f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
         "a binary file object or bytes"
