@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import xarray as xr
 
+from xr_tensorfmt.errors import Hint, with_hint
+
 if TYPE_CHECKING:
     from dask.delayed import Delayed
     from fsspec import AbstractFileSystem
@@ -80,8 +82,11 @@ def explain(
     try:
         return explain(data.isel(indexers, **indexers_kwargs))
     except (IndexError, KeyError, TypeError) as error:
-        message = f"pass positions as to isel, or select labels with sel() first: {error}"
-        raise type(error)(message) from error
+        hint = Hint(
+            "pass positions as to isel, or select labels with sel() first",
+            "pass positions to --select",
+        )
+        raise with_hint(type(error)(f"{hint}: {error}"), hint) from error
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

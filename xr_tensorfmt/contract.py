@@ -93,11 +93,13 @@ from xr_tensorfmt.core.views import (
     transpose_layout,
 )
 from xr_tensorfmt.errors import (
+    Hint,
     TensorFormatError,
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
     shorten,
+    with_hint,
 )
 
 if TYPE_CHECKING:

@@ -6,8 +6,47 @@ import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Self, TypeVar
+
+
+class Hint(str):  # noqa: SLOT000  # the attributes differ
+    """Part of a message with keywords of Python, for which a command shows its options.
+
+    Parameters
+    ----------
+    template : str
+        Text with the names of keywords in braces, such as ``"pass {drop} to leave it out"``.
+    command : str
+        Other text for the command, if its options have no keywords.
+    **keywords
+        The values, such as ``drop=["attrs"]``.
+    """
+
+    template: str
+    command: str
+    keywords: dict[str, Any]
+
+    def __new__(cls, template: str, command: str = "", **keywords: Any) -> Self:
+        """Format keywords as in Python."""
+        named = {name: f"{name}={value!r}" for name, value in keywords.items()}
+        hint = super().__new__(cls, template.format(**named))
+        hint.template, hint.command, hint.keywords = template, command, keywords
+        return hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments."""
+        return partial(type(self), **self.keywords), (self.template, self.command)
+
+
+AnyError = TypeVar("AnyError", bound=Exception)
+
+
+def with_hint(error: AnyError, hint: str) -> AnyError:
+    """Attach a hint to an exception that has it in its message."""
+    vars(error)["hint"] = hint
+    return error
 
 
 @dataclass(eq=False)
@@ -93,8 +132,11 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
 
 def build_directory_error(path: str) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    hint = "pass the path of a file in it, or a pattern of files to xarray.open_mfdataset"
-    return IsADirectoryError(f"{path} is a directory; {hint}")
+    hint = Hint(
+        "pass the path of a file in it, or a pattern of files to xarray.open_mfdataset",
+        "pass the path of a file in it",
+    )
+    return with_hint(IsADirectoryError(f"{path} is a directory; {hint}"), hint)
 
 
 class SourceChangedError(TensorFormatError):

@@ -79,7 +79,13 @@ def validate(
     >>> xr_tensorfmt.validate("model.mag")
     []
     """
-    reader = open_header(file, "read", storage_options, fs)
+    try:
+        reader = open_header(file, "read", storage_options, fs)
+    except IsADirectoryError as error:
+        raise IsADirectoryError(
+            f"{file} is a directory, expected a file; validate its files one by one, or all with "
+            "the command 'xr-tensorfmt validate DIR'"
+        ) from error
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:

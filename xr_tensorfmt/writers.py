@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Collection, Mapping
@@ -181,12 +182,16 @@ def to_file(
     >>> back.identical(ds)
     True
     """
-    file_format = (
-        registry.find_format(format)
-        if format is not None
-        else registry.find_format_for_path(get_name(path))
-    )
     name = get_name(path)
+    if name.endswith("/") or (fs is None and os.path.isdir(name)):
+        raise IsADirectoryError(
+            f"{redact(name)} is a directory, expected a file; append a name such as model.mag, or "
+            "model.safetensors.index.json for several files, or write a calculation of cc4s with "
+            "xr_tensorfmt.to_cc4s_calculation"
+        )
+    file_format = (
+        registry.find_format(format) if format is not None else registry.find_format_for_path(name)
+    )
     named = registry.find_format_by_suffix(name) or file_format
     # A format of another package may have the same suffix, or none.
     if len(named.find_suffix(name)) > len(file_format.find_suffix(name)):

@@ -143,7 +143,8 @@ def test_a_directory_with_a_model_is_one_dataset() -> None:
 
 def test_a_directory_without_tensor_files_is_an_error() -> None:
     os.mkdir("empty")
-    assert "is a directory; pass the path of a file in it\n" in run_failing("info", "empty")
+    for command in ("info", "validate", "explain"):
+        assert "empty is a directory without tensor files; pass" in run_failing(command, "empty")
 
 
 def test_files_with_the_same_name_are_compared() -> None:
@@ -269,7 +270,7 @@ def test_file_is_converted_into_existing_directory() -> None:
 
 def test_pattern_without_match_has_reason() -> None:
     message = run_failing("info", "none/*.mag")
-    assert "none/*.mag: No file has this name, or matches this pattern" in message
+    assert "none/*.mag: No file has this name; no file matches the pattern either" in message
 
 
 def test_link_keeps_its_own_name() -> None:

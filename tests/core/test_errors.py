@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.errors import find_stack_level
+from xr_tensorfmt.errors import Hint, find_stack_level, with_hint
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -32,3 +32,12 @@ def test_code_that_runs_by_exec_without_module_name_is_caller() -> None:
     namespace: dict = {"find_stack_level": find_stack_level}
     exec("level = find_stack_level()", namespace)
     assert namespace["level"] == 1
+
+
+def test_hint_keeps_keywords_when_pickled() -> None:
+    hint = Hint("pass {drop} to leave {{it}} out", "other words", drop=["attrs"])
+    assert hint == "pass drop=['attrs'] to leave {it} out"
+    error = pickle.loads(pickle.dumps(with_hint(ValueError(f"a; {hint}"), hint)))
+    assert str(error).endswith(hint)
+    assert vars(error)["hint"].keywords == {"drop": ["attrs"]}
+    assert vars(error)["hint"].command == "other words"

@@ -42,7 +42,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
     "group": (lambda path: open_lazily(path, group="layer.0"), "'layer.0' (did you mean 'layers.0"),
     "path": (lambda path: open_lazily(path, group="Layers/0"), "'Layers/0' (did you mean 'layers"),
     "suffix": (lambda path: to_file(SQUARE, "x.pycasuet"), "format (did you mean '.pycauset'?)"),
-    "feed": (lambda path: to_file(SQUARE, "x.jsonl"), "line of a feed with json.dumps and vespa_t"),
+    "feed": (lambda path: to_file(SQUARE, "x.jsonl"), "xr_tensorfmt.vespa.to_json and to_jsonl"),
     "dtype": (
         lambda path: to_file(SQUARE, "x.mag", dtype="f4"), "(pass encoding={'dtype': 'f4'})"
     ),

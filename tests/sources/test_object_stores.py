@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import obstore
 import pytest
 import xarray as xr
 from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
@@ -180,3 +181,11 @@ def test_other_fs_arguments_raise() -> None:
         open_tensor("t.bin", fs=3)
     with pytest.raises(TypeError, match="needs the path of a file in it"):
         open_tensor(3, fs=MemoryStore())
+
+
+def test_readers_and_bytes_of_obstore_open(tmp_path: Path) -> None:
+    to_file(xr.DataArray(np.arange(6.0), dims="x", name="tensor"), tmp_path / "a.tens")
+    store = LocalStore(tmp_path)
+    for file in (obstore.open_reader(store, "a.tens"), obstore.get(store, "a.tens").bytes()):
+        with xr.open_dataset(file, engine="tensorfmt") as ds:
+            np.testing.assert_array_equal(ds.tensor, np.arange(6.0))

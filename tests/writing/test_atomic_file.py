@@ -140,7 +140,7 @@ def test_missing_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_directory_is_not_file(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a directory; give the name of a file"):
+    with pytest.raises(IsADirectoryError, match="is a directory, expected a file; append a name"):
         to_mag(make_dataset(), tmp_path)
 
 

@@ -135,7 +135,7 @@ def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -
         second = second.rename_vars({names[1]: names[0]})  # some formats store no name
     common = [name for name in first.variables if name in second.variables]
     differences = {
-        str(name): _compare_variables(first[name].variable, second[name].variable, rtol, atol)
+        str(name): _compare_variables(first.variables[name], second.variables[name], rtol, atol)
         for name in common
     }
     different = {name: difference for name, difference in differences.items() if difference}

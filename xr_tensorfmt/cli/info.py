@@ -101,7 +101,7 @@ def info(
 def _add_statistics(document: Mapping[str, Any], ds: xr.Dataset) -> None:
     for part in ("variables", "coordinates"):
         for name, variable in document[part].items():
-            variable["stats"] = to_plain(compute_statistics(ds[name].variable))
+            variable["stats"] = to_plain(compute_statistics(ds.variables[name]))
 
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
@@ -110,12 +110,12 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     single = not container.siblings
+    directory = source.name[: source.name.rfind("/") + 1]
     variables = {tensor.name: _describe_tensor(tensor, single) for tensor in container.tensors}
     coordinates = {
         tensor.name: _describe_tensor(tensor, single) for tensor in container.coordinates
     }
     return {
-        "path": source.name,
         "size": source.size,
         "format": format,
         "version": to_plain(encoding.get("version")),
@@ -135,7 +135,8 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
         "attrs": to_plain(container.attrs),
         "encoding": to_plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
-        "files": [sibling.name for sibling in container.siblings],
+        # Siblings are in the same directory, or below it.
+        "files": [sibling.name.removeprefix(directory) for sibling in container.siblings],
         "warnings": [finding.sentence for finding in container.findings],
     }
 
@@ -220,16 +221,21 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 
 def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
-    dtype = variable["dtype"]
+    dtype, dims = variable["dtype"], variable["dims"]
     stored = variable["stored"].removeprefix(f"{dtype}, ")
-    sizes = zip(variable["dims"], variable["shape"], strict=True)
+    axes = range(len(dims))
+    has_default_dims = dims in ([f"{name}_dim_{axis}" for axis in axes], [f"dim_{a}" for a in axes])
+    sizes = [
+        str(length) if has_default_dims else f"{dim}: {length}"
+        for dim, length in zip(dims, variable["shape"], strict=True)
+    ]
     offset = "" if variable["offset"] is None else f"at byte {variable['offset']}"
     chunk = " x ".join(map(str, variable["chunk"]))
     return (
         shorten(name, _MAX_CHARACTERS),
-        f"({', '.join(f'{dim}: {length}' for dim, length in sizes)})",
         dtype + (f" ({stored})" if stored != dtype else ""),
         format_size(variable["size"]),
+        f"({', '.join(sizes)})",
         f"{offset}{', on a page' if variable['on_page'] else ''}",
         f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 else "",
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from tempfile import TemporaryFile
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.errors import TensorFormatWarning
+from xr_tensorfmt.errors import Hint, TensorFormatWarning
 from xr_tensorfmt.sources.store_errors import redact
 
 STANDARD_STREAM = "-"
@@ -26,32 +25,18 @@ STANDARD_STREAM = "-"
 _SHOWN = "<stdin>"
 
 
-def _name_dropped(match: re.Match[str]) -> str:
-    """Return the option of the command for the parts in ``drop=``."""
-    return f"--drop {','.join(filter(None, match.groups()))}"
-
-
-_OPTIONS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
-    (re.compile(keyword), option)
-    for keyword, option in (
-        (r"encoding=\{'([^']+)': \{'dtype': '(\w+)'\}\}", r"--dtype \1=\2"),
-        (r"\bdrop=\['(\w+)'(?:, '(\w+)')?(?:, '(\w+)')?(?:, '(\w+)')?\]", _name_dropped),
-        (r"\bpass one of them as field= to", "pass it in Python with field= to"),
-        (r"\bstorage_options=", "--storage-option"),
-        (", or a pattern of files to xarray.open_mfdataset", ""),
-        ("; use xarray.open_mfdataset for a pattern", ", or matches this pattern"),
-        (r"\bpass positions as to isel, or select .* first", "pass positions to --select"),
-        (r"\bapply_unit=True or mask_and_scale=True", "--apply-unit"),
-        (r"\bmode='w'", "--overwrite"),
-        (r"\bverify=False", "--no-verify"),
-        (r"\bsparse='(\w+)'", r"--sparse \1"),
-        (r"\bformat='([\w-]+)'", r"--from \1"),
-        (r"convert it with (ds\['[^']+'\]\.astype)\(\.\.\.\)", r"convert it in Python with \1"),
-        ("pass one of them as a DataArray", "choose one with --variable NAME"),
-        (r"\bversion='?([\d.]+)'?", r"--option version=\1"),
-    )
-)
-"""Keywords of Python in messages, and the options that replace them."""
+_OPTIONS: Mapping[str, Callable[[Any], str]] = {
+    "drop": lambda parts: f"--drop {','.join(parts)}",
+    "encoding": lambda encoding: " ".join(
+        f"--dtype {name}={requested['dtype']}" for name, requested in encoding.items()
+    ),
+    "format": "--from {}".format,
+    "mode": lambda _: "--overwrite",
+    "sparse": "--sparse {}".format,
+    "verify": lambda _: "--no-verify",
+    "version": "--option version={}".format,
+}
+"""The options of the command for keywords in hints."""
 
 
 def get_display_name(file: str) -> str:
@@ -107,10 +92,15 @@ def print_json(document: Any) -> None:
     click.echo(text.encode(errors="backslashreplace").decode())
 
 
-def replace_keywords(message: str) -> str:
-    """Replace keywords of Python by the options of the command."""
-    for keyword, option in _OPTIONS:
-        message = keyword.sub(option, message)
+def _show_options(message: str, error: BaseException) -> str:
+    """Replace keywords of Python in the hint of an exception by the options of the command."""
+    cause: BaseException | None = error
+    while cause is not None:
+        hint = getattr(cause, "hint", None)
+        if isinstance(hint, Hint):
+            options = {name: _OPTIONS[name](value) for name, value in hint.keywords.items()}
+            message = message.replace(hint, hint.command or hint.template.format(**options))
+        cause = cause.__cause__
     return message
 
 
@@ -121,7 +111,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = replace_keywords(to_one_line(message))
+    message = to_one_line(_show_options(message, error))
     names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
@@ -147,8 +137,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    text = replace_keywords(to_one_line(str(message)))
-    _print(f"Warning: {text}", err=True, fg="yellow")
+    _print(f"Warning: {to_one_line(_show_options(str(message), message))}", err=True, fg="yellow")
 
 
 def describe_files(

@@ -193,10 +193,15 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     location = locate(path, get_storage_options(path, storage_options), None)
     paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
     names = {os.path.basename(file.rstrip("/")) for file in paths}
+    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
+    if not any(file_format for _, file_format in matches):
+        raise IsADirectoryError(
+            f"{path} is a directory without tensor files; pass a file of any name with --from, or "
+            "another directory"
+        )
     models = find_models(names)
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [path]
-    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
     return [
         f"{path.rstrip('/')}/{name}"
         for name, file_format in matches

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.messages import describe_files, replace_keywords, to_one_line
+from xr_tensorfmt.cli.messages import describe_files, to_one_line
 from xr_tensorfmt.cli.options import (
     KeyValues,
     add_source_options,
@@ -57,4 +57,4 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"{path}: " + (counted if errors else f"ok, but {counted}" if counted else "ok")
     for finding in findings:
         other = "" if finding.path.endswith(path) else f" ({finding.path})"
-        yield "  " + replace_keywords(to_one_line(f"{finding}{other}"))
+        yield "  " + to_one_line(f"{finding}{other}")

@@ -11,7 +11,12 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
+from xr_tensorfmt.errors import (
+    Hint,
+    SourceChangedError,
+    TensorFormatError,
+    shorten,
+)
 
 Severity = Literal["error", "warning"]
 
@@ -210,7 +215,10 @@ class End:
             field=f"the end of {self.last_part}",
             actual=f"{extra} more bytes",
             expected="the end of the file",
-            hint="the header is corrupt or bytes were appended: compare the size with the "
-            "original (verify=False ignores trailing bytes)",
+            hint=Hint(
+                "the header is corrupt or bytes were appended: compare the size with the original "
+                "({verify} ignores trailing bytes)",
+                verify=False,
+            ),
             offset=self.stop,
         )

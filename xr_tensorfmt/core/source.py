@@ -202,12 +202,7 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
         message = f"no such file; {reason}, so fetch it too"
         raise FileNotFoundError(errno.ENOENT, message, path) from None
     if sibling is None:
-        raise build_directory_error(source)
+        raise ValueError(
+            f"{source.name} has no directory with its sibling files; open it by its path or URL"
+        )
     return sibling
-
-
-def build_directory_error(source: Source) -> ValueError:
-    """Create the error about a source without a directory that needs sibling files."""
-    return ValueError(
-        f"{source.name} has no directory with its sibling files; open it by its path or URL"
-    )

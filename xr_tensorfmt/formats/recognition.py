@@ -13,7 +13,13 @@ from xr_tensorfmt.contract import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level, shorten
+from xr_tensorfmt.errors import (
+    Hint,
+    TensorFormatError,
+    TensorFormatWarning,
+    find_stack_level,
+    shorten,
+)
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
 from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
@@ -120,15 +126,12 @@ def _match(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
     """Build the error about an unsupported format."""
     if foreign is None:
-        without_magic = (
-            f"format={file_format.name!r}"
-            for file_format in load_formats()
-            if not file_format.magics
-        )
-        hint = (
+        names = [file_format.name for file_format in load_formats() if not file_format.magics]
+        hint = Hint(
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
-            f"{', '.join(without_magic)}"
+            + ", ".join(f"format={name!r}" for name in names),
+            "name a format that has no magic number: --from " + ", --from ".join(names),
         )
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 
 
@@ -26,7 +27,9 @@ _TEXT = ForeignFormat(
     "text",
     "read it with numpy.loadtxt, or with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa",
 )
-_SAFETENSORS = ForeignFormat("safetensors without its suffix", "pass format='safetensors'")
+_SAFETENSORS = ForeignFormat(
+    "safetensors without its suffix", Hint("pass {format}", format="safetensors")
+)
 _DOCUMENTS = ForeignFormat("a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl")
 _BY_MAGIC = {
     b"\x1f\x8b\x08": ForeignFormat("compressed by gzip", _DECOMPRESS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xr_tensorfmt.core.locks import find_imported
@@ -66,6 +67,8 @@ def open_source(file: Any, io: InputOutput = "mmap") -> Source:
         return LocalFile.from_path(file, mapped=io != "read")
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
+    with suppress(TypeError):
+        return Memory(memoryview(file))  # such as Bytes of obstore
     raise TypeError(
         f"cannot open an object of type {type(file).__name__}; pass a path, a URL, "
         "a binary file object or bytes"

@@ -27,7 +27,7 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
-from xr_tensorfmt.errors import SourceChangedError, build_directory_error
+from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -129,12 +129,15 @@ class LocalFile(Source):
             status = os.stat(absolute)
         except FileNotFoundError:
             if glob.has_magic(absolute):
-                reason = "No file has this name; use xarray.open_mfdataset for a pattern"
-            elif re.search(r"/\w\w+:/", absolute):
+                hint = Hint(
+                    "use xarray.open_mfdataset for a pattern", "no file matches the pattern either"
+                )
+                reason = f"No file has this name; {hint}"
+                raise with_hint(FileNotFoundError(ENOENT, reason, absolute), hint) from None
+            if re.search(r"/\w\w+:/", absolute):
                 reason = "No file has this name; put two slashes after the colon of a URL"
-            else:
-                raise
-            raise FileNotFoundError(ENOENT, reason, absolute) from None
+                raise FileNotFoundError(ENOENT, reason, absolute) from None
+            raise
         if stat.S_ISDIR(status.st_mode):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):

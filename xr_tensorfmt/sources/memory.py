@@ -62,10 +62,10 @@ class FileObject(Source):
             file.seek(0, os.SEEK_END)
             self.size = file.tell()
             file.seek(0)
-            binary = isinstance(file.read(0), bytes)
+            is_text = isinstance(file.read(0), str)
         except (OSError, AttributeError) as error:
             raise TypeError(f"{self.name} is not seekable; pass a path or the bytes") from error
-        if not binary:
+        if is_text:
             raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
 
     def __dask_tokenize__(self) -> tuple[str, str]:
@@ -86,7 +86,8 @@ class FileObject(Source):
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
-            piece = self._file.read(len(buffer))
+            # obstore returns a buffer that is not bytes.
+            piece = memoryview(self._file.read(len(buffer)))
             buffer[: len(piece)] = piece
             return len(piece)
 

@@ -88,7 +88,7 @@ def translate_error(
             reason = reason.replace(secret, "***")
     if isinstance(error, TypeError) and "unexpected keyword argument" in reason:
         reason = reason.removeprefix("TypeError: ")
-        return TypeError(f"{url}: {reason}; correct the names in storage_options=")
+        return TypeError(f"{url}: {reason}; correct the names of the storage options")
     for exception_type in kept:
         if isinstance(error, exception_type):
             return exception_type(f"{url}: {reason}{context}")

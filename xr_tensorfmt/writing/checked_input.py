@@ -15,7 +15,14 @@ from xr_tensorfmt.core.elements import Element, Plain, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, shorten
+from xr_tensorfmt.errors import (
+    Hint,
+    TensorFormatWarning,
+    did_you_mean,
+    find_stack_level,
+    shorten,
+    with_hint,
+)
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
 
@@ -130,11 +137,13 @@ class CheckedInput:
         """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
-            raise ValueError(
+            hint = Hint("pass one of them as a DataArray", "choose one with --variable NAME")
+            message = (
                 f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
-                f"{len(self.variables)} ({names}); pass one of them as a DataArray, or choose a "
-                "format with several variables"
+                f"{len(self.variables)} ({names}); {hint}, or choose a format with several "
+                "variables"
             )
+            raise with_hint(ValueError(message), hint)
         return next(iter(self.variables.items()))
 
     def check_rank(self, name: Hashable, variable: Variable) -> None:
@@ -208,22 +217,28 @@ class CheckedInput:
         if refused:
             columns = zip(*refused, strict=True)
             parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
-            raise ValueError(
+            hint = Hint("pass {drop} to leave", drop=parts)
+            message = (
                 f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
-                f"{', '.join(hints)}, or pass drop={parts!r} to leave "
-                f"{'it' if len(refused) == 1 else 'them'} out"
+                f"{', '.join(hints)}, or {hint} {'it' if len(refused) == 1 else 'them'} out"
             )
+            raise with_hint(ValueError(message), hint)
 
     def _warn_of_scaling(self, attrs: Mapping[str, Any]) -> None:
         """Warn of omitted attributes that scale the values."""
         for attribute, neutral in _SCALING_ATTRS.items():
             value = attrs.get(attribute, neutral)
             if isinstance(value, int | float | np.number) and value != neutral:
-                warnings.warn(
+                hint = Hint(
+                    "open the file with apply_unit=True or mask_and_scale=True",
+                    "open the file with --apply-unit",
+                )
+                message = (
                     f"{self.path}: the values are written without {attribute}={value}, which "
-                    "scales them; open the file with apply_unit=True or mask_and_scale=True to "
-                    "convert them",
-                    TensorFormatWarning,
+                    f"scales them; {hint} to convert them"
+                )
+                warnings.warn(
+                    with_hint(TensorFormatWarning(message), hint),
                     stacklevel=find_stack_level(),
                 )
 
@@ -309,9 +324,9 @@ class CheckedInput:
     def _build_dtype_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
-        hint = f"convert it with ds[{name!r}].astype(...)"
-        if variable.dtype.kind in "mM":
-            hint = f"convert it to numbers with ds[{name!r}].astype('int64')"
+        call = "astype('int64')" if variable.dtype.kind in "mM" else "astype(...)"
+        convert = f"ds[{name!r}].{call}"
+        hint: str = Hint(f"convert it with {convert}", f"convert it in Python with {convert}")
         if is_numeric(variable.dtype):
             kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(variable.dtype.kind, "f")
             candidates = [key for key in elements if elements[key].dtype.kind in kinds] or elements
@@ -325,17 +340,19 @@ class CheckedInput:
             suggested = choose(
                 lossless or candidates, key=lambda key: elements[key].stored.itemsize
             )
-            hint = f"choose a dtype with encoding={{{name!r}: {{'dtype': {suggested!r}}}}}"
+            encoding = {name: {"dtype": suggested}}
+            hint = Hint("choose a dtype with {encoding}", encoding=encoding)
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
         full_name = NICKNAMES.get(dtype, dtype.replace("fp", "float"))
         similar = did_you_mean(full_name, elements) if is_requested else ""
         hint = "use this name" if similar else hint
-        return ValueError(
+        message = (
             f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
+        return with_hint(ValueError(message), hint)
 
 
 def check_input(
@@ -407,11 +424,13 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
             return data.to_dataset(name=name)
         # An index coordinate as a DataArray is its own coordinate.
         if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
-            raise ValueError(
+            hint = Hint("pass {drop} to leave the coordinate out", drop=["coords"])
+            message = (
                 f"{path}: the array {name!r} has a coordinate of the same name with other values "
                 "or attributes, but names in a file are unique; call rename() with another "
-                "name, or pass drop=['coords'] to leave the coordinate out"
+                f"name, or {hint}"
             )
+            raise with_hint(ValueError(message), hint)
         return data.drop_vars([name]).to_dataset(name=name)
     if not isinstance(data, Dataset):
         raise TypeError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype
+from xr_tensorfmt.errors import Hint, with_hint
 
 # Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
@@ -56,20 +57,21 @@ class Conversion:
         if np.all(preserved):
             return
         first = values[~preserved].flat[0]
-        raise ValueError(
-            f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent; "
-            f"{self._build_hint(dtype)}"
-        )
+        hint = self._build_hint(dtype)
+        message = f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent"
+        raise with_hint(ValueError(f"{message}; {hint}"), hint)
 
     def _build_hint(self, dtype: np.dtype[Any]) -> str:
         """Return how to write values that the element cannot represent."""
         may_round = self.element.dtype.kind in "fc" and dtype.kind not in "iu"
         if self.exact and may_round:
-            encoding = f"encoding={{{self.name!r}: {{'dtype': {self.element.name!r}}}}}"
-            change, keep = f"pass {encoding} to round such values", f"use '{dtype}' there"
-        else:
-            change, keep = "change the values", "choose another dtype"
-        return f"{change}, or {'rewrite the whole file' if self.is_fixed else keep} to keep them"
+            encoding = {self.name: {"dtype": self.element.name}}
+            keep = "rewrite the whole file" if self.is_fixed else f"use '{dtype}' there"
+            return Hint(
+                f"pass {{encoding}} to round such values, or {keep} to keep them", encoding=encoding
+            )
+        keep = "rewrite the whole file" if self.is_fixed else "choose another dtype"
+        return f"change the values, or {keep} to keep them"
 
 
 def _is_preserved(values: Array, converted: Array, exact: bool) -> Array:

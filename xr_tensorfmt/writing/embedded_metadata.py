@@ -17,6 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedVariable,
 )
 from xr_tensorfmt.core.json_values import array_to_json, to_json
+from xr_tensorfmt.errors import Hint, with_hint
 from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart
 
 
@@ -71,9 +72,8 @@ def _get_values(variable: Variable, subject: str) -> Array:
 def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:
     """Raise an error about a part that cannot be embedded, unless it may be dropped."""
     if part not in checked.drop:
-        raise ValueError(
-            f"{checked.path}: {error}, or pass drop=[{part!r}] to leave it out"
-        ) from None
+        hint = Hint("pass {drop} to leave it out", drop=[part])
+        raise with_hint(ValueError(f"{checked.path}: {error}, or {hint}"), hint) from None
 
 
 def embed_one_tensor(checked: CheckedInput, stored_name: str) -> EmbeddedMetadata:

@@ -10,7 +10,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt import cf
-from xr_tensorfmt.errors import shorten, suggest_pattern
+from xr_tensorfmt.errors import Hint, shorten, suggest_pattern, with_hint
 from xr_tensorfmt.writing.conversion import format_dtype
 
 Encoding = Mapping[Any, Any]
@@ -88,10 +88,9 @@ def _match_pattern(
     if not matching:
         unmatched = f"{category} variable" if named else "variable"
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
-        raise ValueError(
-            f"encoding={{{pattern!r}: {dict(requested)!r}}} matches no {unmatched}; "
-            f"the variables are {shorten(actual) or 'none'}"
-        )
+        hint = Hint("{encoding}", encoding={pattern: dict(requested)})
+        message = f"{hint} matches no {unmatched}; the variables are {shorten(actual) or 'none'}"
+        raise with_hint(ValueError(message), hint)
     return matching
 
 

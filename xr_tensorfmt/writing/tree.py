@@ -12,6 +12,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
+from xr_tensorfmt.errors import Hint, with_hint
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -44,11 +45,12 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
         raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
     for node in tree.subtree:
         if node is not tree and node.attrs and "attrs" not in drop:
-            raise ValueError(
+            hint = Hint("pass {drop} to leave them out", drop=["attrs"])
+            message = (
                 f"{path}: the group {node.path!r} has attributes, but files store attributes only "
-                "for the root; move them to the root or to variables, or pass drop=['attrs'] to "
-                "leave them out"
+                f"for the root; move them to the root or to variables, or {hint}"
             )
+            raise with_hint(ValueError(message), hint)
     members = list(_collect_members(tree, separator))
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}

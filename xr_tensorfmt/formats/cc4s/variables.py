@@ -15,6 +15,7 @@ from xr_tensorfmt.contract import (
     Elementwise,
     End,
     Finding,
+    Hint,
     InMemory,
     Layout,
     OpenOptions,
@@ -106,7 +107,9 @@ def _find_blocks(
             "dimensions",
             actual=f"{entry.header.total} elements, of which {blocks.stored} are stored",
             expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint="open it with sparse='stored', or with sparse='dense' to fill in the zeros",
+            hint=Hint(
+                "open it with {sparse}, or with 'dense' to fill in the zeros", sparse="stored"
+            ),
         )
     return blocks
 

@@ -21,6 +21,7 @@ from xr_tensorfmt.contract import (
     EmbeddedMetadata,
     EmbeddedVariable,
     FilePlan,
+    Hint,
     OpenOptions,
     Piece,
     PlannedVariable,
@@ -32,6 +33,7 @@ from xr_tensorfmt.contract import (
     encode_attrs,
     encode_metadata,
     is_file_name,
+    with_hint,
 )
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS, Dimension, TensorHeader
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -167,10 +169,9 @@ def _build_tensor(
     native_name: str | None,
 ) -> TensorToWrite:
     if get_file_info(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
-        raise ValueError(
-            f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks; open it "
-            "with sparse='dense' to write all of it"
-        )
+        hint = Hint("open it with {sparse} to write all of it", sparse="dense")
+        message = f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks"
+        raise with_hint(ValueError(f"{message}; {hint}"), hint)
     checked.check_rank(name, variable)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     dims = tuple(map(str, variable.dims))

@@ -20,6 +20,7 @@ from xr_tensorfmt.contract import (
     Finding,
     Gap,
     HeaderReader,
+    Hint,
     OpenOptions,
     build_elements,
     ceil_div,
@@ -132,7 +133,10 @@ def check_checksum(
         field="the checksum",
         actual=f"{stored:#010x}",
         expected=f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}",
-        hint="the header is corrupt; fetch the file again (verify=False ignores the checksum)",
+        hint=Hint(
+            "the header is corrupt; fetch the file again ({verify} ignores the checksum)",
+            verify=False,
+        ),
         offset=offset,
     )
     if options.verify:

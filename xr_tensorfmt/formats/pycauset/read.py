@@ -11,6 +11,7 @@ from xr_tensorfmt.contract import (
     MAX_FILLED_ELEMENTS,
     Container,
     HeaderReader,
+    Hint,
     OpenOptions,
     StoredDtype,
     Tensor,
@@ -50,7 +51,7 @@ def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
             actual=f"{matrix.rows} rows and {matrix.columns} columns",
             expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most elements are "
             "not stored",
-            hint="open it with sparse='dense' to read all of them",
+            hint=Hint("open it with {sparse} to read all of them", sparse="dense"),
             offset=matrix.types_offset,
         )
 

@@ -10,6 +10,7 @@ from xr_tensorfmt.contract import (
     Dense,
     End,
     HeaderReader,
+    Hint,
     Layout,
     OpenOptions,
     Tensor,
@@ -64,7 +65,7 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
             field=f"the tensor of {file.pair_count} stored pairs",
             actual=f"{header.size} elements",
             expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint="open it with sparse='dense' to fill in the zeros",
+            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
             offset=FIXED_BYTES,
         )
     group = build_packed_group(reader, header, file.symmetries)

@@ -17,6 +17,7 @@ from xr_tensorfmt.contract import (
     Conversion,
     Dense,
     FilePlan,
+    Hint,
     OpenOptions,
     Piece,
     PlannedVariable,
@@ -26,6 +27,7 @@ from xr_tensorfmt.contract import (
     embed_one_tensor,
     encode_metadata,
     find_stack_level,
+    with_hint,
 )
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.spec import TensHeader
@@ -47,11 +49,13 @@ def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
             return _plan_0_9(older)
         except ValueError as error:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
+        hint = Hint("pass {version} to accept this version", version="1.0")
         message = (
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
-            f"because {obstacle}; pass version='1.0' to accept this version"
+            f"because {obstacle}; {hint}"
         )
-        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+        warning = with_hint(TensorFormatWarning(message), hint)
+        warnings.warn(warning, stacklevel=find_stack_level())
     return _plan_1_0(checked)
 
 

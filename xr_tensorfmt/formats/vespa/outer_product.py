@@ -12,6 +12,7 @@ import numpy as np
 from xr_tensorfmt.contract import (
     Array,
     Extents,
+    Hint,
     Integers,
     Layout,
     OpenOptions,
@@ -168,6 +169,6 @@ def _check_unique(source: Source, blocks: Layout, grid_indices: Integers, order:
             field=f"the labels of block {second}",
             actual=f"those of block {first} as well",
             expected="labels that occur once",
-            hint="no dense tensor holds both blocks; open the file with sparse='stored'",
+            hint=Hint("no dense tensor holds both blocks; open it with {sparse}", sparse="stored"),
             offset=int(blocks.offsets[second]) if isinstance(blocks, Blocks) else None,
         )

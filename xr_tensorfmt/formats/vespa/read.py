@@ -14,6 +14,7 @@ from xr_tensorfmt.contract import (
     End,
     Finding,
     HeaderReader,
+    Hint,
     InMemory,
     Layout,
     OpenOptions,
@@ -178,7 +179,7 @@ def _build_blocks(
 def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) -> list[Any]:
     """Read all labels, without a warning of repeated ones."""
     reason = " for sparse='dense', which keeps all labels in memory"
-    hint = "open the file with sparse='stored'"
+    hint = Hint("open the file with {sparse}", sparse="stored")
     _check_block_count(source, header, MAX_INDEXED_LABELS, reason, hint)
     everything = Selection.everything((header.blocks,))
     return [
