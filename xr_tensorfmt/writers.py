@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import cleandoc, signature
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
@@ -208,11 +209,12 @@ def to_file(
     _check_keywords(format_options, mode, region)
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
-        data = flatten_tree(location.url, data, separator, drop)
+        data = flatten_tree(location.name, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     title, reader_attrs = file_format.title, registry.list_reader_attrs()
-    checked = check_input(data, location.url, title, encoding, drop, reader_attrs=reader_attrs)
+    checked = check_input(data, location.name, title, encoding, drop, reader_attrs=reader_attrs)
+    checked = replace(checked, file_name=location.file_name)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)

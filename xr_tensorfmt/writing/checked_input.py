@@ -86,6 +86,8 @@ class CheckedInput:
         Parts to omit if the format does not support them.
     reader_attrs : frozenset of str
         Attributes that readers set. They may be lost if the format does not support attributes.
+    file_name : str
+        Name of the file in its directory.
     """
 
     path: str
@@ -96,6 +98,7 @@ class CheckedInput:
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
     reader_attrs: frozenset[str]
+    file_name: str = ""
     warned: list[str] = field(default_factory=list, init=False, repr=False)
 
     def get_user_attrs(self, variable: Variable) -> dict[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +45,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
         checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
-    if checked.path.casefold().endswith(INDEX):
+    if checked.file_name.casefold().endswith(INDEX):
         shards = _split(entries, _parse_limit(max_shard_bytes))
         return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
@@ -136,7 +135,7 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    stem = os.path.basename(checked.path)[: -len(INDEX)]
+    stem = checked.file_name[: -len(INDEX)]
     names = [
         f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         for number in range(1, len(shards) + 1)
