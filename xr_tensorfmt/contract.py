@@ -253,7 +253,7 @@ class Format(ABC):
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
-        return Match.POSSIBLE if self.find_suffix(reader.source.name) else Match.NONE
+        return Match.POSSIBLE if self.find_suffix(reader.source.file_name) else Match.NONE
 
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path ends with, or an empty string.

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from inspect import cleandoc, signature
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
@@ -212,10 +213,11 @@ def to_file(
     _check_keywords(format_options, mode, region)
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
-        data = flatten_tree(location.url, data, separator, drop)
+        data = flatten_tree(location.name, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
-    checked = check_input(data, location.url, file_format.title, encoding, drop)
+    checked = check_input(data, location.name, file_format.title, encoding, drop)
+    checked = replace(checked, file_name=location.file_name)
     if region is not None:
         read = partial(read_container, file_format=file_format, options=OpenOptions())
         return write_region(checked, location, region, read, compute=compute)

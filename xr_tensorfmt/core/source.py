@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -47,7 +49,12 @@ class Source(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Path, URL or description. Every error message begins with it."""
+        """Path, URL or description, without secrets. Every error message begins with it."""
+
+    @property
+    def file_name(self) -> str:
+        """Name in the directory. Its suffix selects a format, and it may name sibling files."""
+        return os.path.basename(self.name)
 
     @property
     def store(self) -> Hashable:
@@ -171,6 +178,12 @@ def is_file_name(part: object) -> bool:
     return len(part.encode(errors="replace")) <= _MAX_NAME_BYTES and not _SURROGATE.search(part)
 
 
+def is_outside(path: str) -> bool:
+    """Return whether a path leaves its directory. A server may decode a percent-encoded path."""
+    paths = [form.replace("\\", "/") for form in (path, unquote(path))]
+    return any(form.startswith("/") or ".." in form.split("/") for form in paths)
+
+
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
     """Open another file in the same directory.
 
@@ -179,7 +192,7 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
     source : Source
         The file that names the other.
     file : str
-        The name of the other file.
+        The path of the other file relative to the directory.
     reason : str
         Why it is needed, for the error.
 
@@ -193,8 +206,12 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
     FileNotFoundError
         The other file does not exist.
     ValueError
-        The source has no directory, such as bytes in memory.
+        The source has no directory, such as bytes in memory, or the path leaves it.
     """
+    if is_outside(file):
+        raise ValueError(
+            f"{source.name}: it names {file!r}, expected a file in its directory; correct the file"
+        )
     try:
         sibling = source.sibling(file)
     except FileNotFoundError:

@@ -31,7 +31,7 @@ from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_ve
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.sources.threads import get_threads
+from xr_tensorfmt.sources.threads import start_in_thread
 
 
 class TensorArray(BackendArray):
@@ -58,8 +58,8 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
-        threads = get_threads(self.source.store, "load")
-        return await asyncio.wrap_future(threads.submit(self.__getitem__, key))
+        threads = "load", self.source.store
+        return await asyncio.wrap_future(start_in_thread(self.__getitem__, key, key=threads))
 
 
 class LazyTensor(LazilyIndexedArray):

@@ -100,7 +100,7 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
-    path = reader.source.name
+    path = reader.source.file_name
     matches = [(file_format, _match(file_format, reader)) for file_format in load_formats()]
     return max(matches, key=lambda pair: (pair[1], len(pair[0].find_suffix(path))))
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.sources.local import LocalFile
@@ -28,10 +27,12 @@ def is_url(file: object) -> bool:
 
 def is_remote(file: object) -> bool:
     """Return whether `file` is a URL or an ``fsspec.OpenFile``, without importing fsspec."""
-    if isinstance(file, str):
-        return is_url(file)
-    fsspec = find_imported("fsspec.core")
-    return fsspec is not None and isinstance(file, fsspec.OpenFile)
+    return is_url(file) or "fsspec.core.OpenFile" in get_class_names(file)
+
+
+def get_class_names(value: object) -> Iterator[str]:
+    """Yield the full names of the classes of a value, whose package may not be imported."""
+    return (f"{base.__module__}.{base.__qualname__}" for base in type(value).__mro__)
 
 
 def find_source(

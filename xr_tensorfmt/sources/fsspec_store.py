@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +16,7 @@ import numpy as np
 from fsspec.asyn import reset_lock
 
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
+from xr_tensorfmt.sources import get_class_names
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
 from xr_tensorfmt.sources.threads import start_in_thread
 
@@ -39,7 +39,10 @@ class FsspecStore:
     @property
     def retries_statuses(self) -> bool:
         """Whether the library itself retries error statuses."""
-        return type(self.fs).__module__.partition(".")[0] in ("adlfs", "gcsfs")
+        return not get_packages(self.fs).isdisjoint(("adlfs", "gcsfs", "huggingface_hub"))
+
+    async def prepare(self) -> None:
+        """Create the client of the library, which is not a part of a request."""
 
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""
@@ -86,6 +89,8 @@ class HttpStore(FsspecStore):
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
+        from aiohttp import ClientTimeout  # noqa: PLC0415  # not installed with fsspec
+
         headers = {
             **self.fs.kwargs.get("headers", {}),
             "Accept-Encoding": "identity",
@@ -97,7 +102,7 @@ class HttpStore(FsspecStore):
         if "timeout" not in self.fs.client_kwargs:
             # By default, aiohttp limits the whole request to 300 s.
             limits = {"sock_connect": self.timeout, "sock_read": self.timeout}
-            options.setdefault("timeout", sys.modules["aiohttp"].ClientTimeout(None, **limits))
+            options.setdefault("timeout", ClientTimeout(None, **limits))
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(request.path), **options) as response:
             response.raise_for_status()
@@ -115,6 +120,10 @@ class S3Store(FsspecStore):
         """Whether botocore retries error statuses, as it does by default."""
         retries = self.fs.config_kwargs.get("retries") or {}
         return bool(retries.get("total_max_attempts") != 1)
+
+    async def prepare(self) -> None:
+        """Create the client, which reads the models of botocore and takes long."""
+        await self.fs.set_session()
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Request a byte range of a version."""
@@ -138,6 +147,25 @@ class S3Store(FsspecStore):
             return RangeResponse.from_headers(count, response)
         finally:
             response["Body"].close()
+
+
+class GoogleStore(FsspecStore):
+    """Google Cloud Storage, where a request can name the generation of an object."""
+
+    is_conditional = True
+
+    async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
+        """Request a byte range of a version. A replaced version is missing, unless it is kept."""
+        span = {"start": request.start, "end": request.stop}
+        generation = request.version.etag or None
+        try:
+            data = await self._call("cat_file", request.path, **span, generation=generation)
+        except FileNotFoundError:
+            if generation is None:
+                raise
+            self.fs.invalidate_cache(request.path)
+            return RangeResponse(0, Version.from_info(await self.info(request.path)))
+        return RangeResponse(copy_bytes(data, buffer))
 
 
 class CachedStore(FsspecStore):
@@ -188,11 +216,17 @@ class CachedStore(FsspecStore):
 _STORES: dict[str, type[FsspecStore]] = {
     "fsspec.implementations.cached.CachingFileSystem": CachedStore,
     "fsspec.implementations.http.HTTPFileSystem": HttpStore,
+    "gcsfs.core.GCSFileSystem": GoogleStore,
     "s3fs.core.S3FileSystem": S3Store,
 }
 
 
-def get_fsspec_store(fs: Any, timeout: float | None) -> FsspecStore:
+def get_packages(fs: object) -> set[str]:
+    """Return the packages of the classes of a file system."""
+    return {base.__module__.partition(".")[0] for base in type(fs).__mro__}
+
+
+def get_fsspec_store(fs: Any, timeout: float | None = None) -> FsspecStore:
     """Return the store of a file system, whose class is known by name and not imported."""
-    names = (f"{base.__module__}.{base.__qualname__}" for base in type(fs).__mro__)
+    names = get_class_names(fs)
     return next((_STORES[name] for name in names if name in _STORES), FsspecStore)(fs, timeout)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from fsspec import AbstractFileSystem, available_protocols
 from fsspec.core import OpenFile, url_to_fs
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
+from xr_tensorfmt.sources.fsspec_store import CachedStore, get_fsspec_store
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
 from xr_tensorfmt.sources.retries import check_timeout
 from xr_tensorfmt.sources.store_errors import redact, translate_error
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 Result = TypeVar("Result")
+
+_WEB = ("http://", "https://")
 
 EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
@@ -31,29 +38,84 @@ EXTRAS = {
 """Extras of the package that install the file system of a URL scheme."""
 
 
+# A part of a path that is not a part of the name: the query of a URL, the version of a key.
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
+_VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z")
+
+
+def split_path(path: str) -> tuple[str, str, str]:
+    """Split a path or URL into the directory, the name, and a query or version.
+
+    The parts of a URL are percent-encoded. In other paths, "?" and "#" belong to the name.
+    """
+    pattern = _QUERY if path.startswith(_WEB) else _VERSION
+    query = pattern.search(path)
+    name_stop = query.start() if query else len(path)
+    name_start = path.rfind("/", 0, name_stop) + 1
+    return path[:name_start], path[name_start:name_stop], path[name_stop:]
+
+
+def get_file_name(path: str) -> str:
+    """Return the decoded name of a path or URL, without query."""
+    name = split_path(path)[1]
+    return unquote(name) if path.startswith(_WEB) else name
+
+
+def build_sibling_path(path: str, relative: str) -> str:
+    """Return the path or URL of a file in the same directory or below it, with the same query."""
+    directory, _, query = split_path(path)
+    if path.startswith(_WEB):
+        return f"{directory}{quote(relative)}{query}"
+    if query:
+        raise ValueError(
+            f"{redact(path)} names a version of one object, but {relative!r} is also needed; "
+            "omit the version"
+        )
+    return f"{directory}{relative}"
+
+
 @dataclass(frozen=True)
 class Location:
-    """An object in a file system, with the timeout of its requests."""
+    """An object in a file system, with the timeout of its requests.
+
+    `path` is requested, the object is called `file_name`, and messages show `name`.
+    """
 
     url: str
-    fs: AbstractFileSystem = field(repr=False)
-    path: str = field(repr=False)
+    fs: AbstractFileSystem
+    path: str
     timeout: float | None = DEFAULT_TIMEOUT
+
+    def __repr__(self) -> str:
+        """Show no secrets."""
+        return f"{type(self).__name__}({self.name!r})"
+
+    @cached_property
+    def name(self) -> str:
+        """The URL or local path without secrets."""
+        return self.url if self.is_local else redact(self.url)
+
+    @property
+    def file_name(self) -> str:
+        """The name in the directory."""
+        return os.path.basename(self.path) if self.is_local else get_file_name(self.path)
 
     @property
     def is_local(self) -> bool:
         """Whether the object is a local file."""
         return isinstance(self.fs, LocalFileSystem)
 
-    def sibling(self, name: str) -> Location:
-        """Return the location of another object in the same directory."""
-
-        def rename(path: str) -> str:
-            if self.is_local:  # on Windows, paths may contain backslashes
-                return os.path.join(os.path.dirname(path), name)
-            return path[: path.rfind("/") + 1] + name
-
-        return replace(self.renew_after_fork(), url=rename(self.url), path=rename(self.path))
+    def sibling(self, relative: str) -> Location:
+        """Return the location of an object in the same directory or below it."""
+        location = self.renew_after_fork()
+        if self.is_local:  # on Windows, paths may contain backslashes
+            url, path = (os.path.join(os.path.dirname(p), relative) for p in (self.url, self.path))
+            return replace(location, url=url, path=path)
+        path = build_sibling_path(self.path, relative)
+        # The path is a part of the URL, except for some URLs of Azure.
+        before, found, after = self.url.partition(self.path.strip("/"))
+        url = before + path.strip("/") + after if found else self.fs.unstrip_protocol(path)
+        return replace(location, url=url, path=path)
 
     def renew_after_fork(self) -> Location:
         """Return the location with a new file system if the process was forked.
@@ -71,7 +133,7 @@ class Location:
 
     def translate(self, error: Exception, context: str = "") -> Exception:
         """Return a built-in error without secrets for an error of the file system."""
-        return translate_error(error, self.url, self.path, self.fs, context)
+        return translate_error(error, self.name, self.path, self.fs, context)
 
     def call(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:
         """Call a function of the file system, and translate its errors."""
@@ -97,8 +159,7 @@ def exists(fs: AbstractFileSystem, path: str) -> bool:
 
 def is_cache(fs: object) -> bool:
     """Return whether a file system keeps local copies."""
-    cached = find_imported("fsspec.implementations.cached")
-    return cached is not None and isinstance(fs, cached.CachingFileSystem)
+    return isinstance(get_fsspec_store(fs), CachedStore)
 
 
 def locate(
@@ -139,7 +200,7 @@ def _split_timeout(
 ) -> tuple[dict[str, Any], float | None]:
     """Return the options of a file system, and the timeout, which may be among the options."""
     options = dict(storage_options or {})
-    if isinstance(options.get("timeout"), int | float) and isinstance(file, str):
+    if isinstance(options.get("timeout"), Real) and isinstance(file, str):
         timeout = options.pop("timeout")
     return options, check_timeout(timeout)
 
@@ -166,18 +227,29 @@ def _locate(
             options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
         url = file
         fs, path = _find_file_system(url, options)
-    url = redact(url)
+    fs, path = _unwrap(fs, path)
+    name = redact(url)
     if getattr(file, "compression", None):
         raise ValueError(
-            f"{url} is compressed ({file.compression}), so it cannot be read by byte ranges; "
+            f"{name} is compressed ({file.compression}), so it cannot be read by byte ranges; "
             "decompress it first"
         )
     if getattr(fs, "asynchronous", False):
         raise ValueError(
-            f"{url}: the file system was created with asynchronous=True, so other threads cannot "
+            f"{name}: the file system was created with asynchronous=True, so other threads cannot "
             "use it; create it without asynchronous=True"
         )
     return Location(url, fs, path)
+
+
+def _unwrap(fs: Any, path: str) -> tuple[Any, str]:
+    """Return the file system below a `DirFileSystem`, whose requests may have conditions."""
+    if not isinstance(fs, DirFileSystem):
+        return fs, path
+    url = fs.unstrip_protocol(path)  # which refuses paths outside of a local directory
+    while isinstance(fs, DirFileSystem):
+        fs = fs.fs
+    return fs, fs._strip_protocol(url)  # noqa: SLF001  # fsspec has no public form
 
 
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:

@@ -27,8 +27,8 @@ _processes: set[int] = set()
 
 
 def is_obstore(store: object) -> bool:
-    """Return whether an object is a store of obstore, without importing obstore."""
-    return any(base.__module__.startswith("obstore.") for base in type(store).__mro__)
+    """Return whether an object has the methods of a store of obstore."""
+    return hasattr(store, "head_async") and hasattr(store, "get_async")
 
 
 class ObstoreStore:
@@ -53,6 +53,9 @@ class ObstoreStore:
         names = "url", "prefix", "config", "client_options"
         return {name: getattr(self.store, name, None) for name in names}
 
+    async def prepare(self) -> None:
+        """Do nothing. The store has its client."""
+
     def check_process(self) -> None:
         """Raise RuntimeError if the process was forked after obstore was used."""
         if _processes - {os.getpid()}:
@@ -71,7 +74,9 @@ class ObstoreStore:
         config = options["config"] or {}
         parts = options["url"], *map(config.get, _BUCKETS), options["prefix"], path
         joined = "/".join(str(part).strip("/") for part in parts if part)
-        return f"{_ROOTS[type(self.store).__name__]}{joined}"
+        names = [base.__name__ for base in type(self.store).__mro__]
+        root = next((_ROOTS[name] for name in names if name in _ROOTS), f"{names[0]}://")
+        return f"{root}{joined}"
 
     async def info(self, path: str) -> dict[str, Any]:
         """Request size and version of an object."""

@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EIO, ETIMEDOUT
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import numpy as np
 from fsspec.asyn import get_loop
@@ -34,7 +37,7 @@ from xr_tensorfmt.sources.obstore_store import ObstoreStore
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version, build_changed_error
 from xr_tensorfmt.sources.retries import retry
 from xr_tensorfmt.sources.store_errors import TransientFailure, find_response
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, get_threads, run_all, wait_for_result
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, run_all, start_in_thread, wait_for_result
 
 Result = TypeVar("Result")
 
@@ -58,8 +61,14 @@ TARGET_PARTS = 10
 """Target number of parts of a read, within these limits. A part costs about 1 ms of CPU time."""
 
 # One semaphore per store limits its concurrent requests.
-_slots: dict[Hashable, asyncio.Semaphore] = {}
+_slots: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
 call_in_children(_slots.clear)
+
+CHECK_INTERVAL = 60.0
+"""Seconds between two requests for the version of a file, if other requests do not return it."""
+
+_check_times: dict[RemoteFile, float] = {}
+_MAX_CHECK_TIMES = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,18 +86,23 @@ class RemoteFile(Source):
     def from_info(cls, location: Location, info: dict[str, Any]) -> Self:
         """Return the file for the info of a file system; raise if byte ranges cannot be read."""
         if info.get("type") == "directory":
-            raise build_directory_error(location.url)
+            raise build_directory_error(location.name)
         if info.get("size") is None:
             raise ValueError(
-                f"{location.url}: the store does not report the size of the object, so it cannot "
+                f"{location.name}: the store does not report the size of the object, so it cannot "
                 "be read by byte ranges; put 'simplecache::' before the URL to open a local copy"
             )
         return cls(location, int(info["size"]), Version.from_info(info))
 
     @property
     def name(self) -> str:
-        """The URL."""
-        return self.location.url
+        """The URL without secrets."""
+        return self.location.name
+
+    @property
+    def file_name(self) -> str:
+        """The name in the directory."""
+        return self.location.file_name
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """URL, options and version. A replaced object has other names in dask."""
@@ -107,8 +121,7 @@ class RemoteFile(Source):
 
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Make up to 24 reads concurrently."""
-        threads = get_threads(self.store, "read")
-        run_all(lambda index: threads.submit(read, index), indices)
+        run_all(partial(start_in_thread, read, key=("read", self.store)), indices)
 
     def plan_fetches(self, extents: Extents) -> list[Fetch]:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""
@@ -124,7 +137,7 @@ class RemoteFile(Source):
         return packed
 
     def _start_request(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
-        request = RangeRequest(location.url, location.path, fetch.start, fetch.stop, self.version)
+        request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, self.version)
 
         async def attempt() -> None:
             buffer = fetch.allocate(packed)
@@ -134,24 +147,30 @@ class RemoteFile(Source):
         return _start(location, attempt, request)
 
     def _check_version(self, location: Location) -> None:
-        """Compare the version after a read if the requests had no condition on it."""
-        if not _get_store(location).is_conditional:
-            self._request_version(location)
+        """Compare the version if the requests had no condition on it, at most once a minute."""
+        if _get_store(location).is_conditional:
+            return
+        now = monotonic()
+        if now - _check_times.get(self, -inf) < CHECK_INTERVAL:
+            return
+        if len(_check_times) >= _MAX_CHECK_TIMES:
+            _check_times.clear()
+        self._request_version(location)
+        _check_times[self] = now
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
         version = self._request_version(self.location.renew_after_fork())
         # The entity tag of an object depends only on its content in many stores.
         if self.version.modified and version.modified and version.modified != self.version.modified:
-            raise build_changed_error(self.location.url, version, self.version)
+            raise build_changed_error(self.name, version, self.version)
 
     def _request_version(self, location: Location) -> Version:
         """Request the version of the object; raise SourceChangedError if it was replaced."""
         location.fs.invalidate_cache(location.path)
-        info = wait_for_result(_start_info(location))
-        version = Version.from_info(info)
+        version = Version.from_info(wait_for_result(_start_info(location)))
         if self.version.differs(version):
-            raise build_changed_error(location.url, version, self.version)
+            raise build_changed_error(self.name, version, self.version)
         return version
 
     @contextmanager
@@ -170,7 +189,7 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     location = location.renew_after_fork()
     location.fs.invalidate_cache(location.path)  # a cached listing may have an older version
     head = bytearray(HEAD_BYTES)
-    request = RangeRequest(location.url, location.path, 0, HEAD_BYTES)
+    request = RangeRequest(location.name, location.path, 0, HEAD_BYTES)
     request_head = partial(_request_range, location, request, memoryview(head))
     future_info = _start_info(location)
     future_response = _start(location, request_head, request)
@@ -212,11 +231,11 @@ def _start(
     request: RangeRequest | None = None,
 ) -> Future[Result]:
     """Start a request in the event loop of a file system, with retries and translated errors."""
+    store = _get_store(location)
 
     async def send() -> Result:
         try:
-            if hasattr(location.fs, "set_session"):
-                await location.fs.set_session()  # reads the models of botocore, which takes long
+            await store.prepare()
             slot = _slots.setdefault(_get_store_key(location), asyncio.Semaphore(MAX_REQUESTS))
             return await retry(
                 attempt,
@@ -224,7 +243,7 @@ def _start(
                 slot,
                 partial(_build_unavailable_error, location, request),
                 nbytes=request.length if request else 0,
-                store_retries=_get_store(location).retries_statuses,
+                store_retries=store.retries_statuses,
             )
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
             failure = location.translate(error, request.context if request else "")
@@ -257,7 +276,7 @@ def _build_unavailable_error(
         text, number = getattr(error, "strerror", str(error)), getattr(error, "errno", EIO)
     reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"
     error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
-    return error_type(number, reason, location.url, span, attempts, seconds)
+    return error_type(number, reason, location.name, span, attempts, seconds)
 
 
 def _get_store(location: Location) -> FsspecStore | ObstoreStore:

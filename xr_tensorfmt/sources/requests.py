@@ -12,7 +12,7 @@ from xr_tensorfmt.errors import SourceChangedError
 
 # Names in infos of file systems and in headers of responses, in order of preference. Checksums such
 # as Content-MD5 are not entity tags: a server does not compare them with If-Match.
-_ETAGS = "ETag", "etag", "generation"
+_ETAGS = "generation", "ETag", "etag"
 _TIMES = "Last-Modified", "LastModified", "last_modified", "mtime", "updated", "created"
 
 

@@ -1,7 +1,7 @@
-"""Threads for requests.
+"""Threads for calls that wait for a store.
 
-A thread may wait for a store that does not answer. Python joins the threads of a pool at exit, so
-waits end when the interpreter shuts down.
+A thread may wait for a store that does not answer. So threads are daemons, which Python does not
+join at exit, and waits end when the interpreter shuts down.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, TypeVar
 
-from xr_tensorfmt.core.locks import call_in_children
+from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 
 MAX_REQUESTS = 24
 """Limit on the concurrent requests to a store."""
@@ -58,11 +59,49 @@ def run_all(start: Callable[[Item], Future[None]], items: Iterable[Item]) -> Non
             future.cancel()
 
 
-def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
-    """Start a call in a new daemon thread, which is not joined at exit."""
+class _Calls:
+    """The calls of a key that wait for a thread, and the number of its threads."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.threads = 0
+
+
+_calls: dict[Hashable, _Calls] = {}
+_lock = ForkSafeLock()
+call_in_children(_calls.clear)
+
+
+def start_in_thread(
+    call: Callable[..., Result], *arguments: Any, key: Hashable = None
+) -> Future[Result]:
+    """Start a call in a thread.
+
+    A key has up to 24 threads, which end when no call waits. Calls that wait for each other need
+    different keys. Without a key, the call has its own thread.
+    """
     future: Future[Result] = Future()
-    threading.Thread(target=_run, args=(future, call, arguments), daemon=True).start()
+    key = future if key is None else key
+    with _lock.current:
+        calls = _calls.setdefault(key, _Calls())
+        calls.waiting.append(partial(_run, future, call, arguments))
+        is_full = calls.threads == MAX_REQUESTS
+        calls.threads += not is_full
+    if not is_full:
+        threading.Thread(target=_run_waiting, args=(key, calls), daemon=True).start()
     return future
+
+
+def _run_waiting(key: Hashable, calls: _Calls) -> None:
+    while True:
+        with _lock.current:
+            if not calls.waiting:
+                calls.threads -= 1
+                if not calls.threads:
+                    del _calls[key]
+                return
+            run = calls.waiting.popleft()
+        run()
 
 
 def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -72,12 +111,3 @@ def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ..
         future.set_result(call(*arguments))
     except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
         future.set_exception(error)
-
-
-_pools: dict[Hashable, ThreadPoolExecutor] = {}
-call_in_children(_pools.clear)
-
-
-def get_threads(store: Hashable, purpose: str) -> ThreadPoolExecutor:
-    """Return the threads of a store. Calls that wait for each other need different purposes."""
-    return _pools.setdefault((store, purpose), ThreadPoolExecutor(MAX_REQUESTS))

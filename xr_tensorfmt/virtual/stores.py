@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from posixpath import basename, dirname
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestGroup, ManifestStore
@@ -19,6 +19,7 @@ from zarr.abc.store import ByteRequest
 from zarr.storage import MemoryStore
 
 from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.sources.locations import build_sibling_path, get_file_name
 from xr_tensorfmt.sources.store_errors import redact
 
 
@@ -50,6 +51,11 @@ class StoredObject(Source):
         """The URL."""
         return redact(self.url)
 
+    @property
+    def file_name(self) -> str:
+        """The name in the directory."""
+        return get_file_name(self.url)
+
     @contextmanager
     def open(self) -> Iterator[Fill]:
         """Open the object for sequential requests."""
@@ -64,9 +70,7 @@ class StoredObject(Source):
 
     def sibling(self, path: str) -> tuple[StoredObject, bytes]:
         """Open another object in the same directory."""
-        directory = self.url.rpartition("/")[0]
-        name = path if self.url.startswith("file:") else quote(path)
-        return StoredObject.from_url(f"{directory}/{name}", self.registry), b""
+        return StoredObject.from_url(build_sibling_path(self.url, path), self.registry), b""
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,8 @@ class CheckedInput:
         The requested encodings of variables by name.
     drop : frozenset of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them.
+    file_name : str
+        Name of the file in its directory.
     """
 
     path: str
@@ -101,6 +103,7 @@ class CheckedInput:
     attrs: Mapping[Any, Any]
     encoding: Mapping[Any, Mapping[str, Any]]
     drop: frozenset[str]
+    file_name: str = ""
     is_encoded: bool = False
     """Whether `encode` was called."""
 

@@ -110,7 +110,7 @@ def write_region(
     """Write to a region of a file, in place. `read` parses the header."""
     if not location.is_local:
         raise ValueError(
-            f"{location.url}: no store can change a part of an object; write all of it, "
+            f"{location.name}: no store can change a part of an object; write all of it, "
             "without region="
         )
     source = MutableFile.from_path(checked.path, mapped=False)

@@ -78,7 +78,7 @@ def save(
             return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
         except UnrepresentableValueError as unrepresentable:
             error = unrepresentable
-    raise error or RuntimeError(f"{location.url}: the format returned no plan; report this bug")
+    raise error or RuntimeError(f"{location.name}: the format returned no plan; report this bug")
 
 
 def _save_planned(
@@ -147,7 +147,7 @@ def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile
     Upload(location, overwrite=overwrite).check()
     directory = dask.config.get("temporary-directory", None) or tempfile.gettempdir()
     return UploadedFile(
-        target=location.url,
+        target=location.name,
         size=size,
         overwrite=overwrite,
         location=location,
@@ -180,7 +180,7 @@ def _remove(orphans: Sequence[Location]) -> None:
         except FileNotFoundError:
             pass
         except OSError as error:
-            remaining.append(f"{location.url} ({error.strerror or error})")
+            remaining.append(f"{location.name} ({error.strerror or error})")
     if remaining:
         message = (
             f"{', '.join(remaining)}: no file describes these elements any longer, and they could "

@@ -11,10 +11,12 @@ from secrets import token_hex
 from time import monotonic
 from typing import Any
 
+from fsspec import AbstractFileSystem
 from fsspec.callbacks import Callback
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
+from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
@@ -68,8 +70,7 @@ class UploadedFile(AtomicFile):
 
     @property
     def _base_path(self) -> str:
-        # The URL is redacted, so the name has no secrets.
-        return os.path.join(self.directory, os.path.basename(self.target))
+        return os.path.join(self.directory, self.location.file_name)
 
     @property
     def _mode(self) -> int:
@@ -140,8 +141,7 @@ class Upload:
         self._location = location.renew_after_fork()
         self._fs, self._target = self._location.fs, location.path
         self._overwrite = overwrite
-        # The packages of all base classes.
-        self._packages = {base.__module__.partition(".")[0] for base in type(self._fs).__mro__}
+        self._packages = get_packages(self._fs)
         self._is_atomic = not self._packages.isdisjoint(_ATOMIC_PACKAGES)
         directory, slash, name = location.path.rpartition("/")
         temporary = f"{directory}{slash}.{name}{build_suffix()}"
@@ -149,7 +149,7 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url = self._location.url
+        url = self._location.name
         path = self._target.strip("/")
         if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory; give the name of an object in it")
@@ -174,7 +174,7 @@ class Upload:
             with suppress(Exception):  # libraries do not share a base class
                 start_in_thread(self._clean_up, others).result(CLEANUP_TIMEOUT)
             if not isinstance(error, Exception):
-                error.add_note(f"The upload to {self._location.url} was cancelled{_UNCERTAIN}")
+                error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
 
     def _put(self, path: str, progress: _Progress) -> None:
@@ -188,24 +188,32 @@ class Upload:
         except NotImplementedError:
             raise self._build_read_only_error() from None
         except FileExistsError:
-            raise build_exists_error(self._location.url) from None
+            raise build_exists_error(self._location.name) from None
         if not self._is_atomic:
             self._check_absent()
             progress.call()
-            self._fs.mv(self._path, self._target)
+            self._move()
         self._fs.invalidate_cache(self._target)
+
+    def _move(self) -> None:
+        """Rename the temporary object. The `mv` of most file systems would take patterns."""
+        if type(self._fs).mv is not AbstractFileSystem.mv:  # a store that can rename
+            self._fs.mv(self._path, self._target)
+            return
+        self._fs.cp_file(self._path, self._target)
+        self._fs.rm_file(self._path)
 
     def _check_absent(self) -> None:
         if self._overwrite:
             return
         self._fs.invalidate_cache(self._target)
         if exists(self._fs, self._target):
-            raise build_exists_error(self._location.url)
+            raise build_exists_error(self._location.name)
 
     def _clean_up(self, others: set[str] | None) -> None:
         """Remove a temporary object, or abort the only upload to S3 that is not in `others`."""
         if not self._is_atomic:
-            self._fs.rm(self._path)
+            self._fs.rm_file(self._path)
         if others is not None:
             bucket, key, _ = self._fs.split_path(self._target)
             started = (self._list_uploads() or set()) - others
@@ -225,7 +233,7 @@ class Upload:
 
     def _build_read_only_error(self) -> OSError:
         reason = "its file system is read-only; write to a local path, or to another store"
-        return OSError(errno.EROFS, reason, self._location.url)
+        return OSError(errno.EROFS, reason, self._location.name)
 
 
 class ObjectReplacement(Replacement):
@@ -262,7 +270,7 @@ class ObjectReplacement(Replacement):
         if version == self._previous and not (version and self._is_published):
             return
         if self._previous or not (self._is_published or self.file.overwrite):
-            raise FileExistsError(f"{self._location.url} was replaced")
+            raise FileExistsError(f"{self._location.name} was replaced")
         self._location.call(self._location.fs.rm_file, self._location.path)
 
     def forget(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -111,7 +110,7 @@ class StoredTensor:
             "dtype": self.element.name,
         }
         if self.source is not None:
-            encoding["file"] = os.path.basename(self.source.name)
+            encoding["file"] = self.source.file_name
         return Tensor(
             self.key,
             dims,

@@ -22,7 +22,7 @@ class Cc4sFormat(Format):
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, because many programs write YAML."""
-        if not self.find_suffix(reader.source.name):
+        if not self.find_suffix(reader.source.file_name):
             return Match.NONE
         from xr_tensorfmt.formats.cc4s.read import is_cc4s  # noqa: PLC0415
 

@@ -5,7 +5,6 @@ The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,7 +29,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     TEXT,
     VERSION,
     get_elements_file,
-    get_stem,
     get_variable_name,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
@@ -196,15 +194,14 @@ class TensorEntry:
     elements: str
 
 
-def parse_entries(fields: Fields, options: OpenOptions) -> list[TensorEntry]:
-    """Return the tensors that the YAML file describes."""
+def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
+    """Return the tensors that a YAML file describes. Its stem names the files of elements."""
     is_set = fields.values.get("type") == TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
         check_version(fields)
     if "dimensionType" in fields:
         actual, hint = "properties of a dimension", "open a tensor of that directory"
         raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
-    stem = get_stem(os.path.basename(fields.path))
     if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
         options.check_unnamed(fields.path)
         return list(_parse_components(fields.mapping("components"), stem))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -64,7 +63,7 @@ def is_cc4s(reader: HeaderReader) -> bool:
 def _find_yaml(reader: HeaderReader) -> HeaderReader:
     """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
-    file = os.path.basename(source.name)
+    file = source.file_name
     if not file.casefold().endswith(ELEMENTS):
         return reader
     reason = f"it describes the elements in {source.name}"
@@ -75,8 +74,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _find_yaml(reader)
     fields = Fields.read(yaml)
-    entries = parse_entries(fields, options)
-    opened = _open_all(reader.source, entries, fields.path)
+    entries = parse_entries(fields, options, get_stem(yaml.source.file_name))
+    opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
     return _build_container(fields, entries, opened, options)
@@ -161,18 +160,18 @@ OpenedFiles = Mapping[str, tuple[Source, bytes]]
 """Sources and first bytes of files, by name."""
 
 
-def _open_all(source: Source, entries: Sequence[TensorEntry], path: str) -> OpenedFiles:
+def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.header.dimensions}
     property_files = {f"{name}{YAML}" for name in types if is_file_name(name)}
-    property_files.discard(os.path.basename(path))
+    property_files.discard(source.file_name)
     files = [*(entry.elements for entry in entries), *sorted(property_files)]
     opened: dict[str, tuple[Source, bytes]] = {}
 
     def open_one(index: int) -> None:
         file = files[index]
         try:
-            opened[file] = open_sibling(source, file, f"it has the elements of {path}")
+            opened[file] = open_sibling(source, file, f"it has the elements of {source.name}")
         except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
             # Without permission to list a bucket, a store also denies access to missing objects.
             is_missing = not isinstance(error, PermissionError) or source.high_latency

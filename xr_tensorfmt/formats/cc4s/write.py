@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -69,7 +68,7 @@ class TensorToWrite:
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan the YAML file and its sibling files."""
-    stem = _get_stem(checked.path)
+    stem = _get_stem(checked)
     checked = checked.encode(_ELEMENTS)
     is_set = _is_set(checked)
     names = DimensionNames.plan(checked.variables)
@@ -95,7 +94,7 @@ def plan(checked: CheckedInput) -> FilePlan:
     ]
     properties_files = [plan_file(checked.path, item) for item in properties]
     written = [file.name for file in elements]
-    if any(file.name == os.path.basename(checked.path) for file in properties_files):
+    if any(file.name == checked.file_name for file in properties_files):
         raise ValueError(
             f"{checked.path}: this file would hold the coordinates of the dimension "
             f"{get_variable_name(stem)!r}; choose another name for the tensor"
@@ -123,8 +122,8 @@ def _find_orphans(path: str, stem: str, written: Collection[str], replaced: byte
     return [name for name in described if name.casefold() not in kept]
 
 
-def _get_stem(path: str) -> str:
-    file = os.path.basename(path)
+def _get_stem(checked: CheckedInput) -> str:
+    path, file = checked.path, checked.file_name
     stem = get_stem(file)
     if not file.casefold().endswith(YAML) or not stem:
         raise ValueError(

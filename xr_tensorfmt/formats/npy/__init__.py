@@ -49,7 +49,7 @@ class NpzFormat(Format):
         name, _ = read_first_member(reader)
         if name.endswith(SUFFIX.encode()):
             return Match.CERTAIN
-        is_possible = super().match(reader) and self.find_suffix(reader.source.name)
+        is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

@@ -46,7 +46,7 @@ class PycausetFormat(Format):
             return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
         if read_first_member(reader) == (b"metadata.json", ZIP_STORED):
             return Match.CERTAIN
-        is_possible = super().match(reader) and self.find_suffix(reader.source.name)
+        is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
@@ -235,7 +234,7 @@ def _open_blocks(
 
 def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: int) -> MatrixFile:
     """Open a block, and raise TensorFormatError if it belongs to another matrix."""
-    location = f"{os.path.basename(source.name)}.blocks/{entry.name}"
+    location = f"{source.file_name}.blocks/{entry.name}"
     sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
     block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
     offset, uuid = block.matrix.types_offset, block.matrix.encoding.get("payload_uuid")

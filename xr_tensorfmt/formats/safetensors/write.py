@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -49,7 +48,7 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
         checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
-    if INDEX_SUFFIX.search(checked.path):
+    if INDEX_SUFFIX.search(checked.file_name):
         shards = _split(entries, _parse_limit(max_shard_bytes))
         return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
@@ -141,7 +140,7 @@ def _plan_index(
     embedded: Mapping[str, str],
 ) -> FilePlan:
     """Plan an index and its files. Programs look for the attributes in each file."""
-    name = os.path.basename(checked.path)
+    name = checked.file_name
     suffix = INDEX_SUFFIX.search(name)
     assert suffix
     # Programs look for files whose names contain the variant.

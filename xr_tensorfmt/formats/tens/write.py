@@ -39,7 +39,7 @@ def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
     """Plan a TENS file."""
     name, variable = checked.single_variable
     checked.check_rank(name, variable)
-    is_bin = version is None and checked.path.casefold().endswith(".bin")
+    is_bin = version is None and checked.file_name.casefold().endswith(".bin")
     default = "the default for .bin files, " if is_bin else ""
     older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
     if is_bin or version == "0.9":
