@@ -80,7 +80,7 @@ def test_automatic_chunks_keep_fast_axis_whole(path: Path, limit: str) -> None:
     np.testing.assert_array_equal(tensor, make_values())
 
 
-@pytest.mark.parametrize("way", ["mmap", "read"])
+@pytest.mark.parametrize("way", ["auto", "mmap", "read"])
 @pytest.mark.parametrize("chunks", [{"a": 100, "b": 7, "c": 50}, {"c": -1}, 40])
 def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
     with (
