@@ -20,7 +20,7 @@ from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
-SOURCES = ["mmap", "read", "bytes", "file object"]
+SOURCES = ["auto", "mmap", "read", "bytes", "file object"]
 NEW_SIZES = {"p": 3, "q": 2}
 """Dimensions of vectorized indexers."""
 
@@ -90,7 +90,7 @@ def make_source(kind: str, content: bytes, path: Path) -> Source:
         case "file object":
             return FileObject(io.BytesIO(content))
         case _:
-            return LocalFile.from_path(path, mapped=kind == "mmap")
+            return LocalFile.from_path(path, io=kind)
 
 
 def make_pair(

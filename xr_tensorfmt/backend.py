@@ -93,9 +93,13 @@ class TensorFormatBackend(BackendEntrypoint):
             `StoreTimeoutError` is raised.
             ``storage_options={"timeout": 10}`` is equivalent. None disables the limit. Local files
             have no limit.
-        io : {"mmap", "read"}, default: "mmap"
-            How to read a local file. ``"mmap"`` maps the pages of a larger read into memory.
-            ``"read"`` copies the bytes, which is best for network file systems.
+        io : {"auto", "mmap", "read"}, default: "auto"
+            How to read a local file. ``"auto"`` reads values into new memory, and maps the pages of
+            dask chunks, because the next task consumes them; an array of a single chunk is copied.
+            ``persist`` keeps mapped chunks. ``"read"`` never maps, which is best for network file
+            systems. ``"mmap"`` also maps values without chunks: if a program overwrites the file,
+            they change, and if it truncates the file, as `numpy.save` does, the system may kill
+            this process.
         chunk_bytes : int or str, default: "31MiB"
             Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
             a dense tensor is larger only if an element is, or if there would be more than a

@@ -451,9 +451,9 @@ def test_attributes_of_other_types_than_in_netcdf_are_kept(
 
 
 def test_io_option_selects_source(path: Path) -> None:
-    for io_word, mapped in [("mmap", True), ("read", False)]:
+    for io_word in ("auto", "mmap", "read"):
         dataset = xr.open_dataset(path, engine="tensorfmt", io=io_word)
-        assert open_source(path, io_word).mapped is mapped
+        assert open_source(path, io_word).io == io_word
         np.testing.assert_array_equal(dataset.tensor, VALUES)
 
 

@@ -6,7 +6,9 @@ import contextlib
 import io
 import json
 import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -80,7 +82,7 @@ def test_automatic_chunks_keep_fast_axis_whole(path: Path, limit: str) -> None:
     np.testing.assert_array_equal(tensor, make_values())
 
 
-@pytest.mark.parametrize("way", ["mmap", "read"])
+@pytest.mark.parametrize("way", ["auto", "mmap", "read"])
 @pytest.mark.parametrize("chunks", [{"a": 100, "b": 7, "c": 50}, {"c": -1}, 40])
 def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
     with (
@@ -92,6 +94,23 @@ def test_explicit_chunks_work(path: Path, chunks, way: str) -> None:
             path, engine="tensorfmt", chunks=chunks, io=way, chunk_bytes=MIB
         ).tensor
     np.testing.assert_array_equal(tensor, make_values())
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_chunks_of_whole_runs_do_not_warn(tmp_path: Path, order: str) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.asarray(np.zeros((300, 10, 200)), order=order))
+    slow, fast = ("dim_0", "dim_2") if order == "C" else ("dim_2", "dim_0")
+
+    def open_chunked(chunks: Any) -> xr.DataArray:
+        return xr.open_dataset(path, chunks=chunks, chunk_bytes="512KiB").tensor
+
+    preferred = open_chunked(None).encoding["preferred_chunks"]
+    assert pickle.loads(pickle.dumps(preferred)) == preferred == {**preferred}
+    assert open_chunked({}).chunksizes[slow][0] == preferred[slow]
+    assert open_chunked({slow: 7}).chunksizes[slow][:2] == (7, 7)
+    with pytest.warns(UserWarning, match=f"separate the stored chunks along dimension .{fast}"):
+        open_chunked({slow: 7, fast: 50})
 
 
 def test_each_chunk_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -390,7 +390,7 @@ def test_mode_x_works_without_links(
 
 
 @pytest.mark.parametrize("chunks", [None, {}, {"x": 1}])
-@pytest.mark.parametrize("way", ["mmap", "read"])
+@pytest.mark.parametrize("way", ["auto", "mmap", "read"])
 def test_file_can_replace_its_own_source(tmp_path: Path, chunks, way: str) -> None:
     path = tmp_path / "a.mag"
     to_mag(make_dataset(2), path)

@@ -24,7 +24,6 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 from distributed import Client, LocalCluster
-from distributed.client import wait
 
 from xr_tensorfmt import to_mag
 
@@ -69,19 +68,6 @@ if __name__ == "__main__":
         to_mag(lazy, folder / "held.mag")
         part = dataset(who).isel(x=slice(2, 4)) * -1
         to_mag(part.astype("f4"), folder / "later.mag", region={"x": slice(2, 4)})
-        rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
-        file = folder / "turned.mag"
-        to_mag(xr.Dataset({"a": (("x", "y"), rows)}), file)
-        held = xr.open_dataset(file, engine="tensorfmt", chunks={}, chunk_bytes=160000).persist()
-        wait(held)
-        to_mag(held.isel(x=slice(None, None, -1)), file, region={})
-        found["kept"] = bool((held.a.values == rows).all())
-        loaded = xr.open_dataset(file, engine="tensorfmt").load()
-        task = to_mag(held, file, region={}, compute=False)
-        more = xr.open_dataset(file, engine="tensorfmt").load()
-        client.compute(task).result()
-        found["turned"] = [bool((each.a.values == rows[::-1]).all()) for each in (loaded, more)]
-        found["turned back"] = bool((held.a.values == rows).all())
         try:
             to_mag(dataset(fail), folder / "now.mag")
         except ArithmeticError as error:
@@ -102,16 +88,11 @@ def test_worker_processes_write(tmp_path: Path) -> None:
     assert not actual["client"]
     assert not actual["early"]
     assert actual["died"]
-    assert actual["kept"]
-    assert actual["turned"] == [True, True]
-    assert actual["turned back"]
     note = f"{folder / 'now.mag'} was not written; the target is unchanged."
     assert actual["error"] == ["the sixth", note]
     expected = np.arange(8 * 2000, dtype="f4").reshape(8, 2000)
     for name in ("now", "held", "died"):
         np.testing.assert_array_equal(open_lazily(folder / f"{name}.mag").a, expected)
-    rows = np.arange(8 * 40000, dtype="f4").reshape(8, 40000)
-    np.testing.assert_array_equal(open_lazily(folder / "turned.mag").a, rows)
     expected[2:4] *= -1
     np.testing.assert_array_equal(open_lazily(folder / "later.mag").a, expected)
     assert not [name for name in os.listdir(folder) if name.endswith(".part")]

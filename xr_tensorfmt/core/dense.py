@@ -95,13 +95,12 @@ class Dense(WritableLayout):
         return contiguous_chunk(self.lengths, item, target * item // widest)
 
     def read(self, source: Source, selection: Selection) -> Array:
-        """Return a window of the file if the values need no conversion, otherwise a copy."""
+        """Return the bytes of the file if the values need no conversion, otherwise a copy."""
         if not selection.size:
             return np.empty(selection.shape, dtype=self.dtype)
-        if self.element.is_native and selection.is_strided and 2 * selection.size >= selection.span:
-            view = self._read_view(source, selection)
-            if view is not None and view.flags.aligned:
-                return view
+        view = self._read_native(source, selection) if self.element.is_native else None
+        if view is not None and view.flags.aligned:
+            return view
         return self._copy(source, selection)
 
     def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
@@ -113,6 +112,13 @@ class Dense(WritableLayout):
             source, lambda position: np.unravel_index(unique[position], self.shape)
         ):
             return self.element.adopt(raw)[inverse]
+
+    def _read_native(self, source: Source, selection: Selection) -> Array | None:
+        """Return one range as it is, or a strided view of a window that may be kept."""
+        if selection.run_count == 1:
+            return self._read_raw(source, selection)
+        is_dense = selection.is_strided and 2 * selection.size >= selection.span
+        return self._read_view(source, selection) if source.lends_windows and is_dense else None
 
     def _read_view(self, source: Source, selection: Selection) -> Array | None:
         """Return the elements as a strided view of one window."""

@@ -96,13 +96,6 @@ class Extents:
         """Bytes between consecutive ranges."""
         return self.starts[1:] - (self.starts + self.lengths)[:-1]
 
-    def count_pages(self, size: int) -> int:
-        """Count the pages of the file that the ranges touch."""
-        first = self.starts // size
-        last = (self.starts + self.lengths - 1) // size
-        again = np.count_nonzero(first[1:] == last[:-1])
-        return int((last - first + 1).sum()) - int(again)
-
     def group(self, *, gap: int, limit: int) -> Iterator[Extents]:
         """Group ranges with gaps up to `gap`.
 

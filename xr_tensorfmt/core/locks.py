@@ -1,24 +1,14 @@
-"""Fork-safe locks, values that are computed once, and modules that are imported already."""
+"""Fork-safe locks, and values that are computed once."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from importlib import import_module
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakSet
 
 Value = TypeVar("Value")
-
-
-def find_imported(name: str) -> Any:
-    """Return a module if the process has imported it, otherwise None.
-
-    Wait while another thread imports it, because `sys.modules` has incomplete modules, too.
-    """
-    return None if sys.modules.get(name) is None else import_module(name)
 
 
 def call_in_children(call: Callable[[], object]) -> None:

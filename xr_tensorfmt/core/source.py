@@ -41,6 +41,8 @@ class Source(ABC):
     size: int
     mapped: bool = False
     """Whether `window` returns memory maps."""
+    lends_windows: bool = False
+    """Whether values may be views of memory maps."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
     read_ahead: int = 4096
@@ -104,6 +106,10 @@ class Source(ABC):
     def check_unchanged(self) -> None:  # noqa: B027  # bytes in memory do not change
         """Raise if the file was changed, replaced or removed after it was opened."""
 
+    def for_chunks(self) -> Source:
+        """Return the source for chunks of dask, whose values the next task consumes."""
+        return self
+
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Call `read` for several indices, concurrently if the source has a high latency."""
         for index in indices:
@@ -112,10 +118,6 @@ class Source(ABC):
     def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
         """Return the fetches of `read`, in file order."""
         return merge_fetches(extents, gap=_GAP, limit=_SCRATCH)
-
-    def count_transferred(self, fetch: Fetch) -> int:
-        """Return the number of bytes that a fetch transfers."""
-        return fetch.size
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.

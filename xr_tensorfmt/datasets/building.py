@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from dask import config
@@ -20,6 +20,20 @@ from xr_tensorfmt.datasets.options import EngineKeywords
 
 _Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
 """The arguments of a Variable: dims, data, attrs and encoding."""
+
+
+class PreferredChunks(dict[Hashable, int]):
+    """The chunk sizes of ``chunks={}``, for files without stored chunks."""
+
+    divided: Hashable = None
+    """The dimension along which chunks of any size are whole runs of the file."""
+
+    def get(self, dim: Hashable, default: Any = None) -> Any:
+        """Return a size, or the default for `divided` if the default is None.
+
+        xarray passes the length as default, except to warn about chunks that separate stored ones.
+        """
+        return None if dim == self.divided and default is None else super().get(dim, default)
 
 
 def build_dataset(
@@ -90,9 +104,14 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _A
     encoding: dict[str, Any] = {
         "dtype": layout.dtype,
         **tensor.encoding,
-        "preferred_chunks": dict(zip(tensor.dims, chunk, strict=True)),
         "original_shape": layout.shape,  # as the netCDF engines of xarray call it
     }
+    if count_chunks(layout.shape, chunk) > 1:
+        preferred = PreferredChunks(zip(tensor.dims, chunk, strict=True))
+        lengths = zip(tensor.dims, layout.shape, strict=True)
+        divided = (dim for dim, length in lengths if preferred[dim] not in (1, length))
+        preferred.divided = next(divided, None)
+        encoding["preferred_chunks"] = preferred
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     array = build_lazy_tensor(tensor.source or source, layout)

@@ -14,7 +14,7 @@ from dask._task_spec import Alias, DataNode, GraphNode, Task, TaskRef
 from dask.array.core import getter, getter_inline, getter_nofancy
 from dask.core import flatten, get_dependencies
 
-__all__ = ["TaskRef", "find_lazy_reads"]
+__all__ = ["TaskRef", "find_lazy_reads", "find_values"]
 
 _GETTERS = (getter, getter_inline, getter_nofancy)
 
@@ -29,6 +29,12 @@ def find_lazy_reads(array: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
         if key in needed:
             chunk = key[1:] if isinstance(key, tuple) else ()
             yield from ((chunk, selection) for selection in _find_selections(node, graph))
+
+
+def find_values(array: Any) -> Iterator[Any]:
+    """Yield the values in the graph of a dask array, such as persisted chunks."""
+    for node in dict(array.__dask_graph__()).values():
+        yield node.value if isinstance(node, DataNode) else node
 
 
 def _find_needed_keys(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:

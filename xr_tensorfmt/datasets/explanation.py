@@ -227,7 +227,7 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
             shape,
             {file: Extents.union(ranges) for file, ranges in extents.items()},
             tuple((source.name, fetch.start, fetch.stop) for source, fetch in requests),
-            sum(source.count_transferred(fetch) for source, fetch in requests),
+            sum(fetch.size for _, fetch in requests),
         )
 
 

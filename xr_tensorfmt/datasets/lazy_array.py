@@ -75,6 +75,16 @@ class LazyTensor(LazilyIndexedArray):
         )
         return super()._updated_key(type(new_key)(tuple(entries)))
 
+    def _oindex_get(self, indexer: OuterIndexer) -> LazyTensor:
+        selected = super()._oindex_get(indexer)
+        # xarray uses an outer key without arrays only for the chunks of a chunked array. An array
+        # of a single chunk may reach the user as it is.
+        is_chunk = all(isinstance(entry, slice) for entry in indexer.tuple)
+        if not is_chunk or selected.shape == self.shape:
+            return selected
+        array = TensorArray(self.array.source.for_chunks(), self.array.layout)
+        return LazyTensor(array, selected.key)
+
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the remaining axes, without reading."""
         kept: list[int] = []

@@ -34,7 +34,7 @@ class EngineKeywords(OpenOptions):
     storage_options: Mapping[str, Any] | None = None
     fs: Any = None
     timeout: float | None = DEFAULT_TIMEOUT
-    io: InputOutput = "mmap"
+    io: InputOutput = "auto"
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ from xr_tensorfmt.sources.store_errors import redact
 
 def open_header(
     file: Any,
-    io: InputOutput = "mmap",
+    io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: Any = None,
     timeout: float | None = DEFAULT_TIMEOUT,

@@ -6,17 +6,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.sources.local import InputOutput, LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-InputOutput = Literal["mmap", "read"]
 _MODES = get_args(InputOutput)
 
 
@@ -37,7 +36,7 @@ def get_class_names(value: object) -> Iterator[str]:
 
 def find_source(
     file: Any,
-    io: InputOutput = "mmap",
+    io: InputOutput = "auto",
     storage_options: Mapping[str, Any] | None = None,
     fs: AbstractFileSystem | None = None,
     timeout: float | None = DEFAULT_TIMEOUT,
@@ -58,14 +57,14 @@ def find_source(
     return open_remote(location)
 
 
-def open_source(file: Any, io: InputOutput = "mmap") -> Source:
+def open_source(file: Any, io: InputOutput = "auto") -> Source:
     """Return the Source of a local path, a file object or bytes."""
     if isinstance(file, Source):
         return file
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
     if isinstance(file, str | os.PathLike):
-        return LocalFile.from_path(file, mapped=io != "read")
+        return LocalFile.from_path(file, io=io)
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
     with suppress(TypeError):

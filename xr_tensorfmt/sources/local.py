@@ -1,7 +1,6 @@
-"""Local files, read through windows: private memory maps that live as long as their array.
+"""Local files, read into new memory or through windows: private memory maps.
 
-If a program writes to the file, the pages of its windows change. Before this package writes to a
-file, `detach` copies the pages of all windows of this process.
+A window lives as long as its array. If a program writes to the file, the pages of windows change.
 """
 
 from __future__ import annotations
@@ -13,21 +12,23 @@ import platform
 import re
 import stat
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import ENOENT
 from io import FileIO
-from weakref import WeakKeyDictionary
+from typing import Literal
+from weakref import WeakSet
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
-from xr_tensorfmt.core.locks import ForkSafeLock
+from xr_tensorfmt.core.extents import Bytes, Extents, merge_fetches
 from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
 from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
+
+InputOutput = Literal["auto", "mmap", "read"]
+"""How to read a local file."""
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -37,92 +38,75 @@ _DESCRIPTOR_FRACTION = 4
 # added it. The value is for x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
-_FileKey = tuple[int, int]
-_windows: WeakKeyDictionary[mmap.mmap, _FileKey] = WeakKeyDictionary()
-_changed_files: set[_FileKey] = set()
-_lock = ForkSafeLock()
+
+class _Window(mmap.mmap):
+    """A private memory map of a file."""
+
+    path: str
 
 
-def map_window(descriptor: int, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
+_windows: WeakSet[_Window] = WeakSet()
+
+
+def _map(file: FileIO, start: int, stop: int) -> Bytes | None:
     """Map ``[start, stop)`` of an open file, copy-on-write; return None if that is impossible."""
     origin = start - start % mmap.ALLOCATIONGRANULARITY
-    key = _get_key(os.fstat(descriptor))
-    with _lock.current:
-        if key in _changed_files:
-            return None
-        try:
-            mapping = _map(descriptor, origin, stop - origin)
-        except (OSError, ValueError, OverflowError):
-            return None
-        if mapping is None:
-            return None
-        _windows[mapping] = key
-    if scattered and hasattr(mmap, "MADV_RANDOM"):
-        mapping.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(mapping, dtype=np.uint8)[start - origin :]
+    try:
+        window = _build_window(file.fileno(), origin, stop - origin)
+    except (OSError, ValueError, OverflowError):
+        return None
+    if window is None:
+        return None
+    window.path = os.fspath(file.name)
+    _windows.add(window)
+    return np.frombuffer(window, dtype=np.uint8)[start - origin :]
 
 
-def _map(descriptor: int, origin: int, length: int) -> mmap.mmap | None:
+def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
     if sys.platform == "win32":
-        return mmap.mmap(descriptor, length, access=mmap.ACCESS_COPY, offset=origin)
+        return _Window(descriptor, length, access=mmap.ACCESS_COPY, offset=origin)
     flags = mmap.MAP_PRIVATE | _NO_RESERVE
     if sys.version_info >= (3, 13):
-        return mmap.mmap(descriptor, length, flags, offset=origin, trackfd=False)
+        return _Window(descriptor, length, flags, offset=origin, trackfd=False)
     if len(_windows) >= os.sysconf("SC_OPEN_MAX") // _DESCRIPTOR_FRACTION:
         return None
-    return mmap.mmap(descriptor, length, flags, offset=origin)
+    return _Window(descriptor, length, flags, offset=origin)
 
 
-def detach(status: os.stat_result) -> None:
-    """Copy all windows of a file into private memory, and do not map the file again."""
-    key = _get_key(status)
-    with _lock.current:
-        _changed_files.add(key)
-        mappings = [mapping for mapping, file_key in _windows.items() if file_key == key]
-    for mapping in mappings:
-        # Writing to a page copies it.
-        pages = np.frombuffer(mapping, np.uint8)[:: mmap.PAGESIZE]
-        np.bitwise_or(pages, 0, out=pages)
-        with _lock.current:
-            _windows.pop(mapping, None)
+def find_mapped_file(values: object) -> str | None:
+    """Return the path of the file whose memory map holds an array, or None."""
+    while isinstance(values, np.ndarray | memoryview):
+        values = values.obj if isinstance(values, memoryview) else values.base
+    return values.path if isinstance(values, _Window) else None
 
 
-def _get_key(status: os.stat_result) -> _FileKey:
-    return status.st_dev, status.st_ino
-
-
-# Smaller ranges are copied, which is faster than page faults.
+# Smaller windows cost more than a copy.
 _MIN_WINDOW = 64 << 10
-# A page fault without read-ahead takes about as long as a sequential read of this size.
-_SPARSE_SPACING = 64 << 10
-# Two changes within this many nanoseconds may have the same time.
-_CLOCK_RESOLUTION = 2 * 10**9
+# Threads share reads that are larger than this, in parts of this size.
+_PART = 32 << 20
+_MAX_THREADS = min(4, os.cpu_count() or 1)
+_HAS_PREADV = hasattr(os, "preadv")
+# Opening a named pipe, which may have replaced the file, would wait for a writer.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True)
 class LocalFile(Source):
     """A local file, which is opened for every read.
 
-    A read raises SourceChangedError if size or modification time have changed. On the same host,
-    it also compares the change time of the inode, which programs cannot set. This detects files
-    that ``rsync -t`` or ``cp -p`` replaced by files of the same size and modification time. A new
-    change time of the same inode is ignored if mode, owner or number of links have changed.
+    A read raises SourceChangedError if size or modification time have changed, or on the same
+    host, if the path is another file.
     """
 
     path: str
     size: int
     mtime_ns: int
-    ctime_ns: int
     inode: int
     host: str
-    attributes: tuple[int, ...] = ()
-    """Mode, owner, group and number of links."""
-    is_recent: bool = False
-    """Whether the file changed so recently that another file may have the same times."""
-    mapped: bool = True
+    io: InputOutput = "auto"
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str], *, mapped: bool = True) -> LocalFile:
+    def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> LocalFile:
         """Return the file at `path`; ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
         try:
@@ -142,43 +126,48 @@ class LocalFile(Source):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        return cls(
-            absolute,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            status.st_ino,
-            platform.node(),
-            _get_attributes(status),
-            is_recent=time.time_ns() - status.st_ctime_ns < _CLOCK_RESOLUTION,
-            mapped=mapped and _get_key(status) not in _changed_files,
-        )
+        return cls(absolute, status.st_size, status.st_mtime_ns, status.st_ino, platform.node(), io)
 
     @property
     def name(self) -> str:
         """The absolute path."""
         return self.path
 
+    @property
+    def mapped(self) -> bool:
+        """Whether `window` returns memory maps."""
+        return self.io != "read"
+
+    @property
+    def lends_windows(self) -> bool:
+        """Whether values may be views of memory maps."""
+        return self.io == "mmap"
+
+    def for_chunks(self) -> LocalFile:
+        """Return the file with memory maps for dask chunks, which the next task consumes."""
+        return replace(self, io="mmap") if self.io == "auto" else self
+
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return path, size and times, so that a replaced file gets another token."""
-        return type(self).__name__, self.path, self.size, self.mtime_ns, self.ctime_ns, self.mapped
+        """Return path, size, time and inode, so that a replaced file gets another token."""
+        return type(self).__name__, self.path, self.size, self.mtime_ns, self.inode, self.io
 
     def sibling(self, path: str) -> tuple[LocalFile, bytes]:
-        """Open another file in the same directory or below it, with the same `mapped`."""
+        """Open another file in the same directory or below it, with the same `io`."""
         directory = os.path.dirname(self.path)
         sibling = os.path.join(directory, *path.split("/"))
-        return type(self).from_path(sibling, mapped=self.mapped), b""
+        return type(self).from_path(sibling, io=self.io), b""
 
     @contextmanager
     def _open_file(self) -> Iterator[FileIO]:
-        with FileIO(self.path) as file:
+        with FileIO(self.path, opener=_open_without_waiting) as file:
             self._check(os.fstat(file.fileno()))
             yield file
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
         is_same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
-        if is_same and (self.host != platform.node() or not self._may_be_replacement(status)):
+        # A copy on another host has another inode.
+        if is_same and (status.st_ino == self.inode or self.host != platform.node()):
             return
         raise SourceChangedError(
             self.path,
@@ -190,21 +179,6 @@ class LocalFile(Source):
             hint="it was changed or replaced after it was opened; open it again",
         )
 
-    def _may_be_replacement(self, status: os.stat_result) -> bool:
-        """Return whether a file of the same size and modification time may be another file.
-
-        - Same change time, same inode: no.
-        - Same change time, other inode: only if the file changed just before it was opened.
-        - Other change time, same inode: yes, unless mode, owner or link count explain the change.
-        - Other change time, other inode: yes.
-        """
-        is_other = status.st_ino != self.inode
-        if status.st_ctime_ns == self.ctime_ns:
-            # Some network file systems renumber inodes, so another inode alone is no evidence of
-            # another file, unless the times are too recent to be unique.
-            return is_other and self.is_recent
-        return is_other or _get_attributes(status) == self.attributes
-
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the file was changed, replaced or removed."""
         self._check(os.stat(self.path))
@@ -213,42 +187,53 @@ class LocalFile(Source):
     def open(self) -> Iterator[Fill]:
         """Open the file for a batch of reads, and check that it has not changed."""
         with self._open_file() as file:
+            yield _build_fill(file)
 
-            def fill(start: int, buffer: memoryview) -> int:
-                file.seek(start)
-                return file.readinto(buffer)
-
-            yield fill
-
-    def window(self, start: int, stop: int, *, scattered: bool = False) -> Bytes | None:
+    def window(self, start: int, stop: int) -> Bytes | None:
         """Map a range; writing to the map does not change the file."""
         if not self.mapped or stop - start < _MIN_WINDOW:
             return None
         with self._open_file() as file:
-            return map_window(file.fileno(), start, stop, scattered=scattered)
-
-    def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
-        """Windows of up to 64 MiB if the file is mapped."""
-        if not self.mapped:
-            return super().plan_fetches(extents)
-        return merge_fetches(extents, gap=MAX_WINDOW, limit=MAX_WINDOW)
-
-    def count_transferred(self, fetch: Fetch) -> int:
-        """Return the bytes of the touched pages of a window, or the size of a copy."""
-        in_window = self.mapped and fetch.size >= _MIN_WINDOW
-        return fetch.extents.count_pages(PAGE) * PAGE if in_window else fetch.size
+            return _map(file, start, stop)
 
     def read(self, extents: Extents) -> Bytes:
-        """Fetch one range as a window, or copy several ranges from windows."""
-        if not self.mapped:
-            return super().read(extents)
-        first, *others = self.plan_fetches(extents)
-        if not others:
-            return self._read_window(extents)
+        """Fetch one range into new memory or as a window, or copy several ranges from windows."""
+        if self.lends_windows and len(extents) == 1:
+            window = self.window(*extents.bounds)
+            if window is not None:
+                return window
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        for fetch in (first, *others):
-            fetch.view(packed)[:] = self._read_window(fetch.extents)
+        if not self.mapped or len(extents) == 1:
+            self._read_into(packed, extents)
+            return packed
+        for fetch in merge_fetches(extents, gap=MAX_WINDOW, limit=MAX_WINDOW):
+            window = self.window(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
+            target = fetch.view(packed)
+            if window is None:
+                self._read_into(target, fetch.extents)
+            else:
+                target[:] = fetch.extents.gather(window, fetch.start)
         return packed
+
+    def _read_into(self, packed: Bytes, extents: Extents) -> None:
+        """Read without windows."""
+        with self.open() as fill:
+            for fetch in self.plan_fetches(extents):
+                buffer = fetch.allocate(packed)
+                self._fill_in_parts(fill, fetch.start, buffer)
+                fetch.copy_ranges(buffer, packed)
+
+    def _fill_in_parts(self, fill: Fill, start: int, buffer: Bytes) -> None:
+        """Fill a buffer. Threads share a large one if they need not share a position."""
+
+        def fill_part(first: int) -> None:
+            self._fill(fill, start + first, buffer[first : first + _PART])
+
+        if buffer.size <= _PART or not _HAS_PREADV:
+            self._fill(fill, start, buffer)
+            return
+        with ThreadPoolExecutor(_MAX_THREADS) as threads:
+            list(threads.map(fill_part, range(0, buffer.size, _PART)))
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Copy one short range, which is faster than a window."""
@@ -257,18 +242,21 @@ class LocalFile(Source):
             self._fill(fill, start, content)
         return content.tobytes()
 
-    def _read_window(self, group: Extents) -> Bytes:
-        start, stop = group.bounds
-        sparse = (stop - start) // len(group) > _SPARSE_SPACING
-        window = self.window(start, stop, scattered=len(group) > 1 and sparse)
-        if window is None:
-            return replace(self, mapped=False).read(group)
-        return window if len(group) == 1 else group.gather(window, start)
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAIT)
 
 
-def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
-    """Return attributes whose changes affect the change time, but not the content."""
-    return status.st_mode, status.st_uid, status.st_gid, status.st_nlink
+def _build_fill(file: FileIO) -> Fill:
+    """Return a function that reads, from several threads if `os.preadv` exists."""
+
+    def fill(start: int, buffer: memoryview) -> int:
+        if _HAS_PREADV:
+            return os.preadv(file.fileno(), [buffer], start)
+        file.seek(start)
+        return file.readinto(buffer)
+
+    return fill
 
 
 def _describe(size: int, mtime_ns: int) -> str:

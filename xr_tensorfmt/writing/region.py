@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import dask.array
 import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
@@ -15,13 +16,14 @@ from xarray import DataArray, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
-from xr_tensorfmt.core.locks import find_imported
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
+from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.explanation import find_sources
+from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.errors import SourceChangedError, did_you_mean, shorten
-from xr_tensorfmt.sources.local import LocalFile, detach
+from xr_tensorfmt.sources.local import LocalFile, find_mapped_file
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.writing.atomic_file import check_writable, open_descriptor, write_batches
 from xr_tensorfmt.writing.block_grids import build_block_grids
@@ -57,14 +59,7 @@ class ExistingFile:
         return self.path
 
     def begin(self) -> ExistingFile:
-        """Detach loaded values in this process and in the workers of a cluster."""
-        detach_file(self.path)
-        distributed = find_imported("distributed")
-        if distributed is not None:
-            with suppress(ValueError):  # there is no cluster
-                client = distributed.get_client()
-                if not client.asynchronous:
-                    client.run(detach_file, self.path)
+        """Return the file itself."""
         return self
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
@@ -77,7 +72,6 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
-        detach_file(self.path)
         write_batches(self.path, batches)
 
 
@@ -86,12 +80,6 @@ def _flush(files: Sequence[ExistingFile]) -> None:
     for file in files:
         with open_descriptor(file.path) as descriptor:
             os.fsync(descriptor)
-
-
-def detach_file(path: str) -> None:
-    """Copy the pages of a file that loaded values map, so that they keep their old content."""
-    with suppress(FileNotFoundError):
-        detach(os.stat(path))
 
 
 def _get_identity(path: str) -> tuple[int, ...]:
@@ -113,7 +101,7 @@ def write_region(
             f"{location.name}: no store can change a part of an object; write all of it, "
             "without region="
         )
-    source = MutableFile.from_path(checked.path, mapped=False)
+    source = MutableFile.from_path(checked.path, io="read")
     container = read(HeaderReader(source))
     if container.derived:
         raise ValueError(
@@ -127,8 +115,6 @@ def write_region(
     files = [ExistingFile(path, _get_identity(path)) for path in variables]
     grids = [build_block_grids(planned) for planned in variables.values()]
     if not compute:
-        for path in variables:
-            detach_file(path)  # workers of a cluster cannot detach the values of this process
         begins = [file.begin for file in files]
         return plan_tasks(list(zip(begins, grids, strict=True)), _flush)
     write_blocks([(file.begin(), blocks) for file, blocks in zip(files, grids, strict=True)])
@@ -205,15 +191,27 @@ def _read_region(tensor: Tensor, source: Source, region: Region) -> Variable:
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:
-    """Raise an error if lazy values are read from the file that is changed in place."""
+    """Raise an error if values are read from, or mapped to, the file that is changed in place."""
     for name, variable in checked.variables.items():
-        for source in {source.name for source in find_sources(variable)}:
+        read = {source.name for source in find_sources(variable)}
+        for file in read or _find_mapped_files(variable):
             with suppress(OSError):  # a URL, or a name of something without a path
-                if os.path.samefile(source, path):
+                if os.path.samefile(file, path):
+                    hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
+                    found = "is lazy and reads from" if read else "is mapped to"
                     raise ValueError(
-                        f"{name!r} is lazy and reads from {checked.path}, which region= changes "
-                        "in place; call load() first, or write another file"
+                        f"{name!r} {found} {checked.path}, which region= changes in place; call "
+                        f"{hint} first, or write another file"
                     )
+
+
+def _find_mapped_files(variable: Variable) -> set[str]:
+    """Return the files that values in memory are mapped to."""
+    data = get_lazy_data(variable)
+    while hasattr(data, "array"):
+        data = data.array  # xarray has wrapped the values
+    arrays = find_values(data) if isinstance(data, dask.array.Array) else [data]
+    return {file for array in arrays if (file := find_mapped_file(array)) is not None}
 
 
 def _plan_variable(

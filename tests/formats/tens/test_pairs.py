@@ -53,7 +53,7 @@ def make_content(dense: np.ndarray, indices: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<f4", "<c16", ">i4", "u1"])
-@pytest.mark.parametrize("mapped", ["mmap", "read"])
+@pytest.mark.parametrize("mapped", ["auto", "mmap", "read"])
 @settings(max_examples=60)
 @given(data=st.data())
 def test_index_value_files_open_dense_with_zeros_elsewhere(
