@@ -159,12 +159,17 @@ class Text(Layout):
 class TextLine(Element):
     """A number as a line of text. Its fixed width lets chunks be written in parallel."""
 
-    dtype: np.dtype[Any]
+    number: Element
 
     @property
     def name(self) -> str:
         """Name of the dtype of the values."""
-        return self.dtype.name
+        return self.number.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or complex128."""
+        return self.number.dtype
 
     @property
     def stored(self) -> np.dtype[Any]:

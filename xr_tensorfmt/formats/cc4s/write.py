@@ -224,7 +224,7 @@ def _build_tensor(
         unit,
         metadata,
     )
-    element = TextLine(header.element.dtype) if is_text else header.element
+    element = TextLine(header.element) if is_text else header.element
     layout = column_major(Dense(variable.shape[::-1], element, 0))
     size = header.total * element.stored.itemsize
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
