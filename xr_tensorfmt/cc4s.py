@@ -82,6 +82,7 @@ def open_calculation(
     Examples
     --------
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> from xr_tensorfmt import cc4s
     >>> energies = xr.DataArray(
     ...     [-0.5, 0.2, 0.7],
@@ -183,6 +184,7 @@ def to_calculation(
     Examples
     --------
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> from xr_tensorfmt import cc4s
     >>> energies = xr.DataArray(
     ...     [-9.0, -0.5, 0.2, 0.7],
