@@ -252,9 +252,7 @@ def write_two(directory: Path, vertex_unit: float, energies_unit: float) -> None
     types = ["AuxiliaryField", "State", "State"]
     cf.save(directory, "CoulombVertex", cf.make_values((2, 3, 3)), types, unit=vertex_unit)
     more = "metaData:\n  fermiEnergy: 0.5\n  energies: [0.0, 1.0, 2.0]\n"
-    cf.save(
-        directory, "EigenEnergies", np.arange(3.0), ["State"], unit=energies_unit, more=more
-    )
+    cf.save(directory, "EigenEnergies", np.arange(3.0), ["State"], unit=energies_unit, more=more)
 
 
 SQRT_EV, EV = 0.1917011272153577, 0.03674932217563878

@@ -420,9 +420,7 @@ class TestEnergies:
         energies.attrs = {"unit": 1.0, "fermiEnergy": 0.0}
         numbers = energies.assign_coords(occupied=("State", [2.0, 0.0]))
         to_file(numbers, tmp_path / "EigenEnergies.yaml")
-        xr.testing.assert_identical(
-            load(tmp_path / "EigenEnergies.yaml"), numbers.to_dataset()
-        )
+        xr.testing.assert_identical(load(tmp_path / "EigenEnergies.yaml"), numbers.to_dataset())
 
     def test_attribute_energies_of_another_tensor_is_kept(self, tmp_path: Path) -> None:
         spectrum = xr.DataArray([1.0, 2.0], dims="x", name="a", attrs={"energies": [5.0, 6.0]})
@@ -456,7 +454,9 @@ class TestText:
         assert elements == cf.TEXT
         assert actual.values.tobytes() == values.tobytes()
         first = (tmp_path / "b.elements").read_text().split()[0]
-        assert complex(first.replace(",", "+").replace("+-", "-").replace(")", "j)")) == values[0, 0]
+        assert (
+            complex(first.replace(",", "+").replace("+-", "-").replace(")", "j)")) == values[0, 0]
+        )
 
     @pytest.mark.parametrize("size", [1 << 14, (1 << 14) + 1])
     def test_only_short_vectors_are_text(self, tmp_path: Path, size: int) -> None:

@@ -26,7 +26,6 @@ from xr_tensorfmt.contract import (
     open_sibling,
     parse_json,
 )
-from xr_tensorfmt.core.json_values import from_json
 from xr_tensorfmt.formats.cc4s.header import (
     Dimension,
     Properties,
@@ -91,16 +90,24 @@ def _build_container(
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
     embedded, note = _read_note(fields)
+    noted_tensors = dict(note.tensors)
     defaults = make_dims_unique([entry.header.dimensions for entry in entries])
     variables: list[Container] = []
     dimensions: list[tuple[str, str, Dimension]] = []
     for entry, default_dims in zip(entries, defaults, strict=True):
-        noted = note.tensors.get(entry.name) or note.tensors.get(OpenOptions.name)
+        key = entry.name if entry.name in note.tensors else OpenOptions.name
+        noted = note.tensors.get(key, EmbeddedVariable())
         names = _get_dims(noted, len(default_dims))
         names = names or name_dims(options.dims, entry.name, default_dims)
         source, _ = opened[entry.elements]
         variable = build_variable(entry, source, properties, names, options)
-        variables.append(_apply_note(variable, note, noted))
+        # Embedded variables replace the coordinates of the reader.
+        taken = {noted.name, *note.coordinates}
+        coordinates = tuple(item for item in variable.coordinates if item.name not in taken)
+        variables.append(replace(variable, coordinates=coordinates))
+        if noted.attrs is not None:
+            attrs = _merge_attrs(variable.tensors[0].attrs, noted.attrs)
+            noted_tensors[key] = replace(noted, attrs=attrs)
         dimensions += zip(names, default_dims, entry.header.dimensions, strict=True)
         findings += variables[-1].findings
     tensors = tuple(tensor for variable in variables for tensor in variable.tensors)
@@ -111,7 +118,7 @@ def _build_container(
         siblings=tuple(source for source, _ in opened.values()),
         findings=(*findings, *label_findings),
         ends=tuple(end for variable in variables for end in variable.ends),
-        embedded=embedded,
+        embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
         derived=tuple(
             f"a list of the energies of {tensor.name!r}"
             for entry, tensor in zip(entries, tensors, strict=True)
@@ -122,39 +129,32 @@ def _build_container(
 
 
 def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    """Return the embedded metadata without attributes of tensors, and parsed if possible."""
+    """Return the embedded metadata, and parsed if possible."""
     embedded: Any = get_metadata(fields).get(EMBEDDED)
     note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
         note = EmbeddedMetadata.from_dict(embedded)
-        tensors = {name: replace(item, attrs=None) for name, item in note.tensors.items()}
-        embedded = replace(note, tensors=tensors).to_dict()
     return embedded, note
 
 
-def _get_dims(noted: EmbeddedVariable | None, rank: int) -> tuple[str, ...] | None:
+def _get_dims(noted: EmbeddedVariable, rank: int) -> tuple[str, ...] | None:
     """Return the embedded names of dimensions if they can be used."""
-    names = noted.dims if noted else None
+    names = noted.dims
     is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
     return names if is_usable else None
 
 
-def _apply_note(
-    variable: Container, note: EmbeddedMetadata, noted: EmbeddedVariable | None
-) -> Container:
-    """Add the embedded attributes. Embedded coordinates replace those of the reader."""
-    (tensor,) = variable.tensors
-    attrs = dict(tensor.attrs)
-    for name, value in ((noted and noted.attrs) or {}).items():
+def _merge_attrs(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the file and the embedded ones, which it cannot hold."""
+    merged = dict(attrs)
+    for name, value in noted.items():
         if name == "unit" and value is None and attrs["unit"] == 1:
-            del attrs["unit"]
+            del merged["unit"]
         # Use the dtype only if another program has not changed the number.
         elif name not in attrs or simplify(value) == attrs[name]:
-            attrs[name] = from_json(value)
-    named = {*note.coordinates, noted and noted.name}
-    coordinates = tuple(item for item in variable.coordinates if item.name not in named)
-    return replace(variable, tensors=(replace(tensor, attrs=attrs),), coordinates=coordinates)
+            merged[name] = value
+    return merged
 
 
 def convert_attrs(container: Container) -> Container:

@@ -128,9 +128,7 @@ def build_variable(
     return Container((tensor,), tuple(indices), findings=tuple(findings), ends=(end,))
 
 
-def _build_occupied(
-    entry: TensorEntry, names: tuple[str, ...], layout: Layout
-) -> Layout | None:
+def _build_occupied(entry: TensorEntry, names: tuple[str, ...], layout: Layout) -> Layout | None:
     """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
     header = entry.header
     fermi = header.metadata.get("fermiEnergy")
