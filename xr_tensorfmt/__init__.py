@@ -16,14 +16,10 @@ from xr_tensorfmt.errors import (
 
 # Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
+    from xr_tensorfmt import cc4s
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
-    from xr_tensorfmt.formats.cc4s.calculation import (
-        open_cc4s_calculation,
-        select_cc4s_states,
-        to_cc4s_calculation,
-    )
     from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writers import (
@@ -47,12 +43,10 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
+    "cc4s",
     "explain",
-    "open_cc4s_calculation",
     "popcount",
-    "select_cc4s_states",
     "to_cc4s",
-    "to_cc4s_calculation",
     "to_file",
     "to_mag",
     "to_npy",
@@ -70,7 +64,6 @@ _LAZY = {
     "backend": "TensorFormatBackend",
     "core.findings": "Finding",
     "datasets.explanation": "Explanation",
-    "formats.cc4s.calculation": "open_cc4s_calculation select_cc4s_states to_cc4s_calculation",
     "formats.pycauset.popcount": "popcount",
     "validation": "validate",
     "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa",
@@ -80,7 +73,7 @@ _MODULES = {name: module for module, names in _LAZY.items() for name in names.sp
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
-    if name in ("tutorial", "vespa"):
+    if name in ("cc4s", "tutorial", "vespa"):
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

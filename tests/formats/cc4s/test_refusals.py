@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +24,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text as elements_as_text
-from xr_tensorfmt.formats.cc4s import yaml_values
+from xr_tensorfmt.formats.cc4s import yaml_text
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 DATA = ALL_DATA / "cc4s"
@@ -72,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "no version": (edit("version", ""), "version: None, expected 100; another program or"),
     "another version": (edit("version", "101"), "version: 101, expected 100"),
     "the version as a str": (edit("version", "'100'"), "version: '100', expected 100"),
-    "the older form": (edit("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
+    "the older form": (edit("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_file"),
     "no type": (edit("type", ""), "type: no such key, expected a str; add it"),
     "another type": (edit("type", "Matrix"), "type: 'Matrix', expected Tensor or TensorSet"),
     "the type as a list": (edit("type", "[Tensor]"), r"type: \['Tensor'\], expected a str"),
@@ -130,21 +131,21 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "no YAML": (add("]\n"), r"a\.yaml: the YAML at byte 160: did not find expected key.*corrupt"),
     "tabs": (swap("  type:", "\ttype:"), "the YAML at byte 74: found a tab"),
     "NUL": (add("# \0\n"), "the YAML at byte 162: control characters are not allowed"),
-    "an alias": (add("a: &x [1]\nb: *x\n"), r"b at byte 173: the alias \*x"),
-    "an alias in a list": (add("a: [[1],&x [1],*x]\n"), "the alias"),
-    "an alias of a key": (add("? &x a\n: *x\n"), "the alias"),
-    "an alias after a tag": (add("a: !!text &x 1\nb: *x\n"), "the alias"),
-    "an alias of everything": (lambda _: "&x {a: *x}\n", "the alias"),
-    "an alias after a byte order mark": (lambda _: "\ufeff&x {a: *x}\n", "the alias"),
-    "an alias of nothing": (add("a: *x\n"), "a at byte 163: the alias"),
+    "an alias": (add("a: &x [1]\nb: *x\n"), r"a\.yaml: b: an alias, expected plain values"),
+    "an alias in a list": (add("a: [[1],&x [1],*x]\n"), "an alias, expected"),
+    "an alias of a key": (add("? &x a\n: *x\n"), "an alias, expected"),
+    "an alias after a tag": (add("a: !!text &x 1\nb: *x\n"), "an alias, expected"),
+    "an alias of everything": (lambda _: "&x {a: *x}\n", "an alias, expected"),
+    "an alias after a byte order mark": (lambda _: "\ufeff&x {a: *x}\n", "an alias, expected"),
+    "an alias of nothing": (add("a: *x\n"), "byte 163: found undefined alias"),
     "lists in lists in a line": (add("a: " + "[" * 100 + "]" * 100), "nested deeply"),
-    "too many lists in lists": (add("a: " + "[" * 10**6), "nested deeply|maximum nesting depth"),
-    "lists by dashes": (add("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
+    "too many lists in lists": (add("a: " + "[" * 10**6), "maximum nesting depth"),
+    "lists by dashes": (add("a:\n " + "- " * 10**5 + "1\n"), "maximum nesting depth"),
     "few lists by dashes": (add("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
-    "keys of keys": (add("? " * 10**5 + "1\n"), "a list or mapping as a key"),
+    "keys of keys": (add("? " * 10 + "1\n"), "a list or mapping as a key"),
     "lists by indentation": (
         add("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
-        "nested deeply",
+        "maximum nesting depth",
     ),
     "two units": (
         add("unit: 27.2\n"),
@@ -224,7 +225,7 @@ CONDITIONS = {
     ),
     "a block twice": (f"{{{ONE}, nonZeros: [[0], [0]]}}", "a block twice, expected different"),
     "an unknown property": (
-        "{properties: [{property: R, dimension: 1}], nonZeros: [[0]]}",
+        "{properties: [{property: R, dimension: 1}], nonZeros: [[0], [1]]}",
         r"the property 'R' of dimension 1, which is missing, expected .* for 2 indices in B\.yaml",
     ),
     "a property of another length": (
@@ -474,7 +475,7 @@ def test_large_counts_need_little_memory(tmp_path: Path, change: Callable[[str],
     try:
         with pytest.raises(TensorFormatError) as caught:
             load(path)
-        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
     assert len(str(caught.value)) < 1000
@@ -509,19 +510,47 @@ def test_yaml_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_yaml_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_values, "MAX_VALUES", 1000)
+    monkeypatch.setattr(yaml_text, "MAX_VALUES", 1000)
     with pytest.raises(
-        TensorFormatError, match="a at byte 1998: more values, expected at most 1000"
+        TensorFormatError, match="the YAML: 1001 lines and commas, expected at most 1000"
     ):
-        Fields.parse("a.yaml", b"a: [" + b"1," * 1000 + b"]")
+        Fields.parse("a.yaml", b"a: [" + b"1," * 1001 + b"]")
 
 
-@pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"- {}\n#%d\n"])
+@pytest.mark.parametrize("form", [b"%d: 1\n", b"%d: \n", b"- - %d\n", b"- {}\r#%d\r"])
 def test_every_value_counts(monkeypatch: pytest.MonkeyPatch, form: bytes) -> None:
-    monkeypatch.setattr(yaml_values, "MAX_VALUES", 1000)
+    monkeypatch.setattr(yaml_text, "MAX_VALUES", 1000)
     content = b"".join(form % number for number in range(1001))
-    with pytest.raises(TensorFormatError, match="more values, expected at most 1000"):
+    with pytest.raises(TensorFormatError, match="lines and commas, expected at most 1000"):
         Fields.parse("a.yaml", content)
+
+
+def test_integers_of_any_notation_have_64_bits() -> None:
+    texts = ["9223372036854775807", "-9223372036854775808", "0x7fffffffffffffff", "0o17"]
+    parsed = Fields.parse("a.yaml", f"a: [{', '.join(texts)}]".encode()).values["a"]
+    assert parsed == [(1 << 63) - 1, -(1 << 63), (1 << 63) - 1, 15]
+    assert set(map(type, parsed)) == {int}
+    large = Fields.parse("a.yaml", b"a: [9223372036854775808, 0xffffffffffffffff]").values["a"]
+    assert list(map(type, large)) == [float, float]
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 4000, "0o" + "7" * 6000, "9" * 6000])
+@pytest.mark.parametrize("key", ["unit", "scalarType", "version"])
+def test_integers_of_thousands_of_digits(tmp_path: Path, number: str, key: str) -> None:
+    path = save(tmp_path)
+    path.write_text(edit(key, number)(path.read_text()))
+    with pytest.raises(TensorFormatError) as caught:
+        load(path)
+    assert len(str(caught.value)) < 1000
+    assert [finding.severity for finding in validate(path, format="cc4s")] == ["error"]
+
+
+def test_keys_of_equal_hashes_are_not_quadratic() -> None:
+    keys = "".join(f"  0x{number * ((1 << 61) - 1):x}: 1\n" for number in range(1, 20_000))
+    start = time.process_time()
+    fields = Fields.parse("a.yaml", f"metaData:\n{keys}".encode())
+    assert len(fields.plain("metaData")) == 19_999
+    assert time.process_time() - start < 10  # minutes if each key is compared with all others
 
 
 @pytest.mark.nightly

@@ -30,6 +30,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     VERSION,
     get_elements_file,
     get_variable_name,
+    lists_energies,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -144,10 +145,9 @@ class TensorHeader:
         return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
-    def energies(self) -> list[Any] | None:
-        """The list ``metaData.energies``, which repeats a tensor with one dimension."""
-        energies = self.metadata.get("energies")
-        return energies if isinstance(energies, list) and len(self.dimensions) == 1 else None
+    def types(self) -> tuple[str | None, ...]:
+        """Types of the dimensions."""
+        return tuple(dimension.type for dimension in self.dimensions)
 
     @property
     def element(self) -> Element:
@@ -171,7 +171,7 @@ def check_version(fields: Fields) -> None:
     if version == "v1.0":
         hint = (
             "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-            "numpy.fromfile, reshape them with order='F', and write them with to_cc4s"
+            "numpy.fromfile, reshape them with order='F', and write them with to_file"
         )
         raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
@@ -192,6 +192,16 @@ class TensorEntry:
     fields: Fields
     header: TensorHeader
     elements: str
+    cc4s_object: str
+    """The object that the file is named after."""
+
+    @property
+    def energies(self) -> list[Any] | None:
+        """The list ``metaData.energies`` if it repeats the elements."""
+        header, energies = self.header, self.header.metadata.get("energies")
+        repeats = lists_energies(self.cc4s_object, header.lengths, header.types, header.metadata)
+        is_real = header.element.dtype.kind == "f"
+        return energies if repeats and is_real and isinstance(energies, list) else None
 
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
@@ -207,7 +217,8 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
         return list(_parse_components(fields.mapping("components"), stem))
     is_default = options.name == OpenOptions.name
     name = get_variable_name(stem) if is_default else options.name
-    return [TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem))]
+    header, cc4s_object = TensorHeader.unpack(fields), get_variable_name(stem)
+    return [TensorEntry(name, fields, header, get_elements_file(stem), cc4s_object)]
 
 
 def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
@@ -222,7 +233,8 @@ def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
         if name != key and name in components:
             raise components.error(key, f"{name} twice", "different keys", "correct the file")
         fields = components.mapping(key)
-        yield TensorEntry(name, fields, TensorHeader.unpack(fields), get_elements_file(stem, name))
+        header, elements = TensorHeader.unpack(fields), get_elements_file(stem, name)
+        yield TensorEntry(name, fields, header, elements, get_variable_name(stem))
 
 
 @dataclass(frozen=True, eq=False)
