@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
-from xr_tensorfmt import TensorFormatBackend, to_mag
+from xr_tensorfmt import TensorFormatBackend, to_file, to_mag
 from xr_tensorfmt.datasets.groups import MAX_GROUP_LEVELS, quote, unquote
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
@@ -39,6 +42,9 @@ def path(tmp_path: Path) -> Path:
 
 def open_tree(keys: list[str], **options) -> xr.DataTree:
     return xr.open_datatree(make_content(keys), engine="tensorfmt", **options)
+
+
+names = st.lists(st.text(st.sampled_from("ab./%"), max_size=5), min_size=1, max_size=4, unique=True)
 
 
 class TestTrees:
@@ -127,6 +133,57 @@ class TestTrees:
             for variable in node.data_vars.values()
         }
         assert actual == {key: position + 1 for position, key in enumerate(keys)}
+
+    @settings(max_examples=40)
+    @given(names, names, st.randoms(use_true_random=True))
+    def test_no_key_or_coordinate_is_lost(
+        self, keys: list[str], coords: list[str], random: random.Random
+    ) -> None:
+        """Coordinates are indexes of their own dimension, or along another one."""
+        dims = [*filter(None, coords), "x"]
+        taken = set(keys)
+        variables = {key: (random.choice(dims), np.full(2, i, "f4")) for i, key in enumerate(keys)}
+        coordinates = {
+            name: (random.choice([name, *dims]) or "x", np.full(2, 10 + i, "f4"))
+            for i, name in enumerate(coords)
+            if name not in taken
+        }
+        used = {dim for dim, _ in (*variables.values(), *coordinates.values())}
+        assume(not used & taken)
+        ds = xr.Dataset(variables, coordinates)
+        with TemporaryDirectory() as directory:
+            to_file(ds, f"{directory}/a.mag")
+            try:
+                tree = xr.open_datatree(f"{directory}/a.mag", engine="tensorfmt").load()
+            except ValueError as error:
+                assert "would be both a variable and a dimension" in str(error)  # noqa: PT017
+                return
+            actual = {
+                variable.encoding["tensorfmt"]["key"]: variable.values[0]
+                for node in tree.subtree
+                for variable in node.to_dataset(inherit=False).variables.values()
+            }
+            assert actual == {name: variable.values[0] for name, variable in ds.variables.items()}
+            with suppress(ValueError):  # some trees cannot be written
+                to_file(tree, f"{directory}/b.mag")
+                again = xr.open_datatree(f"{directory}/b.mag", engine="tensorfmt")
+                assert again.load().identical(tree)
+
+    @pytest.mark.parametrize(
+        ("coordinate", "expected"),
+        [("token", "token%"), ("a%", "a%25"), ("a/b", "a%2Fb")],
+    )
+    def test_coordinate_named_like_a_group_opens(
+        self, tmp_path: Path, coordinate: str, expected: str
+    ) -> None:
+        values = np.ones((2, 3), "f4")
+        ds = xr.Dataset({"token.count": ((coordinate, "y"), values)}, coords={coordinate: [1, 2]})
+        to_file(ds, tmp_path / "a.mag")
+        tree = xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt")
+        assert list(tree.coords) == [expected]
+        assert tree["token"]["count"].dims == (expected, "y")
+        to_file(tree, tmp_path / "b.mag")
+        xr.testing.assert_identical(xr.open_datatree(tmp_path / "b.mag", engine="tensorfmt"), tree)
 
     @given(st.text(max_size=6) | st.text(st.sampled_from(".%/2EF5"), max_size=6))
     def test_quoting_of_parts_is_reversible(self, part: str) -> None:

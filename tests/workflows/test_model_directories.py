@@ -15,6 +15,7 @@ import pytest
 import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
 
@@ -89,16 +90,16 @@ UNSUPPORTED = {
     "mag": write_unsupported_mag,
     "npz": write_unsupported_npz,
 }
-any_container = pytest.mark.parametrize("write", UNSUPPORTED.values(), ids=UNSUPPORTED)
+any_container = pytest.mark.parametrize("write_model", UNSUPPORTED.values(), ids=UNSUPPORTED)
 Write = Callable[[Path], Path]
 
 
 class TestUnsupportedDtype:
     @any_container
     def test_only_its_tensor_is_omitted_with_one_warning(
-        self, write: Write, tmp_path: Path
+        self, write_model: Write, tmp_path: Path
     ) -> None:
-        path = write(tmp_path)
+        path = write_model(tmp_path)
         with pytest.warns(TensorFormatWarning, match="'layers.1.scale'.*omitted") as caught:
             ds = open_model(path)
         assert len(caught) == 1
@@ -109,8 +110,8 @@ class TestUnsupportedDtype:
         assert (finding.severity, "layers.1.scale" in finding.sentence) == ("warning", True)
 
     @any_container
-    def test_dropped_tensor_is_not_reported(self, write: Write, tmp_path: Path) -> None:
-        ds = open_model(write(tmp_path), drop_variables="layers.1.scale")
+    def test_dropped_tensor_is_not_reported(self, write_model: Write, tmp_path: Path) -> None:
+        ds = open_model(write_model(tmp_path), drop_variables="layers.1.scale")
         assert list(ds) == ["layers.0.weight"]
 
     @any_container
@@ -125,9 +126,9 @@ class TestUnsupportedDtype:
         ids=str,
     )
     def test_request_by_name_is_an_error(
-        self, write: Write, tmp_path: Path, request_it: dict[str, Any]
+        self, write_model: Write, tmp_path: Path, request_it: dict[str, Any]
     ) -> None:
-        path = write(tmp_path)
+        path = write_model(tmp_path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TensorFormatWarning)
             with pytest.raises(TensorFormatError, match=r"'layers.1.scale'.*expected") as caught:
@@ -166,6 +167,7 @@ def test_current_dtypes_are_exact_float32_and_are_written_back(
     assert name in FLOAT8_NAMES
 
 
+any_format = pytest.mark.parametrize("name", WRITABLE)
 MODELS = ("model.safetensors", "model.fp16.safetensors", INDEX, "model.mag")
 any_model = pytest.mark.parametrize("name", MODELS)
 OTHERS = (
@@ -322,3 +324,42 @@ class TestTotals:
     def test_one_file_has_none(self, tmp_path: Path) -> None:
         to_file(self.open_index(tmp_path), tmp_path / "one.safetensors")
         assert open_model(tmp_path / "one.safetensors").attrs == {"format": "pt"}
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 4976698672\n"
+
+
+class TestGitLfsPointer:
+    """A repository that was cloned without Git LFS has pointers in place of large files."""
+
+    @any_format
+    @pytest.mark.parametrize("is_named", [False, True])
+    def test_file_is_named(self, tmp_path: Path, name: str, is_named: bool) -> None:
+        path = write(make_array(shape=(2, 3)), tmp_path, name)
+        path.write_bytes(POINTER)
+        with pytest.raises(TensorFormatError, match=r"a Git LFS pointer.*git lfs pull"):
+            open_model(path, **({"format": name} if is_named else {}))
+        assert "Git LFS pointer" in validate(path)[0].sentence
+
+    @pytest.mark.parametrize("pointer", ["index", *SHARDS])
+    def test_part_of_a_model_is_named(self, tmp_path: Path, pointer: str) -> None:
+        index = write_shards(tmp_path)
+        path = index if pointer == "index" else tmp_path / pointer
+        path.write_bytes(POINTER)
+        for model in (index, tmp_path):
+            with pytest.raises(TensorFormatError, match=f"{path.name}.*Git LFS pointer"):
+                open_model(model)
+
+    def test_sibling_files_of_cc4s_are_named(self, tmp_path: Path) -> None:
+        path = write(make_array(), tmp_path, "cc4s")
+        (elements,) = tmp_path.glob("*.elements")
+        elements.write_bytes(POINTER)
+        with pytest.raises(TensorFormatError, match=r"elements: .*Git LFS pointer"):
+            open_model(path)
+
+    def test_in_a_store(self, tmp_path: Path, memory: MemoryFileSystem) -> None:
+        write_shards(tmp_path)
+        (tmp_path / SHARDS[1]).write_bytes(POINTER)
+        memory.put(f"{tmp_path}/", "/bucket/model/", recursive=True)
+        with pytest.raises(TensorFormatError, match=f"{SHARDS[1]}.*Git LFS pointer"):
+            open_model("memory://bucket/model")

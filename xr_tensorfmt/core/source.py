@@ -224,4 +224,20 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
         raise ValueError(
             f"{source.name} has no directory with its sibling files; open it by its path or URL"
         )
+    opened, head = sibling
+    if opened.size <= MAX_POINTER_BYTES:
+        check_pointer(opened.name, head or opened.read_bytes(0, opened.size))
     return sibling
+
+
+GIT_LFS_MAGIC = b"version https://git-lfs"
+
+MAX_POINTER_BYTES = 1024
+"""Limit of Git LFS on the size of a pointer."""
+
+
+def check_pointer(path: str, head: bytes) -> None:
+    """Raise an error about a Git LFS pointer in place of a file."""
+    if head.startswith(GIT_LFS_MAGIC):
+        field, actual, hint = "the magic number", "a Git LFS pointer", "fetch it with git lfs pull"
+        raise TensorFormatError(path, field, actual, "the file itself", hint, offset=0)

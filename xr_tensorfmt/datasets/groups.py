@@ -3,7 +3,8 @@
 Paths escape ``%`` as ``%25``. Four other cases:
 
 - An empty part: ``a..b`` is ``/a/%/b``.
-- A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``.
+- A variable with the name of a group: ``a`` and ``a.b`` are ``/a%`` and ``/a/b``. A
+  coordinate with the name of a group that inherits it gets the same mark.
 - A slash: ``a/b.c`` is ``/a%2Fb/c``.
 - The parts ``.`` and ``..``: ``a:.:b`` with the separator ``:`` is ``/a/%2E/b``.
 """
@@ -11,7 +12,7 @@ Paths escape ``%`` as ``%25``. Four other cases:
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -109,10 +110,12 @@ class _Scope:
     prefixes: tuple[str, ...] = ()
     # Names in the file by names in the group. Names of parent groups are visible.
     names: ChainMap[str, str] = field(default_factory=ChainMap)
+    # Names in the file that must be escaped, and what to append to them.
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     def create_child(self, prefix: str) -> _Scope:
         """Return the scope of a group in this group."""
-        return _Scope((prefix, *self.prefixes), self.names.new_child())
+        return _Scope((prefix, *self.prefixes), self.names.new_child(), self.marks)
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Rename a tensor, and its dimensions if they contain its name."""
@@ -135,8 +138,12 @@ class _Scope:
     def reserve_short_name(self, name: str) -> str:
         """Remove the prefix from a name and reserve the result, unless it is in use."""
         prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
-        short = name[len(prefix) :] or name
-        return short if self.names.setdefault(short, name) == name else name
+        short, full = self._escape(name, name[len(prefix) :]), self._escape(name, name)
+        return short if self.names.setdefault(short, name) == name else full
+
+    def _escape(self, name: str, part: str) -> str:
+        mark = self.marks.get(name)
+        return part or name if mark is None else f"{quote(part)}{mark}"
 
 
 def _list_parent_prefixes(name: str, separator: str) -> list[str]:
@@ -173,13 +180,20 @@ def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict
     groups = _collect_members(container, separator)
     prefixes = {prefix for prefix, _ in groups.values()}
     owned: dict[str, list[Tensor]] = {prefix: [] for prefix in prefixes}
+    marks = {}
+    group_names = {path.rpartition("/")[2] for path in groups}
     for coordinate in container.coordinates:
-        owned[_find_owner(coordinate, prefixes, separator)].append(coordinate)
+        owner = _find_owner(coordinate, prefixes, separator)
+        owned[owner].append(coordinate)
+        # Child groups inherit it, so it must not have the name of any group in them.
+        is_group = quote(coordinate.name[len(owner) :]) in group_names
+        marks[coordinate.name] = GROUP_NAME_MARK if is_group else ""
     scopes: dict[str, _Scope] = {}
+    root = _Scope(marks=marks)
     nodes: dict[str, Container] = {}
     for path, (prefix, members) in groups.items():
         parent = str(PurePosixPath(path).parent)
-        scope = scopes[path] = scopes[parent].create_child(prefix) if prefix else _Scope()
+        scope = scopes[path] = scopes[parent].create_child(prefix) if prefix else root
         own_coordinates = [scope.rename_coordinate(coordinate) for coordinate in owned[prefix]]
         tensors = tuple(scope.rename(tensor, name) for tensor, name in members)
         parents = [] if is_tree or not prefix else ["", *reversed(scope.prefixes[1:])]

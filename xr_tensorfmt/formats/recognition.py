@@ -12,7 +12,7 @@ from typing import Any
 from xr_tensorfmt.contract import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.source import Source, check_pointer
 from xr_tensorfmt.errors import (
     Hint,
     TensorFormatError,
@@ -87,6 +87,7 @@ def is_recognised(source: Source) -> bool:
 
 def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     """Return the named format. Without a name, return the format that matches a file best."""
+    check_pointer(reader.source.name, reader.head)
     if name is not None:
         return find_format(name)
     file_format, match = _find_best_match(reader)

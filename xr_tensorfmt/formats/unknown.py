@@ -42,7 +42,6 @@ _BY_MAGIC = {
     b"GGUF": ForeignFormat("GGUF", "read it with the package gguf"),
     b"PAR1": ForeignFormat("Parquet", "read it with pandas.read_parquet"),
     b"ARROW1": ForeignFormat("Arrow", "read it with pyarrow.ipc.open_file"),
-    b"version https://git-lfs": ForeignFormat("a Git LFS pointer", "fetch it with git lfs pull"),
     b"PK\x05\x06": ForeignFormat("an empty zip archive", _FETCH),
     b'{"put":': _DOCUMENTS,
     **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05"), _NETCDF),

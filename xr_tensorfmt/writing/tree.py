@@ -78,7 +78,7 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
             is_coordinate = name in dataset.coords
             renamed = variable.to_base_variable()
             renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
-            key = f"{start}{name if is_coordinate else _convert_name(str(name))}"
+            key = f"{start}{_convert_name(str(name))}"
             yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
 
 
@@ -90,6 +90,8 @@ def _convert_name(name: str) -> str:
 
 def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
     """Return the name in the file of a dimension that parent groups do not have."""
+    if dim in dataset.coords:
+        return f"{start}{_convert_name(dim)}"
     variable, _, axis = dim.rpartition("_dim_")
     is_default = axis and variable in dataset.data_vars
     return f"{start}{_convert_name(variable)}_dim_{axis}" if is_default else f"{start}{dim}"
