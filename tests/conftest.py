@@ -48,7 +48,7 @@ MARKERS = {
         "formats/pycauset/test_package.py", "formats/pycauset/test_subposets.py",
         "formats/test_third_party.py", "fuzz", "project/test_architecture.py",
         "project/test_format_tables.py", "project/test_private_names.py", "sources/test_extras.py",
-        "sources/test_requests.py", "writing/test_killed.py", "writing/test_unfinished.py",
+        "sources/test_requests.py", "writing/test_killed.py", "writing/test_signals.py",
         "writing/test_attributes.py",
     },
 }  # fmt: skip

@@ -339,12 +339,12 @@ def complete(*words: str) -> list[str]:
 
 
 def test_shell_completes_commands_options_formats_and_files() -> None:
-    assert sorted(complete("c")) == ["plain,clean", "plain,convert"]
+    assert sorted(complete("c")) == ["plain,convert"]
     assert complete("convert", "--over") == ["plain,--overwrite"]
     assert complete("convert", "--to", "p") == ["plain,pycauset"]
     assert complete("info", "--from", "z") == []
     assert complete("convert", "--to", "z") == ["plain,zarr"]
-    for command in ("info", "validate", "convert", "explain", "clean"):
+    for command in ("info", "validate", "convert", "explain"):
         assert complete(command, "a") == ["file,a"]
 
 

@@ -36,7 +36,6 @@ def set_platform(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     """Emulate another platform."""
     system = SimpleNamespace(platform=platform, version_info=sys.version_info, modules=sys.modules)
     monkeypatch.setattr("xr_tensorfmt.sources.local.sys", system)
-    monkeypatch.setattr("xr_tensorfmt.writing.unfinished.sys", system)
 
 
 @pytest.fixture
@@ -135,24 +134,6 @@ def test_new_file_without_hard_links(
     with pytest.raises(FileExistsError, match="exists already"):
         to_mag(make_dataset(2), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == ["a.mag"]
-
-
-@pytest.mark.parametrize(("platform", "is_removed"), [("darwin", True), ("win32", False)])
-def test_orphaned_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, is_removed: bool
-) -> None:
-    """macOS can tell that a process ended. On Windows, `os.kill` would end it."""
-
-    def kill(_: int, signal: int) -> None:
-        assert (platform, signal) == ("darwin", 0)
-        raise ProcessLookupError
-
-    set_platform(monkeypatch, platform)
-    monkeypatch.setattr(os, "kill", kill)
-    orphan = Path(get_unfinished_path(str(tmp_path / "a.mag")))
-    orphan.write_bytes(b"")
-    to_mag(make_dataset(), tmp_path / "a.mag")
-    assert orphan.exists() is not is_removed
 
 
 def test_locks_without_fork(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -435,7 +435,8 @@ def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setattr(os, "fsync", lambda file: (log.append("sync"), sync(file))[1])
     atomic_file.complete([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
-    atomic_file.publish()
+    with atomic_file.lock():
+        atomic_file.publish()
     assert log == [50, 90, "sync", 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -456,28 +455,6 @@ def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None
     for weight in expected.data_vars.values():
         weight[2:] += 1
     xr.testing.assert_equal(open_lazily(tmp_path / INDEX), expected)
-
-
-def test_killed_writer_of_several_files_leaves_no_mixture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
-    plain, calls = os.replace, []
-
-    def stop(*paths: Any) -> None:
-        calls.append(paths)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        plain(*paths)
-
-    monkeypatch.setattr(os, "replace", stop)
-    with pytest.raises(KeyboardInterrupt):
-        to_safetensors(make_model() * 2, tmp_path / INDEX, max_shard_bytes=1)
-    monkeypatch.undo()
-    with pytest.raises(FileNotFoundError):
-        open_lazily(tmp_path / INDEX)
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
-    xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
 @pytest.mark.parametrize("limit", ["many", 0, -1, [3], "1e400"])
