@@ -19,6 +19,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
@@ -54,7 +55,7 @@ def test_scattered_ranges_are_read_from_one_window(path: Path) -> None:
 def test_arrays_are_writable_and_file_never_changes(path: Path, mapped: bool) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     source = LocalFile.from_path(path, mapped=mapped)
-    values = layout.read(source, Selection.everything(layout.shape))
+    values = read(layout, source, Selection.everything(layout.shape))
     values[:] = 7.0
     assert (values == 7.0).all()
     del values
@@ -63,14 +64,14 @@ def test_arrays_are_writable_and_file_never_changes(path: Path, mapped: bool) ->
 
 def test_window_is_handed_out_without_copy(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
+    values = read(layout, LocalFile.from_path(path), Selection.everything(layout.shape))
     assert isinstance(find_owner(values), mmap.mmap)
 
 
 def test_reading_gives_memory_of_its_own(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(
-        LocalFile.from_path(path, mapped=False), Selection.everything(layout.shape)
+    values = read(
+        layout, LocalFile.from_path(path, mapped=False), Selection.everything(layout.shape)
     )
     assert find_owner(values) is None
 
@@ -85,7 +86,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
 )
 def test_misaligned_window_is_copied(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
-    values = layout.read(LocalFile.from_path(path), Selection((131_071,), (indices,)))
+    values = read(layout, LocalFile.from_path(path), Selection((131_071,), (indices,)))
     assert find_owner(values) is None
     expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[indices]
     assert values.tobytes() == expected.astype("<f8").tobytes()
@@ -164,7 +165,7 @@ def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.from_path(path), Selection.everything(layout.shape))
+    values = read(layout, LocalFile.from_path(path), Selection.everything(layout.shape))
     assert values.tobytes() == CONTENT
     assert find_owner(values) is None
 
@@ -365,7 +366,7 @@ def test_sources_pickle(source) -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert (copy.size, copy.name) == (source.size, source.name)
     if not isinstance(source, LocalFile):
-        assert copy.read(Extents.single(3, 9)).tobytes() == CONTENT[3:9]
+        assert read(copy, Extents.single(3, 9)).tobytes() == CONTENT[3:9]
 
 
 def test_local_file_pickles_small(path: Path) -> None:

@@ -12,15 +12,16 @@ from xr_tensorfmt.contract import (
     Array,
     Container,
     Dense,
-    Elementwise,
     End,
     Finding,
     InMemory,
     Layout,
     OpenOptions,
+    Selection,
     Source,
     Tensor,
     TensorFormatError,
+    View,
     check_size,
     column_major,
 )
@@ -41,15 +42,16 @@ _MIN_TEXT = 2  # a digit and the end of the line
 
 
 @dataclass(frozen=True)
-class InAtomicUnits(Elementwise):
+class InAtomicUnits(View):
     """Values multiplied by the unit of the file."""
 
     unit: float
 
-    def apply(self, values: Array) -> Array:
+    def apply(self, selection: Selection, *values: Array) -> Array:
         """Multiply in place, because the reader owns the array."""
-        values *= self.unit
-        return values
+        (stored,) = values
+        stored *= self.unit
+        return stored
 
 
 def build_variable(
