@@ -19,10 +19,12 @@ from xr_tensorfmt.core.layout import (
     compute_relative_slices,
     view_as_bytes,
 )
-from xr_tensorfmt.core.selection import Selection, compute_row_major_strides
+from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 
 # Mean bytes between runs below which a strided view is faster than gathering the runs.
 _SHORT_GAP = 512
+# Bytes of a strided view per byte of its values.
+_MAX_SPAN_RATIO = 8
 
 
 @dataclass(frozen=True)
@@ -70,46 +72,54 @@ class Dense(WritableLayout):
     def _strides(self) -> list[int]:
         return [self._item * stride for stride in compute_row_major_strides(self.shape)]
 
-    def _find_extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
         runs = selection.runs()
         return Extents.uniform(self.offset + runs.starts * self._item, runs.length * self._item)
 
     def _has_short_gaps(self, selection: Selection) -> bool:
-        """Return whether a strided selection is read with the elements between its runs."""
         gaps = selection.run_count - 1
-        if not gaps or not selection.is_strided:
+        if not (gaps and selection.is_strided):
             return False
         return (selection.span - selection.size) * self._item <= gaps * _SHORT_GAP
 
-    def locate(self, selection: Selection) -> Extents:
-        """Return one range per run of consecutive elements, or one range if the gaps are short."""
-        if not self._has_short_gaps(selection):
-            return self._find_extents(selection)
+    def _is_view(self, selection: Selection) -> bool:
+        """Return whether the values can be a view of a map that is not much larger."""
+        is_dense = selection.is_strided and selection.span <= 2 * selection.size
+        return is_dense and self.element.is_native
+
+    def locate_span(self, selection: Selection, *, is_mapped: bool) -> Extents | None:
+        """Return one range if the gaps between runs are short, or if a map can be viewed."""
+        if not (self._has_short_gaps(selection) or (is_mapped and self._is_view(selection))):
+            return None
         indices = zip(selection.indices, self._strides, strict=True)
         start = self.offset + sum(axis[0] * stride for axis, stride in indices)
         return Extents.single(start, start + selection.span * self._item)
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """View the bytes as elements if they need no conversion, otherwise convert them."""
         stored = self.element.stored
-        if self._has_short_gaps(selection):
+        if packed.size == selection.size * self._item:
+            raw = packed.view(stored).reshape(selection.shape)
+        else:
             ranges = [axis for axis in selection.indices if isinstance(axis, range)]
             strides = [axis.step * n for axis, n in zip(ranges, self._strides, strict=True)]
-            raw: Array = np.ndarray(selection.shape, stored, packed, strides=strides)
-        else:
-            raw = packed.view(stored).reshape(selection.shape)
+            raw = np.ndarray(selection.shape, stored, packed, strides=strides)
+        if out is not None:
+            self.element.decode_into(out, raw)
+            return out
         # Changing a private map copies its pages, which is slower than converting to new memory.
         is_owned = packed.flags.owndata or self.element.is_native
         return self.element.adopt(raw) if is_owned else self.element.decode(raw)
 
     def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
-        """Divide to limit the memory of conversions, and of gaps between the elements."""
-        has_gaps = self._has_short_gaps(selection)
-        if self.element.is_native and (not has_gaps or selection.span <= 2 * selection.size):
-            return selection.divide(selection.size)
+        """Divide to limit the memory of ranges, conversions and gaps."""
+        if self._is_view(selection):
+            return iter([selection])
         limit = max(1, max_bytes // max(self._item, self.dtype.itemsize))
-        return selection.divide(limit, max_span=limit if has_gaps else None)
+        max_span = _MAX_SPAN_RATIO * limit if self._has_short_gaps(selection) else None
+        max_size = selection.size if self.element.is_native else limit
+        return selection.divide(max_size, max_runs=MAX_RUNS, max_span=max_span)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks of whole rows."""
@@ -122,11 +132,11 @@ class Dense(WritableLayout):
         if not selection.size:
             return
         if self.element.is_native and values.flags.c_contiguous:
-            yield self._find_extents(selection), view_as_bytes(values)
+            yield self.locate(selection), view_as_bytes(values)
             return
         for batch in selection.divide(max(1, BATCH_BYTES // self._item)):
             part = values[compute_relative_slices(batch, selection)]
-            yield self._find_extents(batch), view_as_bytes(self.element.encode(part))
+            yield self.locate(batch), view_as_bytes(self.element.encode(part))
 
     def stored_element(self) -> Element:
         """Return the type of the elements."""

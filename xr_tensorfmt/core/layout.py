@@ -49,7 +49,7 @@ class Layout(ABC):
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges to read for a selection, which must not be empty."""
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Convert bytes to values. A `View` and a `Composite` use other layouts instead.
 
         Parameters
@@ -58,11 +58,14 @@ class Layout(ABC):
             The concatenated bytes of ``locate(selection)``. They may be overwritten.
         selection : Selection
             The elements. `Points` are different and sorted.
+        out : ndarray of `dtype`, optional
+            A contiguous array for the values. A layout may ignore it.
 
         Returns
         -------
         ndarray of `dtype`
-            The values, in the shape of the selection. May share the memory of `packed`.
+            The values, in the shape of the selection: `out`, or another array, which may share the
+            memory of `packed`.
 
         Raises
         ------
@@ -70,6 +73,10 @@ class Layout(ABC):
             An element is invalid.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
+
+    def locate_span(self, selection: Selection, *, is_mapped: bool) -> Extents | None:
+        """Return a range to read instead, with gaps that `decode` skips, or None."""
+        return None
 
     @property
     def prefers_points(self) -> bool:

@@ -11,9 +11,8 @@ from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, View
 
-# Bytes of values to decode at a time: they stay in the processor cache, and a remote file gets
-# enough concurrent requests.
-_BATCH_BYTES, _REMOTE_BATCH_BYTES = 4 << 20, 256 << 20
+# Bytes of values to decode at a time. A remote file gets enough concurrent requests.
+_BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
@@ -86,17 +85,22 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
     values = np.empty(selection.size, dtype=layout.dtype)
     position = 0
     for batch in (first, *others):
-        decoded = _read_batch(layout, source, batch)
-        values[position : position + batch.size].reshape(batch.shape)[...] = decoded
+        target = values[position : position + batch.size].reshape(batch.shape)
+        decoded = _read_batch(layout, source, batch, target)
+        if decoded is not target:
+            target[...] = decoded
         position += batch.size
     return values.reshape(selection.shape)
 
 
-def _read_batch(layout: Layout, source: Source, batch: Selection) -> Array:
-    extents = layout.locate(batch)
+def _read_batch(
+    layout: Layout, source: Source, batch: Selection, out: Array | None = None
+) -> Array:
+    span = layout.locate_span(batch, is_mapped=source.mapped)
+    extents = layout.locate(batch) if span is None else span
     packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     try:
-        return layout.decode(packed, batch)
+        return layout.decode(packed, batch, out)
     except ElementError as error:
         offset = error.offset
         if offset is None:

@@ -114,13 +114,14 @@ class Selection:
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
-    def divide(self, max_size: int, *, max_span: int | None = None) -> Iterator[Selection]:
-        """Divide along the slowest axes into parts of up to `max_size` elements.
-
-        Parts have up to `MAX_RUNS` runs. With `max_span`, they also span few elements.
-        """
+    def divide(
+        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
+    ) -> Iterator[Selection]:
+        """Divide along the slowest axes into parts of few elements, few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
-        excess = max(self.size / max_size, self.run_count / MAX_RUNS)
+        excess = self.size / max_size
+        if max_runs is not None:
+            excess = max(excess, self.run_count / max_runs)
         if max_span is not None:
             excess = max(excess, self.span / max_span)
         if excess <= 1 or axis is None:
@@ -130,7 +131,8 @@ class Selection:
         for first in range(0, self.shape[axis], step):
             part = self.indices[axis][first : first + step]
             indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
-            yield from Selection(self.tensor_shape, indices).divide(max_size, max_span=max_span)
+            batch = Selection(self.tensor_shape, indices)
+            yield from batch.divide(max_size, max_runs=max_runs, max_span=max_span)
 
     def prepend(self, index: int, length: int) -> Selection:
         """Return the selection of one index along a new first axis, and of the other axes."""
@@ -196,9 +198,11 @@ class Points(Selection):
         """Return the index of a point."""
         return tuple(int(indices[position]) for indices in self.indices)
 
-    def divide(self, max_size: int, *, max_span: int | None = None) -> Iterator[Points]:
-        """Divide into parts of up to `max_size` points."""
-        step = max(1, min(max_size, MAX_RUNS))
+    def divide(
+        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
+    ) -> Iterator[Points]:
+        """Divide into parts of few points."""
+        step = max(1, min(max_size, max_runs or max_size))
         for first in range(0, self.size, step):
             part = tuple(indices[first : first + step] for indices in self.indices)
             yield Points(self.tensor_shape, part)

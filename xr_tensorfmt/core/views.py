@@ -219,7 +219,7 @@ class InMemory(Layout):
         """Return no byte ranges."""
         return Extents.empty()
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
         is_outer = not isinstance(selection, Points)
         key = np.ix_(*selection.index_arrays) if is_outer else selection.index_arrays

@@ -269,7 +269,7 @@ class IndexOfStored(Layout):
         """Return no byte ranges."""
         return Extents.empty()
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Compute the indices."""
         (flat,) = selection.index_arrays
         block = np.searchsorted(self.blocks.offsets, flat, side="right") - 1

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
+    MAX_RUNS,
     WHOLE,
     Array,
     Boolean,
@@ -36,7 +37,7 @@ class Bits(Packed):
 
     element: Element = field(default_factory=Boolean, init=False)
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Unpack the columns from the first to the last one, or take single bits."""
         if self._is_sparse(selection):
             return super().decode(packed, selection)
@@ -49,8 +50,8 @@ class Bits(Packed):
         return _take(packed_rows, columns - first + shift, stored)
 
     def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
-        """Divide only by the number of rows, because packed bits need little memory."""
-        return selection.divide(selection.size)
+        """Divide only single elements, because packed rows need little memory."""
+        return selection.divide(MAX_RUNS if self._is_sparse(selection) else selection.size)
 
     def align_rows(self, packed: Bytes, rows: Integers, first: int, stop: int) -> tuple[Bytes, int]:
         """Return rows of whole words, and the number of their bit for column `first`.

@@ -58,7 +58,8 @@ class Packed(WritableLayout):
         """Return one range per row, or per element if they are far apart. Join adjacent ranges."""
         if self._is_sparse(selection):
             _, offsets, _ = self._locate_elements(selection.to_points())
-            return Extents.uniform(np.unique(offsets), self.element.stored.itemsize)
+            is_new = np.diff(offsets, prepend=-1) > 0
+            return Extents.uniform(offsets[is_new], self.element.stored.itemsize)
         return self.find_pieces(selection).extents
 
     def find_pieces(self, selection: Selection) -> Pieces:
@@ -75,17 +76,20 @@ class Packed(WritableLayout):
         stored = PAGE if self.rows.is_triangle else self.rows.stride
         return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the columns from the first to the last one, row by row."""
         if self._is_sparse(selection):
             return self._decode_elements(packed, selection.to_points()).reshape(selection.shape)
         rows, columns = selection.index_arrays
         first, stop = int(columns[0]), int(columns[-1]) + 1
-        values = np.zeros((rows.size, stop - first), dtype=self.dtype)
+        is_complete = columns.size == stop - first
+        if out is None or not is_complete:
+            out = np.empty((rows.size, stop - first), dtype=self.dtype)
         pieces = self.find_pieces(selection)
+        out[len(pieces) :] = 0
         if len(pieces):
-            self._fill(values[: len(pieces)], packed, pieces.packed_starts, pieces.lead)
-        return values if columns.size == stop - first else values.take(columns - first, axis=1)
+            self._fill(out[: len(pieces)], packed, pieces.packed_starts, pieces.lead)
+        return out if is_complete else out.take(columns - first, axis=1)
 
     def _fill(self, values: Array, packed: Bytes, positions: Integers, leads: Integers) -> None:
         """Set the stored elements of rows."""
@@ -96,6 +100,7 @@ class Packed(WritableLayout):
             return
         for row, position, lead in zip(values, positions.tolist(), leads.tolist(), strict=True):
             stop = position + (width - lead) * stored.itemsize
+            row[:lead] = 0
             self.element.decode_into(row[lead:], packed[position:stop].view(stored))
 
     def _is_sparse(self, selection: Selection) -> bool:
@@ -118,8 +123,9 @@ class Packed(WritableLayout):
         values = np.zeros(points.size, dtype=self.dtype)
         stored, offsets, bits = self._locate_elements(points)
         if stored.size:
-            _, inverse = np.unique(offsets, return_inverse=True)
-            values[stored] = self.pick(packed.view(self.element.stored)[inverse], bits)
+            # The offsets ascend, because the points are sorted.
+            positions = np.cumsum(np.diff(offsets, prepend=offsets[:1]) > 0)
+            values[stored] = self.pick(packed.view(self.element.stored)[positions], bits)
         return values
 
     def pick(self, raw: Array, bits: Integers) -> Array:

@@ -154,11 +154,10 @@ class Pairs(SearchedLayout):
         """Read the blocks of pairs that may contain the selected indices."""
         rank = len(self.lengths)
         if isinstance(selection, Points):
-            # Several components of an element have the same index.
-            flat = selection.flat // self.components
-            unique, inverse = np.unique(flat, return_inverse=True)
-            filled = self._read_runs(source, Runs(unique, 1))
-            return np.asarray(filled[inverse, selection.flat % self.components])
+            flat, component = np.divmod(selection.flat, self.components)
+            is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
+            filled = self._read_runs(source, Runs(flat[is_new], 1))
+            return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
         component = 0 if self.components == 1 else selection.index_arrays[rank]

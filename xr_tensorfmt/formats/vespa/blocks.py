@@ -88,7 +88,7 @@ class Blocks(WritableLayout):
         starts = self.find_cells(selection.indices[0]) + start * item
         return Extents.uniform(starts, (stop - start) * item)
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the selected cells of every block."""
         element = self.header.element
         raw = packed.view(element.stored)
@@ -99,7 +99,10 @@ class Blocks(WritableLayout):
             if runs.starts.size > 1:
                 picked = np.add.outer(runs.starts - start, np.arange(runs.length))
                 raw = raw[:, picked.ravel()]
-        return element.adopt(raw).reshape(selection.shape)
+        if out is None:
+            return element.adopt(raw).reshape(selection.shape)
+        element.decode_into(out, raw.reshape(out.shape))
+        return out
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""

@@ -95,7 +95,7 @@ class Labels(Layout):
             return Extents.empty()
         return self.blocks.find_labels(selection.indices[0])
 
-    def decode(self, packed: Bytes, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the labels of one dimension."""
         blocks = selection.indices[0]
         if self.loaded is not None:
