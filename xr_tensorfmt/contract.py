@@ -47,8 +47,7 @@ from xr_tensorfmt.core.layout import (
     WHOLE,
     EncodedBatch,
     Layout,
-    ReorderingLayout,
-    SourceExtents,
+    SearchedLayout,
     UnrepresentableValueError,
     WritableLayout,
     view_as_bytes,
@@ -56,14 +55,15 @@ from xr_tensorfmt.core.layout import (
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import (
     KEEP,
     MAX_RUNS,
     Indices,
+    Points,
     PostIndexer,
     Runs,
     Selection,
-    apply_post_indexers,
     array_to_indices,
     compute_row_major_strides,
     indices_to_array,
@@ -84,8 +84,9 @@ from xr_tensorfmt.core.value_checks import (
     report_errors,
 )
 from xr_tensorfmt.core.views import (
-    Elementwise,
+    Composite,
     InMemory,
+    Part,
     Transposed,
     View,
     column_major,

@@ -9,7 +9,8 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
 from xr_tensorfmt.sources.memory import Memory
 
@@ -38,7 +39,7 @@ def test_column_major_keeps_trailing_axes_and_vectors() -> None:
 def test_extents_are_known_without_reading() -> None:
     layout = column_major(Dense((4, 3, 2), DOUBLE, 100))
     selection = Selection((2, 3, 4), (range(2), range(1, 2), range(0, 4, 3)))
-    extents = layout.extents(selection)
+    extents = layout.locate(selection)
     assert list(zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)) == [
         (100 + 2 * 8, 16),
         (100 + 2 * 8 + 3 * 48, 16),
@@ -74,7 +75,7 @@ def test_gathering_read_requests_only_runs() -> None:
     source = RecordingSource(content)
     layout = Dense((64, 2048), DOUBLE, 0)
     selection = Selection((64, 2048), (np.array([0, 5, 63]), range(10, 20)))
-    values = layout.read(source, selection)
+    values = read(layout, source, selection)
     assert values[:, 0].tolist() == [10.0, 5 * 2048 + 10.0, 63 * 2048 + 10.0]
     assert source.requests == [(80, 80), ((5 * 2048 + 10) * 8, 80), ((63 * 2048 + 10) * 8, 80)]
 
@@ -97,10 +98,10 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     values = np.arange(12).reshape(3, 4)
     layout, source = InMemory(values), Memory(b"")
     selection = Selection((3, 4), (np.array([0, 2]), range(1, 4, 2)))
-    read = layout.read(source, selection)
-    np.testing.assert_array_equal(read, values[[0, 2], 1:4:2])
-    read[:] = 0
+    actual = read(layout, source, selection)
+    np.testing.assert_array_equal(actual, values[[0, 2], 1:4:2])
+    actual[:] = 0
     assert values[2, 1] == 9
-    assert layout.read_points(source, (np.array([2]), np.array([1]))).tolist() == [9]
-    assert layout.extents(selection).nbytes == 0
+    assert read(layout, source, Points((3, 4), (np.array([2]), np.array([1])))).tolist() == [9]
+    assert layout.locate(selection).nbytes == 0
     assert layout.chunk_shape(1 << 20) == (3, 4)

@@ -30,7 +30,7 @@ def test_chunks_are_single_ranges_that_cover_the_data(
     layout = Dense(shape, Plain(np.dtype((np.void, item))), 96)
     covered = 0
     for indices in get_chunks(shape, chunk):
-        extents = layout.extents(Selection(shape, indices))
+        extents = layout.locate(Selection(shape, indices))
         assert len(extents) == 1
         covered += extents.nbytes
     assert covered == prod(shape) * item

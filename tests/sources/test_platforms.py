@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
-from xr_tensorfmt.writing.unfinished import get_unfinished_path
 
 from tests.opening import load, open_lazily
 from xr_tensorfmt import to_cc4s, to_mag

@@ -18,6 +18,7 @@ from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
@@ -52,7 +53,7 @@ def test_scattered_ranges_are_read_from_one_window(path: Path) -> None:
 def test_arrays_are_writable_and_file_never_changes(path: Path, io: InputOutput) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
     source = LocalFile.from_path(path, io=io)
-    values = layout.read(source, Selection.everything(layout.shape))
+    values = read(layout, source, Selection.everything(layout.shape))
     values[:] = 7.0
     assert (values == 7.0).all()
     del values
@@ -61,13 +62,13 @@ def test_arrays_are_writable_and_file_never_changes(path: Path, io: InputOutput)
 
 def test_window_is_handed_out_without_copy(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.from_path(path, io="mmap"), Selection.everything(layout.shape))
+    values = read(layout, LocalFile.from_path(path, io="mmap"), Selection.everything(layout.shape))
     assert isinstance(find_owner(values), mmap.mmap)
 
 
 def test_reading_gives_memory_of_its_own(path: Path) -> None:
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.from_path(path, io="auto"), Selection.everything(layout.shape))
+    values = read(layout, LocalFile.from_path(path, io="auto"), Selection.everything(layout.shape))
     assert find_owner(values) is None
 
 
@@ -82,7 +83,7 @@ def test_reading_gives_memory_of_its_own(path: Path) -> None:
 def test_misaligned_window_is_copied(path, dtype, offset, indices) -> None:
     layout = Dense((131_071,), Plain(np.dtype(dtype)), offset)
     source = LocalFile.from_path(path, io="mmap")
-    values = layout.read(source, Selection((131_071,), (indices,)))
+    values = read(layout, source, Selection((131_071,), (indices,)))
     assert find_owner(values) is None
     expected = np.frombuffer(CONTENT, dtype, offset=offset, count=131_071)[indices]
     assert values.tobytes() == expected.astype("<f8").tobytes()
@@ -143,7 +144,7 @@ def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(local, "_build_window", refuse)
     layout = Dense((1 << 17,), Plain(np.dtype("<f8")), 0)
-    values = layout.read(LocalFile.from_path(path, io="mmap"), Selection.everything(layout.shape))
+    values = read(layout, LocalFile.from_path(path, io="mmap"), Selection.everything(layout.shape))
     assert values.tobytes() == CONTENT
     assert find_owner(values) is None
 
@@ -338,7 +339,7 @@ def test_sources_pickle(source) -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert (copy.size, copy.name) == (source.size, source.name)
     if not isinstance(source, LocalFile):
-        assert copy.read(Extents.single(3, 9)).tobytes() == CONTENT[3:9]
+        assert read(copy, Extents.single(3, 9)).tobytes() == CONTENT[3:9]
 
 
 def test_local_file_pickles_small(path: Path) -> None:

@@ -25,6 +25,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
 from xr_tensorfmt.core.layout import WHOLE
 from xr_tensorfmt.core.narrow_floats import BFloat16, Float8
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
@@ -170,7 +171,7 @@ def test_encoded_values_round_trip(
             touched += extents.nbytes
     assert touched == selection.size * element.stored.itemsize
     if selection.size:
-        actual = layout.read(Memory(bytes(content)), selection)
+        actual = read(layout, Memory(bytes(content)), selection)
         np.testing.assert_array_equal(actual, values)
     others = np.ones(selection.tensor_shape, bool)
     others[np.ix_(*selection.index_arrays)] = False

@@ -22,6 +22,7 @@ from xr_tensorfmt import SourceChangedError, to_file, to_mag
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.sources.memory import Memory
@@ -104,7 +105,7 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     placed = PlannedVariable(variable, layout, Conversion("a", inner.element, exact=True), origin)
     files = [(InMemory, build_block_grids([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
-    actual = layout.read(Memory(bytes(CONTENT)), Selection.everything(layout.shape))
+    actual = read(layout, Memory(bytes(CONTENT)), Selection.everything(layout.shape))
     np.testing.assert_array_equal(actual, expected)
     assert CONTENT[:4] == b"head"
 
@@ -376,7 +377,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 def test_extents_of_region_do_not_touch_its_neighbours() -> None:
     layout = Dense((4, 6), Plain(np.dtype("<f4")), 100)
-    extents = layout.extents(Selection((4, 6), (range(1, 3), range(3, 6))))
+    extents = layout.locate(Selection((4, 6), (range(1, 3), range(3, 6))))
     assert isinstance(extents, Extents)
     assert extents.starts.tolist() == [136, 160]
     assert extents.lengths.tolist() == [12, 12]

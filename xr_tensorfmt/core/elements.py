@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xr_tensorfmt.errors import TensorFormatError
+
 Array = NDArray[Any]
 
 
@@ -119,7 +121,7 @@ class Element(ABC):
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """An element has no value. The layout adds the path and offset.
+    """An element has no value. The reader adds the path, and the offset unless it is known.
 
     Parameters
     ----------
@@ -131,12 +133,23 @@ class ElementError(ValueError):
         Description of a valid element.
     hint : str
         What the user can do.
+    field : str
+        Name of the element.
+    offset : int, optional
+        Offset of the element in the file. By default, it is derived from the position.
     """
 
     position: int
     actual: Any
     expected: str
     hint: str
+    field: str = "the element"
+    offset: int | None = None
+
+    def in_file(self, path: str, offset: int | None) -> TensorFormatError:
+        """Return the error about the file, with the offset of the element."""
+        arguments = self.field, self.actual, self.expected, self.hint
+        return TensorFormatError(path, *arguments, offset=offset)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.layout import Layout, ReorderingLayout, SourceExtents
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.reading import locate, read
 from xr_tensorfmt.core.selection import (
     KEEP,
     Indices,
+    Points,
     PostIndexer,
     Selection,
     apply_post_indexers,
@@ -162,22 +164,14 @@ class OuterPlan:
         """Selection to read."""
         return Selection(self.tensor_shape, tuple(indexer.indices for indexer in self.indexers))
 
-    def extents_by_source(self, layout: Layout, source: Source) -> list[SourceExtents]:
-        """Return the byte ranges that `read` would fetch, grouped by source."""
-        return layout.extents_by_source(source, self.selection)
+    def locate(self, layout: Layout, source: Source) -> list[tuple[Source, Extents]]:
+        """Return the byte ranges that `read` fetches, by source."""
+        return locate(layout, source, self.selection)
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Read the selection and rearrange the values."""
-        selection = self.selection
-        post_indexers = [indexer.post_indexer for indexer in self.indexers]
-        if not selection.size:
-            # Do not expand the indices of the other axes, which may be long.
-            empty = np.empty(selection.shape, dtype=layout.dtype)
-            values = apply_post_indexers(empty, post_indexers)
-        elif isinstance(layout, ReorderingLayout):
-            values = layout.read_in_order(source, selection, post_indexers)
-        else:
-            values = apply_post_indexers(layout.read(source, selection), post_indexers)
+        values = read(layout, source, self.selection)
+        values = apply_post_indexers(values, [indexer.post_indexer for indexer in self.indexers])
         return values if self.arrangement is None else self.arrangement.apply(values)
 
 
@@ -226,18 +220,18 @@ class PointPlan:
     indexers: dict[int, AxisIndexer]
     arrangement: Arrangement
 
-    def extents_by_source(self, layout: Layout, source: Source) -> list[SourceExtents]:
-        """Return the byte ranges that `read` would fetch, grouped by source."""
+    def locate(self, layout: Layout, source: Source) -> list[tuple[Source, Extents]]:
+        """Return the byte ranges that `read` fetches, by source."""
         if self._reads_per_point(layout):
             plans, _ = self._build_plans()
-            return [part for plan in plans for part in plan.extents_by_source(layout, source)]
-        return layout.point_extents_by_source(source, self._expand_points(slice(0, self._count)))
+            return [part for plan in plans for part in plan.locate(layout, source)]
+        return locate(layout, source, self._expand_points(slice(0, self._count)))
 
     def read(self, layout: Layout, source: Source) -> Array:
         """Gather single elements, or make one read per point if each point spans many elements."""
         per_point = self._reads_per_point(layout)
-        read = self._read_per_point if per_point else self._gather_elements
-        return self.arrangement.apply(read(layout, source))
+        read_points = self._read_per_point if per_point else self._gather_elements
+        return self.arrangement.apply(read_points(layout, source))
 
     @property
     def _count(self) -> int:
@@ -268,10 +262,10 @@ class PointPlan:
         plans, inverse = self._build_plans()
         values = np.empty((len(plans), *self._point_shape), dtype=layout.dtype)
 
-        def read(index: int) -> None:
+        def read_point(index: int) -> None:
             values[index] = plans[index].read(layout, source)
 
-        source.run(read, range(len(plans)))
+        source.run(read_point, range(len(plans)))
         is_identity = np.array_equal(inverse, np.arange(len(plans)))
         return values if is_identity else values[inverse]
 
@@ -281,18 +275,18 @@ class PointPlan:
         step = max(1, _MAX_POINTS // max(1, prod(shape)))
         for first in range(0, count, step):
             batch = slice(first, min(first + step, count))
-            elements = self._expand_points(batch)
-            values[batch] = layout.read_points(source, elements).reshape(-1, prod(shape))
+            elements = read(layout, source, self._expand_points(batch))
+            values[batch] = elements.reshape(-1, prod(shape))
         return values.reshape(count, *shape)
 
-    def _expand_points(self, batch: slice) -> tuple[Integers, ...]:
-        """Return the indices of all elements of a batch of points."""
+    def _expand_points(self, batch: slice) -> Points:
+        """Return all elements of a batch of points."""
         mesh = np.ix_(*(indexer.ordered_indices for indexer in self.indexers.values()))
         column = (-1, *(1,) * len(mesh))
         indices = dict(zip(self.indexers, mesh, strict=True))
         indices |= {axis: line[batch].reshape(column) for axis, line in self.points.items()}
         broadcast = np.broadcast_arrays(*(indices[axis] for axis in sorted(indices)))
-        return tuple(array.ravel() for array in broadcast)
+        return Points(self.tensor_shape, tuple(array.ravel() for array in broadcast))
 
 
 def plan_vectorized(

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
-from xr_tensorfmt.core.selection import PostIndexer, Selection
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-
-SourceExtents = tuple[Source, Extents]
-"""A source, and the byte ranges to read from it."""
 
 EncodedBatch = tuple[Extents, Bytes]
 """Byte ranges of a file and their concatenated bytes."""
@@ -34,7 +31,8 @@ class UnrepresentableValueError(ValueError):
 class Layout(ABC):
     """The byte ranges and encoding of the values of a tensor in a Source.
 
-    Layouts are immutable and picklable. They do not contain the Source.
+    Layouts are immutable and picklable. They do not contain the Source. A layout says which bytes
+    to read and how to decode them, and `core.reading.read` reads them.
     """
 
     @property
@@ -48,67 +46,49 @@ class Layout(ABC):
         """dtype of the values, in native byte order."""
 
     @abstractmethod
-    def extents(self, selection: Selection) -> Extents:
-        """Return the byte ranges of a selection. The selection must not be empty."""
+    def locate(self, selection: Selection) -> Extents:
+        """Return the byte ranges to read for a selection, which must not be empty."""
 
-    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
-        """Return the byte ranges that `read` would fetch, grouped by source."""
-        extents = self.extents(selection) if selection.size else None
-        return [(source, extents)] if extents is not None and len(extents) else []
-
-    def point_extents_by_source(
-        self, source: Source, points: tuple[Integers, ...]
-    ) -> list[SourceExtents]:
-        """Return the byte ranges that `read_points` would fetch, grouped by source."""
-        unique = np.unique(np.stack(points, axis=-1), axis=0).tolist()
-        cells = [tuple(range(index, index + 1) for index in point) for point in unique]
-        extents = Extents.union([self.extents(Selection(self.shape, cell)) for cell in cells])
-        return [(source, extents)] if len(extents) else []
-
-    @abstractmethod
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read a selection.
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Convert bytes to values. A `View` and a `Composite` use other layouts instead.
 
         Parameters
         ----------
-        source : Source
-            The file.
+        packed : ndarray of uint8
+            The concatenated bytes of ``locate(selection)``. They may be overwritten.
         selection : Selection
-            The elements. `tensor_shape` must be the shape of this layout.
+            The elements. `Points` are different and sorted.
+        out : ndarray of `dtype`, optional
+            A contiguous array for the values. A layout may ignore it.
 
         Returns
         -------
         ndarray of `dtype`
-            The values, in the shape of the selection. The caller owns the array and may modify it.
+            The values, in the shape of the selection: `out`, or another array, which may share the
+            memory of `packed`.
 
         Raises
         ------
-        TensorFormatError
-            The file is corrupt.
+        ElementError
+            An element is invalid.
         """
+        raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
-    @abstractmethod
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read single elements.
-
-        Parameters
-        ----------
-        source : Source
-            The file.
-        points : tuple of ndarray
-            One-dimensional index arrays of equal length, one per axis, in any order and with
-            repetitions.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            One value per point.
-        """
+    def locate_span(self, selection: Selection, *, is_mapped: bool) -> Extents | None:
+        """Return a range to read instead, with gaps that `decode` skips, or None."""
+        return None
 
     @property
     def prefers_points(self) -> bool:
         """Whether one read of many points is faster than many reads of small selections."""
         return False
+
+    def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
+        """Divide a selection into parts to fetch and decode at a time.
+
+        By default, parts have values of up to `max_bytes`.
+        """
+        return selection.divide(max(1, max_bytes // self.dtype.itemsize))
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of at most `target` bytes.
@@ -132,13 +112,24 @@ class Layout(ABC):
     def stop(self) -> int:
         """Byte after the last stored value; 0 if no value is stored."""
         everything = Selection.everything(self.shape)
-        extents = self.extents(everything) if everything.size else Extents.empty()
+        extents = self.locate(everything) if everything.size else Extents.empty()
         return extents.bounds[1] if len(extents) else 0
 
     @property
     def layout_to_validate(self) -> Layout | None:
         """The part that `validate` must read, or None if `Format.check` reads all values."""
         return self
+
+
+class SearchedLayout(Layout):
+    """A layout that must read a file to find the bytes of a selection.
+
+    `locate` returns all bytes that may belong to the selection.
+    """
+
+    @abstractmethod
+    def search(self, source: Source, selection: Selection) -> Array:
+        """Find and decode the values of a selection, in its shape."""
 
 
 class WritableLayout(Layout):
@@ -186,16 +177,6 @@ class WritableLayout(Layout):
         A region starts and stops at multiples of these numbers, or at the end of the axis.
         """
         return (1,) * len(self.shape)
-
-
-class ReorderingLayout(Layout):
-    """A layout that reorders packed values faster than numpy reorders unpacked ones."""
-
-    @abstractmethod
-    def read_in_order(
-        self, source: Source, selection: Selection, post_indexers: Sequence[PostIndexer]
-    ) -> Array:
-        """Return ``apply_post_indexers(self.read(source, selection), post_indexers)``."""
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:

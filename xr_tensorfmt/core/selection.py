@@ -1,4 +1,4 @@
-"""Selections: normalized keys, the argument of `Layout.read`."""
+"""Selections: the elements to read, in the order of the file."""
 
 from __future__ import annotations
 
@@ -114,10 +114,16 @@ class Selection:
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
-    def split_into_batches(self, *, max_runs: int, max_span: int) -> Iterator[Selection]:
-        """Split along the slowest axes into parts with few runs and a short span."""
+    def divide(
+        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
+    ) -> Iterator[Selection]:
+        """Divide along the slowest axes into parts of few elements, few runs and a short span."""
         axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
-        excess = max(self.run_count / max_runs, self.span / max_span)
+        excess = self.size / max_size
+        if max_runs is not None:
+            excess = max(excess, self.run_count / max_runs)
+        if max_span is not None:
+            excess = max(excess, self.span / max_span)
         if excess <= 1 or axis is None:
             yield self
             return
@@ -126,7 +132,16 @@ class Selection:
             part = self.indices[axis][first : first + step]
             indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
             batch = Selection(self.tensor_shape, indices)
-            yield from batch.split_into_batches(max_runs=max_runs, max_span=max_span)
+            yield from batch.divide(max_size, max_runs=max_runs, max_span=max_span)
+
+    def prepend(self, index: int, length: int) -> Selection:
+        """Return the selection of one index along a new first axis, and of the other axes."""
+        return Selection((length, *self.tensor_shape), (range(index, index + 1), *self.indices))
+
+    def to_points(self) -> Points:
+        """Return all elements as points."""
+        mesh = np.meshgrid(*self.index_arrays, indexing="ij")
+        return Points(self.tensor_shape, tuple(axis.ravel() for axis in mesh))
 
     @property
     def _slowest_run_axis(self) -> int:
@@ -137,6 +152,79 @@ class Selection:
         indices = self.indices[axis - 1] if axis else None
         is_consecutive = isinstance(indices, range) and (indices.step == 1 or len(indices) == 1)
         return axis - 1 if is_consecutive else axis
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Selection):
+    """Single elements: `indices` has an array per axis, all of one length.
+
+    The points that a layout locates and decodes are different and sorted in C order.
+    """
+
+    indices: tuple[Integers, ...]
+
+    is_strided = False
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Number of points."""
+        return (self.indices[0].size,)
+
+    @cached_property
+    def flat(self) -> Integers:
+        """Indices of the points in C order."""
+        return np.asarray(np.ravel_multi_index(self.indices, self.tensor_shape))
+
+    def runs(self) -> Runs:
+        """Return a run per point."""
+        return Runs(self.flat, 1)
+
+    @property
+    def run_count(self) -> int:
+        """Number of points."""
+        return self.size
+
+    @property
+    def span(self) -> int:
+        """Number of elements from the first to the last point."""
+        return int(self.flat[-1] - self.flat[0]) + 1
+
+    def transpose(self, axes: Sequence[int]) -> Points:
+        """Return the same points after ``transpose(axes)``."""
+        lengths = tuple(self.tensor_shape[axis] for axis in axes)
+        return Points(lengths, tuple(self.indices[axis] for axis in axes))
+
+    def full_index(self, position: int) -> tuple[int, ...]:
+        """Return the index of a point."""
+        return tuple(int(indices[position]) for indices in self.indices)
+
+    def divide(
+        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
+    ) -> Iterator[Points]:
+        """Divide into parts of few points."""
+        step = max(1, min(max_size, max_runs or max_size))
+        for first in range(0, self.size, step):
+            part = tuple(indices[first : first + step] for indices in self.indices)
+            yield Points(self.tensor_shape, part)
+
+    def prepend(self, index: int, length: int) -> Points:
+        """Return the points at one index of a new first axis."""
+        first = np.full(self.shape, index, dtype=np.int64)
+        return Points((length, *self.tensor_shape), (first, *self.indices))
+
+    def to_points(self) -> Points:
+        """Return the points."""
+        return self
+
+    def sort(self) -> tuple[Selection, Integers]:
+        """Return what to read in the order of the file, and the position of every point in it."""
+        if len(self.tensor_shape) == 1:
+            first, stop = int(self.flat.min()), int(self.flat.max()) + 1
+            if stop - first <= 2 * self.size:  # a range with few other elements
+                return Selection(self.tensor_shape, (range(first, stop),)), self.flat - first
+        unique, inverse = np.unique(self.flat, return_inverse=True)
+        indices = np.unravel_index(unique, self.tensor_shape)
+        return Points(self.tensor_shape, tuple(indices)), inverse
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -67,7 +68,7 @@ def check_readable(source: Source, layout: Layout, owner: str = "") -> Iterator[
     """Yield a finding for every chunk that cannot be read. `owner` is the name of the tensor."""
     for selection in iterate_chunks(layout):
         try:
-            layout.read(source, selection)
+            read(layout, source, selection)
         except TensorFormatError as error:
             yield finding_from_error(error, owner)
 
@@ -76,7 +77,7 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
     """Yield findings about bytes of booleans other than 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
     for selection in iterate_chunks(stored):
-        wrong = stored.read(source, selection) > 1
+        wrong = read(stored, source, selection) > 1
         if wrong.any():
             first = int(np.argmax(wrong))
             index = np.ravel_multi_index(selection.full_index(first), layout.shape)

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout, SourceExtents, WritableLayout
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.layout import Layout, WritableLayout
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 
 
 @dataclass(frozen=True)
 class View(Layout):
-    """A view of another layout, possibly with other indices."""
+    """Values computed from selections of another layout."""
 
     inner: Layout
 
-    def _inner_selection(self, selection: Selection) -> Selection:
-        """Return the selection of the inner layout."""
-        return selection
+    def select(self, selection: Selection) -> Sequence[Selection]:
+        """Return the selections of the inner layout."""
+        return (selection,)
 
-    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        """Return the points of the inner layout."""
-        return points
+    @abstractmethod
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Compute the values of a selection from an array per inner selection.
+
+        The arrays may be overwritten.
+        """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,23 +48,14 @@ class View(Layout):
         """The same as for the inner layout."""
         return self.inner.stop
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return the byte ranges of the inner selection."""
-        return self.inner.extents(self._inner_selection(selection))
+    def locate(self, selection: Selection) -> Extents:
+        """Return the byte ranges of the inner selections."""
+        return Extents.union([self.inner.locate(part) for part in self.select(selection)])
 
-    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
-        """Return the byte ranges of the inner selection, grouped by source."""
-        return self.inner.extents_by_source(source, self._inner_selection(selection))
-
-    def point_extents_by_source(
-        self, source: Source, points: tuple[Integers, ...]
-    ) -> list[SourceExtents]:
-        """Return the byte ranges of the inner points, grouped by source."""
-        return self.inner.point_extents_by_source(source, self._inner_points(points))
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the inner points."""
-        return self.inner.read_points(source, self._inner_points(points))
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the inner chunk shape, smaller if values are larger than stored elements."""
+        stored = target * self.inner.dtype.itemsize // self.dtype.itemsize
+        return self.inner.chunk_shape(max(1, stored))
 
     @property
     def prefers_points(self) -> bool:
@@ -72,6 +66,38 @@ class View(Layout):
     def layout_to_validate(self) -> Layout | None:
         """The layout that `validate` has to read."""
         return self.inner.layout_to_validate
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A selection of another layout, and the index of its values in the result.
+
+    `source` is the file that contains the values, if it is another one.
+    """
+
+    layout: Layout
+    selection: Selection
+    target: Any
+    source: Source | None = None
+
+
+class Composite(Layout):
+    """Values from parts of other layouts. Elements outside the parts have a fill value."""
+
+    fill_value: float = 0
+
+    @abstractmethod
+    def split(self, selection: Selection) -> Iterable[Part]:
+        """Return the parts of a selection that are stored."""
+
+    def put(self, values: Array, target: Any, stored: Array) -> None:
+        """Set the values of a part."""
+        values[target] = stored
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return the byte ranges in the file of the layout, without those in other files."""
+        parts = self.split(selection)
+        return Extents.union([p.layout.locate(p.selection) for p in parts if p.source is None])
 
 
 @dataclass(frozen=True)
@@ -97,47 +123,18 @@ class Transposed(View):
         """Shape with reordered axes."""
         return tuple(self.inner.shape[axis] for axis in self.axes)
 
-    @property
-    def _inverse(self) -> list[int]:
-        return [self.axes.index(axis) for axis in range(len(self.axes))]
+    def select(self, selection: Selection) -> tuple[Selection]:
+        """Return the selection in file order."""
+        return (selection.transpose([self.axes.index(axis) for axis in range(len(self.axes))]),)
 
-    def _inner_selection(self, selection: Selection) -> Selection:
-        return selection.transpose(self._inverse)
-
-    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        return tuple(points[axis] for axis in self._inverse)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read in file order and return a transposed view."""
-        return self.inner.read(source, self._inner_selection(selection)).transpose(self.axes)
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Return a transposed view."""
+        return values[0] if isinstance(selection, Points) else values[0].transpose(self.axes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the chunk shape of the inner layout, reordered."""
         inner = self.inner.chunk_shape(target)
         return tuple(inner[axis] for axis in self.axes)
-
-
-@dataclass(frozen=True)
-class Elementwise(View):
-    """A layout whose values are computed element by element from another layout."""
-
-    @abstractmethod
-    def apply(self, values: Array) -> Array:
-        """Compute the values. The argument may be overwritten."""
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read and compute."""
-        return self.apply(self.inner.read(source, selection))
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read and compute."""
-        return self.apply(self.inner.read_points(source, points))
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the inner chunk shape, smaller if values are larger than stored elements."""
-        return self.inner.chunk_shape(
-            max(1, target * self.inner.dtype.itemsize // self.dtype.itemsize)
-        )
 
 
 def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
@@ -218,16 +215,12 @@ class InMemory(Layout):
 
     layout_to_validate = None
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
         return Extents.empty()
 
-    def read(self, source: Source, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
-        part = self.values[np.ix_(*selection.index_arrays)]
-        return np.array(part, dtype=self.dtype)  # keep the width of strings
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Copy single values."""
-        picked: Array = self.values[points]
-        return picked
+        is_outer = not isinstance(selection, Points)
+        key = np.ix_(*selection.index_arrays) if is_outer else selection.index_arrays
+        return np.array(self.values[key], dtype=self.dtype)  # keep the width of strings

@@ -214,7 +214,7 @@ def _get_variables(
 
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
     for chunk, shape, tensor, key in _find_lazy_chunks(variable):
-        parts = tensor.plan(key).extents_by_source(tensor.layout, tensor.source)
+        parts = tensor.plan(key).locate(tensor.layout, tensor.source)
         requests = [
             (source, fetch) for source, ranges in parts for fetch in source.plan_fetches(ranges)
         ]

@@ -14,6 +14,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import Names
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
@@ -177,7 +178,7 @@ class TensorFormatParser:
 
 
 def _load_variable(source: Source, tensor: Tensor) -> Variable:
-    values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
+    values = read(tensor.layout, source, Selection.everything(tensor.layout.shape))
     # Zarr specifies no data type for numpy's fixed-length str.
     values = values.astype(object) if values.dtype.kind == "U" else values
     if values.dtype == object and "_FillValue" in tensor.attrs:

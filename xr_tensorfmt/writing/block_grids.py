@@ -165,7 +165,7 @@ def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
     block = tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     chunks: Chunks = variable.chunks or build_regular_chunks(variable.shape, block)
     item = variable.dtype.itemsize
-    stored_bytes = layout.extents(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
+    stored_bytes = layout.locate(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
     chunks = merge_chunks(chunks, layout.write_units, stored_bytes, item)
     if variable.chunks is not None and chunks != variable.chunks:
         variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))

@@ -16,6 +16,7 @@ from xarray import DataArray, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
+from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
@@ -186,7 +187,7 @@ def _read_region(tensor: Tensor, source: Source, region: Region) -> Variable:
     shape = tensor.layout.shape
     slices = [region.get(dim, slice(None)) for dim in tensor.dims]
     indices = tuple(range(n)[part] for n, part in zip(shape, slices, strict=True))
-    values = tensor.layout.read(tensor.source or source, Selection(shape, indices))
+    values = read_selection(tensor.layout, tensor.source or source, Selection(shape, indices))
     return Variable(tensor.dims, values)
 
 

@@ -24,6 +24,7 @@ from tests.processes import run_script
 from tests.recording import RecordingSource
 from tests.servers import HttpStore, MemoryStore, S3Store
 from xr_tensorfmt import SourceChangedError, TensorFormatWarning, validate
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text
@@ -716,9 +717,9 @@ class TestText:
         content = cf.format_text(values)
         layout = text.Text((5000,), is_complex=False, size=len(content))
         source = RecordingSource(content)
-        layout.read(source, Selection((5000,), (range(1),)))
+        read(layout, source, Selection((5000,), (range(1),)))
         source.requests.clear()
-        actual = layout.read(source, Selection((5000,), (range(2500, 2510),)))
+        actual = read(layout, source, Selection((5000,), (range(2500, 2510),)))
         np.testing.assert_array_equal(actual, values[2500:2510])
         assert source.fetched < 2000
 

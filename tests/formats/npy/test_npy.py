@@ -128,7 +128,7 @@ def test_column_of_fortran_order_is_one_range() -> None:
     actual = get_lazy_read(open_lazily(content).tensor.variable)
     assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
-    assert actual.layout.extents(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
+    assert actual.layout.locate(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
 
 
 def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:

@@ -19,7 +19,8 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.reading import locate, read
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.formats.pycauset.bits import Bits
@@ -189,7 +190,8 @@ def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._BLOCK", limit)
+    monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._CACHED_BYTES", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = make_source("mmap", content, tmp_path / name)
@@ -223,7 +225,7 @@ def test_offsets_of_matrix_of_million_rows_need_no_table() -> None:
 def test_block_of_rows_is_one_request_of_their_bytes() -> None:
     content, layout, values = make_causal(300)
     source = RecordingSource(content)
-    part = layout.read(source, Selection((300, 300), (range(20, 90), range(300))))
+    part = read(layout, source, Selection((300, 300), (range(20, 90), range(300))))
     np.testing.assert_array_equal(part, values[20:90])
     begin, end = layout.rows.compute_starts(np.array([20, 90])).tolist()  # type: ignore[attr-defined]
     assert source.requests == [(begin, end - begin)]
@@ -240,7 +242,7 @@ def test_unstored_half_of_triangle_needs_no_request(name: str) -> None:
     points = xr.DataArray(np.arange(values.shape[0]), dims="p")
     assert not lazy.isel(a=points, b=points).values.any()
     assert source.requests == []
-    assert not len(layout.extents(Selection(values.shape, (range(half, half + 1), range(1)))))
+    assert not len(layout.locate(Selection(values.shape, (range(half, half + 1), range(1)))))
 
 
 @pytest.mark.parametrize("name", ["identity", "row of a unit vector", "unit vector"])
@@ -249,27 +251,27 @@ def test_computed_values_cost_no_request(name: str) -> None:
     source = RecordingSource(b"")
     assert_same(*make_pair(source, layout, values))
     assert source.requests == []
-    assert not len(layout.extents(Selection.everything(layout.shape)))
+    assert not len(layout.locate(Selection.everything(layout.shape)))
 
 
 def test_column_is_one_short_piece_per_row() -> None:
     layout = Bits(make_triangle_rows(20_000, 1, 4096))
     selection = Selection(layout.shape, (range(20_000), range(15_000, 15_001)))
-    extents = layout.extents(selection)
+    extents = layout.locate(selection)
     assert len(extents) == 15_000
     assert set(extents.lengths.tolist()) <= {1, 2}
     source = HollowSource(b"", 4096 + layout.rows.nbytes)  # type: ignore[attr-defined]
-    assert not layout.read(source, selection).any()
+    assert not read(layout, source, selection).any()
     # The gaps between rows are small, so they are fetched too, 8 MiB at a time.
     assert len(source.requests) <= 5
 
 
 def test_extents_of_symmetric_matrix_are_each_stored_byte_once() -> None:
     content, layout, _ = make_mirrored(8, 1)
-    everything = layout.extents(Selection.everything((8, 8)))
+    everything = layout.locate(Selection.everything((8, 8)))
     assert everything.starts.tolist() == [8]
     assert everything.nbytes == len(content) - 8
-    below = layout.extents(Selection((8, 8), (range(6, 8), range(2))))
+    below = layout.locate(Selection((8, 8), (range(6, 8), range(2))))
     assert below.lengths.tolist() == [16, 16]
 
 
@@ -299,9 +301,9 @@ def test_chunks_are_whole_rows_within_memory_target() -> None:
 @pytest.mark.parametrize("scalar", [np.inf, np.nan, complex(np.inf, 1)])
 def test_zeros_times_any_scalar_are_zero(scalar: complex) -> None:
     content, layout, values = make_causal(9)
-    read = Scaled(layout, scalar).read(Memory(content), Selection.everything((9, 9)))
-    assert not read[~values].any()
-    assert not np.isfinite(read[values]).any()
+    actual = read(Scaled(layout, scalar), Memory(content), Selection.everything((9, 9)))
+    assert not actual[~values].any()
+    assert not np.isfinite(actual[values]).any()
 
 
 @pytest.mark.parametrize("name", sorted({*CASES, *VECTORS} - {"blocks", "transposed blocks"}))
@@ -315,6 +317,6 @@ def test_layouts_are_small_values(name: str) -> None:
 def test_scaled_block_matrix_reads_only_its_blocks() -> None:
     _, layout, _ = make_blocks()
     source, view = Memory(b""), Scaled(layout, 2.0)
-    points = (np.array([0, 4]), np.array([1, 6]))
-    assert len(view.extents_by_source(source, Selection.everything(layout.shape))) == 4
-    assert len(view.point_extents_by_source(source, points)) == 2
+    points = Points(layout.shape, (np.array([0, 4]), np.array([1, 6])))
+    assert len(locate(view, source, Selection.everything(layout.shape))) == 4
+    assert len(locate(view, source, points)) == 2

@@ -21,6 +21,7 @@ from tests.tensfiles import pack_quad
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.tens import pairs as pairtable
 from xr_tensorfmt.formats.tens.pairs import Pairs
@@ -156,13 +157,13 @@ def test_chunk_reads_only_matching_blocks() -> None:
     content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))  # 200 pairs, 50 blocks
     source = RecordingSource(content)
     layout = read_header(source).tensors[0].layout
-    layout.read(source, Selection((1000,), (range(1),)))
+    read(layout, source, Selection((1000,), (range(1),)))
     source.requests.clear()
-    values = layout.read(source, Selection((1000,), (range(500, 540),)))
+    values = read(layout, source, Selection((1000,), (range(500, 540),)))
     assert np.flatnonzero(values).tolist() == [0, 5, 10, 15, 20, 25, 30, 35]
     assert source.fetched == 2 * 4 * 16
     source.requests.clear()
-    layout.read(source, Selection((1000,), (np.array([0, 995]),)))
+    read(layout, source, Selection((1000,), (np.array([0, 995]),)))
     assert source.fetched == 2 * 4 * 16
 
 
@@ -174,14 +175,14 @@ def test_pairs_are_scanned_once_and_index_pickles() -> None:
     source.requests.clear()
     empty = Selection((1000,), (range(1, 2),))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: layout.read(source, empty), range(16)))
+        list(pool.map(lambda _: read(layout, source, empty), range(16)))
     passes = [length for _, length in source.requests if length == 200 * 16]
     blocks = 16  # one block has all pairs, so every read searches it
     assert len(passes) == 1 + blocks
     copy = pickle.loads(pickle.dumps(layout))
     assert copy == layout
     source.requests.clear()
-    copy.read(source, empty)
+    read(copy, source, empty)
     assert len(source.requests) == 1
     assert len(pickle.dumps(layout)) < 2000
 
@@ -278,4 +279,4 @@ def test_scanning_many_pairs_needs_little_memory(tmp_path: Path) -> None:
 
 def test_extents_of_pairs_cover_all_pairs() -> None:
     layout = Pairs((2, 2), Plain(np.dtype("<f8")), 1, 56, 3, IDENTITY)
-    assert layout.extents(Selection.everything((2, 2))).bounds == (56, 56 + 48)
+    assert layout.locate(Selection.everything((2, 2))).bounds == (56, 56 + 48)

@@ -19,7 +19,8 @@ from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.reading import read as read_selected
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.vespa import scan
 from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
@@ -229,9 +230,9 @@ def test_outer_product_reads_blocks_that_it_needs() -> None:
     layout = OuterProduct(blocks, (2000,), np.arange(2000), np.arange(2000), np.nan)
     source.requests.clear()
     selection = Selection(layout.shape, (range(500, 510), range(64)))
-    np.testing.assert_array_equal(layout.read(source, selection), values[500:510])
+    np.testing.assert_array_equal(read_selected(layout, source, selection), values[500:510])
     assert source.fetched < 10 * 300
-    assert layout.extents(selection).nbytes == 10 * 256
+    assert layout.locate(selection).nbytes == 10 * 256
 
 
 def test_outer_product_in_chunks_and_without_blocks() -> None:
@@ -250,11 +251,11 @@ def test_outer_product_in_chunks_and_without_blocks() -> None:
     blocks = make_blocks(source)
     nothing = np.empty(0, np.int64)
     layout = OuterProduct(blocks, (2, 2), nothing, nothing, 7.0)
-    points = (np.array([0, 1]), np.array([1, 1]), np.array([0, 3]))
-    assert layout.read_points(source, points).tolist() == [7.0, 7.0]
+    points = Points(layout.shape, (np.array([0, 1]), np.array([1, 1]), np.array([0, 3])))
+    assert read_selected(layout, source, points).tolist() == [7.0, 7.0]
     everything = Selection.everything(layout.shape)
-    assert (layout.read(source, everything) == 7.0).all()
-    assert layout.extents(everything).nbytes == 0
+    assert (read_selected(layout, source, everything) == 7.0).all()
+    assert layout.locate(everything).nbytes == 0
 
 
 def test_chunks_of_each_opening_have_own_names() -> None:

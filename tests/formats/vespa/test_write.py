@@ -365,7 +365,7 @@ def test_planned_extents_of_blocks_equal_written_bytes() -> None:
     for first, stop in ((0, 4), (0, 2), (1, 4), (2, 3)):
         selection = Selection(layout.shape, (range(first, stop), *everything.indices[1:]))
         ((extents, content),) = layout.encode(selection, values[first:stop])
-        assert extents.bounds == layout.extents(selection).bounds
+        assert extents.bounds == layout.locate(selection).bounds
         assert extents.nbytes == content.size
         written.append((extents.bounds, content.tobytes()))
     (start, _), full = written[0]

@@ -15,6 +15,7 @@ from xr_tensorfmt.contract import (
     Selection,
     Source,
     iterate_chunks,
+    read,
 )
 
 MAX_CHECKED_ELEMENTS = 1 << 28
@@ -40,8 +41,8 @@ def check_symmetry(
     inverse = [axes.index(axis) for axis in range(len(shape))]
 
     def find_wrong(selection: Selection) -> BoolArray:
-        values = layout.read(source, selection)
-        permuted = layout.read(source, selection.transpose(axes)).transpose(inverse)
+        values = read(layout, source, selection)
+        permuted = read(layout, source, selection.transpose(axes)).transpose(inverse)
         return ~are_nearly_equal(values, change(permuted))
 
     yield from check_claim(source, layout, name, find_wrong, CHECKED_BYTES // 2)
@@ -84,5 +85,5 @@ def _build_finding(source: Source, offset: int | None, name: str, reason: str) -
 def _find_offset(layout: Layout, index: Sequence[int]) -> int | None:
     """Return the offset of an element in bytes, or None if the element is not stored."""
     indices = tuple(range(i, i + 1) for i in index)
-    extents = layout.extents(Selection(layout.shape, indices))
+    extents = layout.locate(Selection(layout.shape, indices))
     return extents.bounds[0] if len(extents) else None

@@ -13,12 +13,14 @@ import numpy as np
 
 from xr_tensorfmt.contract import (
     Array,
+    Bytes,
+    Composite,
     Extents,
     Integers,
     Layout,
+    Part,
+    Points,
     Selection,
-    Source,
-    array_to_indices,
     compute_row_major_strides,
 )
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
@@ -176,8 +178,11 @@ def _number_rows(table: Integers) -> Integers:
     return numbers
 
 
+_NO_INDICES = np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True)
-class ZeroFilledBlocks(Layout):
+class ZeroFilledBlocks(Composite):
     """All elements of a tensor stored in blocks. Elements outside the blocks are zero."""
 
     inner: Layout
@@ -195,40 +200,29 @@ class ZeroFilledBlocks(Layout):
         """Data type of the stored elements."""
         return self.inner.dtype
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return the byte ranges of the selected elements that are stored."""
-        offsets = [offsets.reshape(-1) for _, offsets in self._locate_blocks(selection)]
-        if not offsets:
-            return Extents.empty()
-        return self.inner.extents(_select_vector(self.inner, np.sort(np.concatenate(offsets))))
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the selected parts of blocks."""
-        values = np.zeros(selection.shape, dtype=self.dtype)
-        parts = list(self._locate_blocks(selection))
-        if parts:
-            flat = np.concatenate([offsets.reshape(-1) for _, offsets in parts])
-            stored = _read_vector(self.inner, source, flat)
-            position = 0
-            for target, offsets in parts:
-                values[target] = stored[position : position + offsets.size].reshape(offsets.shape)
-                position += offsets.size
-        return values
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the points that are in a block. Other points are zero."""
-        values = np.zeros(points[0].size, dtype=self.dtype)
-        inside, flat = self.blocks.locate(points)
+    def split(self, selection: Selection) -> Iterator[Part]:
+        """Yield all selected elements that are stored, as one part."""
+        if isinstance(selection, Points):
+            inside, flat = self.blocks.locate(selection.indices)
+            targets: list[tuple[tuple[Integers, ...], Integers]] = [((inside,), flat)]
+        else:
+            targets = list(self._locate_blocks(selection))
+            flat = np.concatenate([offsets.ravel() for _, offsets in targets] or [_NO_INDICES])
         if flat.size:
-            values[inside] = _read_vector(self.inner, source, flat)
-        return values
+            yield Part(self.inner, Points(self.inner.shape, (flat,)), targets)
+
+    def put(self, values: Array, target: Any, stored: Array) -> None:
+        """Set the elements of all blocks."""
+        position = 0
+        for indices, offsets in target:
+            part = stored[position : position + offsets.size]
+            values[indices] = part.reshape(offsets.shape)
+            position += offsets.size
 
     def _locate_blocks(
         self, selection: Selection
     ) -> Iterator[tuple[tuple[Integers, ...], Integers]]:
         """Yield, per block, the indices in the selection and the indices in the file."""
-        if not selection.size:
-            return
         groups = self._group_indices(selection)
         touched = np.ones(len(self.blocks.labels), dtype=np.bool_)
         for axis, sets in enumerate(groups):
@@ -256,19 +250,6 @@ class ZeroFilledBlocks(Layout):
         return groups
 
 
-def _select_vector(inner: Layout, ascending: Integers) -> Selection:
-    return Selection(inner.shape, (array_to_indices(ascending),))
-
-
-def _read_vector(inner: Layout, source: Source, flat: Integers) -> Array:
-    """Read elements of a vector. Read them as one range if it contains few others."""
-    first, stop = int(flat.min()), int(flat.max()) + 1
-    if stop - first <= 2 * flat.size:
-        return inner.read(source, Selection(inner.shape, (range(first, stop),)))[flat - first]
-    ascending, inverse = np.unique(flat, return_inverse=True)
-    return np.asarray(inner.read(source, _select_vector(inner, ascending))[inverse])
-
-
 @dataclass(frozen=True)
 class IndexOfStored(Layout):
     """Indices of the stored elements along an axis. They are computed, not read."""
@@ -284,17 +265,13 @@ class IndexOfStored(Layout):
         """Number of stored elements."""
         return (self.blocks.stored,)
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return no byte ranges."""
         return Extents.empty()
 
-    def read(self, source: Source, selection: Selection) -> Array:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Compute the indices."""
-        return self.read_points(source, selection.index_arrays)
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Compute the indices."""
-        (flat,) = points
+        (flat,) = selection.index_arrays
         block = np.searchsorted(self.blocks.offsets, flat, side="right") - 1
         shapes = self.blocks.shapes[block]
         stride = shapes[:, self.axis + 1 :].prod(axis=1)

@@ -13,6 +13,7 @@ from xr_tensorfmt.contract import (
     Tensor,
     TensorFormatError,
     open_sibling,
+    read,
 )
 from xr_tensorfmt.formats.cc4s.header import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import (
@@ -69,7 +70,7 @@ def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     if energies is None or source is None or len(energies) != entry.header.total:
         return
     try:
-        values = tensor.layout.read(source, Selection.everything(tensor.layout.shape))
+        values = read(tensor.layout, source, Selection.everything(tensor.layout.shape))
         wrong = find_wrong_energies(energies, values)
     except (TypeError, ValueError, TensorFormatError):
         return  # The check of all values reports elements that cannot be read.

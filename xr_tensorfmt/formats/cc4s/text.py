@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from math import prod
 from typing import Any
 
@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
-    MAX_RUNS,
     Array,
     Bytes,
     CachedValue,
     Element,
     Extents,
     Integers,
-    Layout,
+    SearchedLayout,
     Selection,
     Source,
     TensorFormatError,
@@ -39,7 +38,7 @@ _COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+
 
 
 @dataclass(frozen=True)
-class Text(Layout):
+class Text(SearchedLayout):
     """A row-major array as text.
 
     The first read scans the whole text and records the offsets of groups of values. Later reads
@@ -63,30 +62,19 @@ class Text(Layout):
         """float64 or complex128."""
         return np.dtype(np.complex128 if self.is_complex else np.float64)
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return the whole text, because offsets are unknown before the first read."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
 
-    def read(self, source: Source, selection: Selection) -> Array:
+    def search(self, source: Source, selection: Selection) -> Array:
         """Parse the groups that contain the selection, in batches of a few MiB."""
-        values = np.empty(selection.size, dtype=self.dtype)
-        if not values.size:
-            return values.reshape(selection.shape)
-        position = 0
-        for batch in selection.split_into_batches(max_runs=MAX_RUNS, max_span=_MAX_VALUES):
-            runs = batch.runs()
-            flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
-            values[position : position + batch.size] = self._read_flat(source, flat)
-            position += batch.size
+        runs = selection.runs()
+        flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
+        cuts = np.flatnonzero(np.diff(flat // _MAX_VALUES)) + 1
+        values = np.empty(flat.size, dtype=self.dtype)
+        for begin, end in pairwise([0, *cuts.tolist(), flat.size]):
+            values[begin:end] = self._read_flat(source, flat[begin:end])
         return values.reshape(selection.shape)
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Parse one range of the text per cluster of points."""
-        flat = np.ravel_multi_index(points, self.lengths)
-        unique, inverse = np.unique(flat, return_inverse=True)
-        cuts = np.flatnonzero(np.diff(unique // _MAX_VALUES)) + 1
-        parts = [self._read_flat(source, part) for part in np.split(unique, cuts) if part.size]
-        return np.asarray(np.concatenate(parts or [np.zeros(0, self.dtype)])[inverse])
 
     def _read_flat(self, source: Source, flat: Integers) -> Array:
         """Return values at ascending flat indices."""

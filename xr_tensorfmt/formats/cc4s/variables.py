@@ -15,16 +15,17 @@ from xr_tensorfmt.contract import (
     Array,
     Container,
     Dense,
-    Elementwise,
     End,
     Finding,
     Hint,
     InMemory,
     Layout,
     OpenOptions,
+    Selection,
     Source,
     Tensor,
     TensorFormatError,
+    View,
     check_size,
     column_major,
 )
@@ -52,19 +53,20 @@ _MIN_TEXT = 2  # a digit and the end of the line
 
 
 @dataclass(frozen=True)
-class InAtomicUnits(Elementwise):
+class InAtomicUnits(View):
     """Values multiplied by the unit of the file."""
 
     unit: float
 
-    def apply(self, values: Array) -> Array:
+    def apply(self, selection: Selection, *values: Array) -> Array:
         """Multiply in place, because the reader owns the array."""
-        values *= self.unit
-        return values
+        (stored,) = values
+        stored *= self.unit
+        return stored
 
 
 @dataclass(frozen=True)
-class IsBelow(Elementwise):
+class IsBelow(View):
     """Whether real values are below a limit."""
 
     limit: float
@@ -72,9 +74,9 @@ class IsBelow(Elementwise):
     dtype = np.dtype(np.bool_)
     layout_to_validate = None  # the values themselves are validated
 
-    def apply(self, values: Array) -> Array:
+    def apply(self, selection: Selection, *values: Array) -> Array:
         """Compare the values."""
-        return np.asarray(values < self.limit)
+        return np.asarray(values[0] < self.limit)
 
 
 def build_variable(

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.contract import (
-    KEEP,
+    MAX_RUNS,
     WHOLE,
     Array,
     Boolean,
     Bytes,
     Element,
     Integers,
-    PostIndexer,
-    ReorderingLayout,
     Selection,
-    Source,
-    apply_post_indexers,
     gather_uniform,
 )
 from xr_tensorfmt.formats.pycauset.packed import Packed
@@ -36,54 +32,47 @@ LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 
 
 @dataclass(frozen=True)
-class Bits(Packed, ReorderingLayout):
+class Bits(Packed):
     """Matrix or triangle of bits. Bit k of a row is bit ``k % 8`` of its byte ``k // 8``."""
 
     element: Element = field(default_factory=Boolean, init=False)
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the bytes of the columns from the first to the last one, then unpack them."""
-        return self.read_in_order(source, selection, (KEEP, KEEP))
-
-    def read_in_order(
-        self, source: Source, selection: Selection, post_indexers: Sequence[PostIndexer]
-    ) -> Array:
-        """Reorder rows while they are packed."""
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Unpack the columns from the first to the last one, or take single bits."""
+        if self._is_sparse(selection):
+            return super().decode(packed, selection)
         rows, columns = selection.index_arrays
-        if self.is_sparse(columns):
-            return apply_post_indexers(self.read_elements(source, rows, columns), post_indexers)
-        row_key, column_key = post_indexers
         first, stop = int(columns[0]), int(columns[-1]) + 1
-        packed, shift = self.read_packed(source, rows, first, stop)
+        packed_rows, shift = self.align_rows(packed, rows, first, stop)
+        if columns.size == stop - first:
+            return unpack(packed_rows, shift, columns.size)
         stored = self.rows.find_first_columns(rows) - first
-        if isinstance(row_key, np.ndarray):
-            packed, stored, row_key = packed[row_key], stored[row_key], KEEP
-        if isinstance(column_key, np.ndarray):
-            columns, column_key = columns[column_key], KEEP
-        elif columns.size == stop - first:
-            return apply_post_indexers(unpack(packed, shift, columns.size), (row_key, column_key))
-        values = _take(packed, columns - first + shift, stored)
-        return apply_post_indexers(values, (row_key, column_key))
+        return _take(packed_rows, columns - first + shift, stored)
 
-    def read_packed(
-        self, source: Source, rows: Integers, first: int, stop: int
-    ) -> tuple[Bytes, int]:
-        """Return packed rows, and the number of their bit for column `first`.
+    def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
+        """Divide only single elements, because packed rows need little memory."""
+        return selection.divide(MAX_RUNS if self._is_sparse(selection) else selection.size)
+
+    def align_rows(self, packed: Bytes, rows: Integers, first: int, stop: int) -> tuple[Bytes, int]:
+        """Return rows of whole words, and the number of their bit for column `first`.
 
         Columns that are not stored are 0. Bits after the last column are undefined.
         """
         pieces = self.rows.find_pieces(rows, first, stop)
         shift = 0 if self.rows.is_triangle else first % 8
         width = (shift + stop - first + 63) // 64 * 8
-        packed = np.zeros((rows.size, width), dtype=np.uint8)
-        for block, window, positions in pieces.fetch(source):
-            if self.rows.is_triangle:
-                _align(packed[block].view("<u8"), window, positions, pieces[block])
-            else:
-                length = min(width, int(pieces.stops[0] - pieces.starts[0]))
-                raw = gather_uniform(window, positions, length)
-                packed[block, :length] = raw.reshape(-1, length)
-        return packed, shift
+        if not self.rows.is_triangle:
+            raw = packed.reshape(rows.size, -1)
+            if raw.shape[1] == width:
+                return raw, shift
+            aligned = np.zeros((rows.size, width), dtype=np.uint8)
+            aligned[:, : raw.shape[1]] = raw[:, :width]
+            return aligned, shift
+        aligned = np.zeros((rows.size, width), dtype=np.uint8)
+        positions = pieces.packed_starts
+        for part in pieces.split():
+            _align(aligned[part].view("<u8"), packed, positions[part], pieces[part])
+        return aligned, shift
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Return the given bit of every byte."""

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
-    Array,
-    Extents,
+    Composite,
     Integers,
     Layout,
+    Part,
+    Points,
     Selection,
     Source,
-    SourceExtents,
     array_to_indices,
 )
 
@@ -30,7 +30,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class BlockMatrix(Layout):
+class BlockMatrix(Composite):
     """Matrix assembled from blocks in other files."""
 
     lengths: tuple[int, int]
@@ -59,63 +59,33 @@ class BlockMatrix(Layout):
         integers = {np.dtype(np.int64), np.dtype(np.uint64)}
         return self.dtype.kind in "fc" and bool(self.dtypes & integers)
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return no ranges, because the blocks are in other files."""
-        return Extents.empty()
-
-    def _select_blocks(
-        self, selection: Selection
-    ) -> Iterator[tuple[Block, tuple[slice, ...], Selection]]:
-        """Yield the selected blocks, their slices of the values, and their inner selections."""
-        arrays = selection.index_arrays
+    def split(self, selection: Selection) -> Iterator[Part]:
+        """Yield the selected parts of blocks."""
+        points = isinstance(selection, Points)
         for block in self.blocks:
-            shape, parts, indices = block.layout.shape, [], []
-            for array, low, length in zip(arrays, block.corner, shape, strict=True):
-                parts.append(slice(*np.searchsorted(array, (low, low + length)).tolist()))
-                indices.append(array_to_indices(array[parts[-1]] - low))
-            inner = Selection(shape, tuple(indices))
+            find = _find_points if points else _find_outer
+            target, inner = find(selection, block.corner, block.layout.shape)
             if inner.size:
-                yield block, tuple(parts), inner
+                yield Part(block.layout, inner, target, block.source)
 
-    def _locate_points(
-        self, points: tuple[Integers, ...]
-    ) -> Iterator[tuple[Block, Integers, tuple[Integers, ...]]]:
-        """Yield the blocks with points, the positions of these points, and their inner indices."""
-        for block in self.blocks:
-            moved = np.stack(points) - np.array(block.corner)[:, np.newaxis]
-            inside = (moved >= 0) & (moved < np.array(block.layout.shape)[:, np.newaxis])
-            positions = np.flatnonzero(inside.all(axis=0))
-            if positions.size:
-                yield block, positions, tuple(moved[:, positions])
 
-    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
-        """Return the byte ranges of the selected blocks, grouped by source."""
-        return [
-            extents
-            for block, _, part in self._select_blocks(selection)
-            for extents in block.layout.extents_by_source(block.source, part)
-        ]
+def _find_outer(
+    selection: Selection, corner: tuple[int, int], shape: tuple[int, ...]
+) -> tuple[tuple[slice, ...], Selection]:
+    """Return the slices of a block in the selected values, and the selection in the block."""
+    target, indices = [], []
+    for array, low, length in zip(selection.index_arrays, corner, shape, strict=True):
+        part = slice(*np.searchsorted(array, (low, low + length)).tolist())
+        target.append(part)
+        indices.append(array_to_indices(array[part] - low))
+    return tuple(target), Selection(shape, tuple(indices))
 
-    def point_extents_by_source(
-        self, source: Source, points: tuple[Integers, ...]
-    ) -> list[SourceExtents]:
-        """Return the byte ranges of the blocks with points, grouped by source."""
-        return [
-            extents
-            for block, _, inner in self._locate_points(points)
-            for extents in block.layout.point_extents_by_source(block.source, inner)
-        ]
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the selected blocks."""
-        values = np.empty(selection.shape, dtype=self.dtype)
-        for block, slices, part in self._select_blocks(selection):
-            values[slices] = block.layout.read(block.source, part)
-        return values
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the points of the blocks."""
-        values = np.empty(points[0].size, dtype=self.dtype)
-        for block, positions, inner in self._locate_points(points):
-            values[positions] = block.layout.read_points(block.source, inner)
-        return values
+def _find_points(
+    points: Selection, corner: tuple[int, int], shape: tuple[int, ...]
+) -> tuple[Integers, Points]:
+    """Return the positions of the points in a block, and their indices in the block."""
+    moved = np.stack(points.index_arrays) - np.array(corner)[:, np.newaxis]
+    inside = (moved >= 0) & (moved < np.array(shape)[:, np.newaxis])
+    positions = np.flatnonzero(inside.all(axis=0))
+    return positions, Points(shape, tuple(moved[:, positions]))

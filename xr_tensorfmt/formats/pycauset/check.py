@@ -23,6 +23,7 @@ from xr_tensorfmt.contract import (
     check_values,
     finding_from_error,
     get_stored_layout,
+    read,
 )
 from xr_tensorfmt.formats._shared.symmetries import (
     MAX_CHECKED_ELEMENTS,
@@ -120,7 +121,7 @@ def _check_elements(
 
     def find_wrong(selection: Selection) -> Array:
         rows, columns = selection.index_arrays
-        return is_wrong(layout.read(source, selection), columns - rows[:, np.newaxis])
+        return is_wrong(read(layout, source, selection), columns - rows[:, np.newaxis])
 
     yield from check_claim(source, layout, name, find_wrong)
 

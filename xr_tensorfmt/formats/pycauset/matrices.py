@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,20 +11,18 @@ import numpy as np
 from xr_tensorfmt.contract import (
     MAX_ITEM_BYTES,
     Array,
+    Composite,
     Dense,
     Element,
-    Elementwise,
     EncodedBatch,
-    Extents,
-    Integers,
+    InMemory,
     Layout,
+    Part,
+    Points,
     Selection,
-    Source,
-    SourceExtents,
     TensorFormatError,
     View,
     WritableLayout,
-    array_to_indices,
     check_size,
     contiguous_chunk,
 )
@@ -36,7 +34,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 
 @dataclass(frozen=True)
-class Diagonal(Layout):
+class Diagonal(Composite):
     """Matrix or vector with nonzero elements on one diagonal only.
 
     The diagonal begins in column `shift`. Its elements are 1 unless they are stored. A vector is
@@ -57,38 +55,21 @@ class Diagonal(Layout):
         """Double precision."""
         return np.dtype(np.float64)
 
-    def _select_part(self, selection: Selection) -> tuple[Selection, tuple[Integers, ...]]:
-        """Return the selected part of the diagonal, and its indices in the selected values."""
+    def split(self, selection: Selection) -> Iterator[Part]:
+        """Yield the selected part of the diagonal."""
         rows, columns = (np.zeros(1, dtype=np.int64), *selection.index_arrays)[-2:]
-        common, *indices = np.intersect1d(
-            rows + self.shift, columns, assume_unique=True, return_indices=True
-        )
-        part = Selection((min(self.lengths),), (array_to_indices(common - self.shift),))
-        return part, tuple(indices[-len(self.lengths) :])
-
-    def extents(self, selection: Selection) -> Extents:
-        """Return the byte ranges of the selected part of the diagonal."""
-        part, _ = self._select_part(selection)
-        return self.values.extents(part) if self.values and part.size else Extents.empty()
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the selected part of the diagonal, and fill the rest with zeros."""
-        filled = np.zeros(selection.shape, dtype=self.dtype)
-        part, indices = self._select_part(selection)
-        if part.size:
-            filled[indices] = self.values.read(source, part) if self.values else 1
-        return filled
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the points on the diagonal, and fill the rest with zeros."""
-        filled = np.zeros(points[0].size, dtype=self.dtype)
-        rows = points[0] if len(points) > 1 else np.zeros_like(points[0])
-        on_diagonal = np.flatnonzero(rows + self.shift == points[-1])
-        if on_diagonal.size:
-            filled[on_diagonal] = (
-                self.values.read_points(source, (rows[on_diagonal],)) if self.values else 1
+        if isinstance(selection, Points):
+            target = (np.flatnonzero(rows + self.shift == columns),)
+            common = columns[target]
+        else:
+            common, *indices = np.intersect1d(
+                rows + self.shift, columns, assume_unique=True, return_indices=True
             )
-        return filled
+            target = tuple(indices[-len(self.lengths) :])
+        length = min(self.lengths)
+        if common.size:
+            stored = self.values or InMemory(np.broadcast_to(1.0, (length,)))
+            yield Part(stored, Points((length,), (common - self.shift,)), target)
 
     @property
     def layout_to_validate(self) -> Layout | None:
@@ -103,43 +84,31 @@ class Mirrored(View):
     inner: Packed
     sign: int
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return the stored bytes of the selection and of its mirror image."""
-        mirror = selection.transpose((1, 0))
-        return Extents.union([self.inner.extents(selection), self.inner.extents(mirror)])
-
-    def extents_by_source(self, source: Source, selection: Selection) -> list[SourceExtents]:
-        """Return the byte ranges of `extents`."""
-        return Layout.extents_by_source(self, source, selection)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the stored part. Elements below the diagonal come from their mirror image."""
-        values = self.inner.read(source, selection)
+    def select(self, selection: Selection) -> Sequence[Selection]:
+        """Return the selection, and its mirror image if elements are below the diagonal."""
         rows, columns = selection.index_arrays
-        if values.size and rows[-1] > columns[0]:
-            image = self.inner.read(source, selection.transpose((1, 0))).T
-            below = rows[:, np.newaxis] > columns
-            np.copyto(values, image if self.sign > 0 else 0 - image, where=below)
-        return values
+        if isinstance(selection, Points):
+            upper = np.minimum(rows, columns), np.maximum(rows, columns)
+            return (Points(self.shape, upper),)
+        if rows[-1] > columns[0]:
+            return selection, selection.transpose((1, 0))
+        return (selection,)
 
-    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        """Return the points in the upper triangle."""
-        return np.minimum(*points), np.maximum(*points)
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read points below the diagonal from their mirror image."""
-        values = super().read_points(source, points)
-        if self.sign < 0:
-            np.subtract(0, values, out=values, where=points[0] > points[1])
-        return values
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of the stored triangle."""
-        return self.inner.chunk_shape(target)
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Copy elements below the diagonal from their mirror image."""
+        rows, columns = selection.index_arrays
+        upper, image = values[0], values[-1]
+        if isinstance(selection, Points):
+            below = rows > columns
+        else:
+            below, image = rows[:, np.newaxis] > columns, image.T
+        if len(values) > 1 or isinstance(selection, Points):
+            np.copyto(upper, image if self.sign > 0 else 0 - image, where=below)
+        return upper
 
 
 @dataclass(frozen=True)
-class Scaled(Elementwise):
+class Scaled(View):
     """Values of another layout times a number, conjugated or not.
 
     Products are in double precision. Zeros stay 0.0, even if the number is negative or not finite.
@@ -156,13 +125,14 @@ class Scaled(Elementwise):
         is_complex = self.inner.dtype.kind == "c" or self.scalar.imag != 0
         return np.dtype(np.complex128 if is_complex else np.float64)
 
-    def apply(self, values: Array) -> Array:
+    def apply(self, selection: Selection, *values: Array) -> Array:
         """Multiply, then conjugate."""
+        (product,) = values
         if self.scalar != 1:
-            values = self._multiply(values)
+            product = self._multiply(product)
         # In place, because the caller owns the values. Zeros keep their signs.
-        is_conjugated = self.is_conjugated and values.dtype.kind == "c"
-        return np.conjugate(values, out=values, where=values != 0) if is_conjugated else values
+        is_conjugated = self.is_conjugated and product.dtype.kind == "c"
+        return np.conjugate(product, out=product, where=product != 0) if is_conjugated else product
 
     def _multiply(self, values: Array) -> Array:
         real, imaginary = self.scalar.real, self.scalar.imag
@@ -188,15 +158,13 @@ class OnlyRow(View, WritableLayout):
         """The columns."""
         return self.inner.shape[1:]
 
-    def _inner_selection(self, selection: Selection) -> Selection:
-        return Selection(self.inner.shape, (range(1), *selection.indices))
+    def select(self, selection: Selection) -> Sequence[Selection]:
+        """Return the selection in the only row."""
+        return (selection.prepend(0, 1),)
 
-    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        return np.zeros_like(points[0]), *points
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the row."""
-        return np.asarray(self.inner.read(source, self._inner_selection(selection))[0])
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Drop the axis of the row."""
+        return values[0].reshape(selection.shape)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the columns of a chunk of the inner layout."""
@@ -204,7 +172,7 @@ class OnlyRow(View, WritableLayout):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode the row."""
-        return self.inner.encode(self._inner_selection(selection), values[np.newaxis])
+        return self.inner.encode(selection.prepend(0, 1), values[np.newaxis])
 
     def stored_element(self) -> Element:
         """Return the element of the matrix."""
@@ -230,29 +198,19 @@ class ComplexPlanes(View):
         """NumPy's smallest complex type."""
         return np.dtype(np.complex64)
 
-    def _inner_selection(self, selection: Selection) -> Selection:
-        return Selection(self.inner.shape, (range(2), *selection.indices))
+    def select(self, selection: Selection) -> Sequence[Selection]:
+        """Return the selections in both planes."""
+        return selection.prepend(0, 2), selection.prepend(1, 2)
 
-    def _inner_points(self, points: tuple[Integers, ...]) -> tuple[Integers, ...]:
-        return np.repeat([0, 1], points[0].size), *(np.tile(indices, 2) for indices in points)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read both parts."""
-        return _build_complex(*self.inner.read(source, self._inner_selection(selection)))
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read both parts."""
-        return _build_complex(*super().read_points(source, points).reshape(2, -1))
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Combine real and imaginary parts."""
+        combined = np.empty(selection.shape, dtype=self.dtype)
+        combined.real, combined.imag = (plane.reshape(selection.shape) for plane in values)
+        return combined
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return a chunk of whole rows."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-
-def _build_complex(real: Array, imaginary: Array) -> Array:
-    values = np.empty(real.shape, dtype=np.complex64)
-    values.real, values.imag = real, imaginary
-    return values
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:

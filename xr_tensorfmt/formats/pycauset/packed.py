@@ -10,7 +10,6 @@ import numpy as np
 
 from xr_tensorfmt.contract import (
     BATCH_BYTES,
-    MAX_RUNS,
     PAGE,
     Array,
     Bytes,
@@ -18,8 +17,8 @@ from xr_tensorfmt.contract import (
     EncodedBatch,
     Extents,
     Integers,
+    Points,
     Selection,
-    Source,
     UnrepresentableValueError,
     WritableLayout,
     contiguous_chunk,
@@ -55,10 +54,18 @@ class Packed(WritableLayout):
         """Return the element."""
         return self.element
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return one range per row. Ranges of whole rows are joined."""
+    def locate(self, selection: Selection) -> Extents:
+        """Return one range per row, or per element if they are far apart. Join adjacent ranges."""
+        if self._is_sparse(selection):
+            _, offsets, _ = self._locate_elements(selection.to_points())
+            is_new = np.diff(offsets, prepend=-1) > 0
+            return Extents.uniform(offsets[is_new], self.element.stored.itemsize)
+        return self.find_pieces(selection).extents
+
+    def find_pieces(self, selection: Selection) -> Pieces:
+        """Return the bytes of the columns from the first to the last one, row by row."""
         rows, columns = selection.index_arrays
-        return self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1).extents
+        return self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return a chunk of whole rows, and of whole pages of the file if possible."""
@@ -69,44 +76,56 @@ class Packed(WritableLayout):
         stored = PAGE if self.rows.is_triangle else self.rows.stride
         return *contiguous_chunk((count,), stored, max_rows * stored), columns
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read the columns from the first to the last one, row by row."""
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Decode the columns from the first to the last one, row by row."""
+        if self._is_sparse(selection):
+            return self._decode_elements(packed, selection.to_points()).reshape(selection.shape)
         rows, columns = selection.index_arrays
-        if self.is_sparse(columns):
-            return self.read_elements(source, rows, columns)
         first, stop = int(columns[0]), int(columns[-1]) + 1
-        values = np.zeros((rows.size, stop - first), dtype=self.dtype)
-        pieces = self.rows.find_pieces(rows, first, stop)
-        for block, window, positions in pieces.fetch(source):
-            self._fill(values[block], window, positions, pieces.lead[block])
-        return values if columns.size == stop - first else values.take(columns - first, axis=1)
+        is_complete = columns.size == stop - first
+        if out is None or not is_complete:
+            out = np.empty((rows.size, stop - first), dtype=self.dtype)
+        pieces = self.find_pieces(selection)
+        out[len(pieces) :] = 0
+        if len(pieces):
+            self._fill(out[: len(pieces)], packed, pieces.packed_starts, pieces.lead)
+        return out if is_complete else out.take(columns - first, axis=1)
 
-    def _fill(self, values: Array, window: Bytes, positions: Integers, leads: Integers) -> None:
+    def _fill(self, values: Array, packed: Bytes, positions: Integers, leads: Integers) -> None:
         """Set the stored elements of rows."""
         stored, width = self.element.stored, values.shape[1]
         if not leads[-1]:  # the leads ascend, so all of them are 0
-            raw = gather_uniform(window, positions, width * stored.itemsize).view(stored)
+            raw = gather_uniform(packed, positions, width * stored.itemsize).view(stored)
             self.element.decode_into(values, raw.reshape(values.shape))
             return
         for row, position, lead in zip(values, positions.tolist(), leads.tolist(), strict=True):
             stop = position + (width - lead) * stored.itemsize
-            self.element.decode_into(row[lead:], window[position:stop].view(stored))
+            row[:lead] = 0
+            self.element.decode_into(row[lead:], packed[position:stop].view(stored))
 
-    def is_sparse(self, columns: Integers) -> bool:
-        """Return whether columns are far apart, or there are no columns."""
-        if not columns.size:
+    def _is_sparse(self, selection: Selection) -> bool:
+        """Return whether the selected elements of a row are far apart."""
+        if isinstance(selection, Points):
             return True
+        columns = selection.indices[1]
         span = int(columns[-1] - columns[0]) + 1
-        return span * self.rows.bits > 8 * _SPARSE_BYTES * columns.size
+        return span * self.rows.bits > 8 * _SPARSE_BYTES * len(columns)
 
-    def read_elements(self, source: Source, rows: Integers, columns: Integers) -> Array:
-        """Read elements that are far apart, one by one."""
-        values = np.empty((rows.size, columns.size), dtype=self.dtype)
-        step = max(1, MAX_RUNS // max(1, columns.size))
-        for begin in range(0, rows.size, step):
-            mesh = np.meshgrid(rows[begin : begin + step], columns, indexing="ij")
-            picked = self.read_points(source, (mesh[0].ravel(), mesh[1].ravel()))
-            values[begin : begin + step] = picked.reshape(mesh[0].shape)
+    def _locate_elements(self, points: Points) -> tuple[Integers, Integers, Integers]:
+        """Return which points are stored, their offsets, and the number of their first bits."""
+        rows, columns = points.indices
+        distance = columns - self.rows.find_first_columns(rows)
+        stored = np.flatnonzero(distance >= 0)
+        bits = distance[stored] * self.rows.bits
+        return stored, self.rows.compute_starts(rows[stored]) + (bits >> 3), bits & 7
+
+    def _decode_elements(self, packed: Bytes, points: Points) -> Array:
+        values = np.zeros(points.size, dtype=self.dtype)
+        stored, offsets, bits = self._locate_elements(points)
+        if stored.size:
+            # The offsets ascend, because the points are sorted.
+            positions = np.cumsum(np.diff(offsets, prepend=offsets[:1]) > 0)
+            values[stored] = self.pick(packed.view(self.element.stored)[positions], bits)
         return values
 
     def pick(self, raw: Array, bits: Integers) -> Array:
@@ -126,21 +145,6 @@ class Packed(WritableLayout):
             stored = self.pack_row(row[lead:])
             filled[position : position + stored.size] = stored
         return filled
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Fetch stored elements once, in the order of the file."""
-        rows, columns = points
-        values = np.zeros(rows.size, dtype=self.dtype)
-        distance = columns - self.rows.find_first_columns(rows)
-        stored = np.flatnonzero(distance >= 0)
-        if stored.size:
-            bits = distance[stored] * self.rows.bits
-            offsets = self.rows.compute_starts(rows[stored]) + (bits >> 3)
-            offsets, inverse = np.unique(offsets, return_inverse=True)
-            dtype = self.element.stored
-            raw = source.read(Extents.uniform(offsets, dtype.itemsize)).view(dtype)
-            values[stored] = self.pick(raw[inverse], bits & 7)
-        return values
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""

@@ -52,20 +52,22 @@ class BitCounts:
         # The selected bits of a row end at this bit, from the start of its piece.
         end_bits = pieces.bit + self.stop - self.first - pieces.lead
         lengths = ceil_div(end_bits, 64)
-        for block, window, positions in pieces.fetch(self.source):
-            begins = (positions - positions[0]) // _WORD_BYTES
-            ends = begins + lengths[block]
-            words = window[positions[0] :][: int(ends[-1]) * _WORD_BYTES].view("<u8")
+        packed_starts = pieces.packed_starts
+        for part in pieces.split():
+            raw = self.source.read(pieces[part].extents)
+            begins = (packed_starts[part] - packed_starts[part.start]) // _WORD_BYTES
+            ends = begins + lengths[part]
+            words = raw[: int(ends[-1]) * _WORD_BYTES].view("<u8")
             # Every second sum is of words between two rows, and is dropped.
             bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
             # The smallest type that holds all counts is the quickest.
             narrow = np.min_scalar_type(64 * int((ends - begins).max()))
-            counts[block] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
+            counts[part] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
             # The first and last word may hold bits of other columns.
-            before = words[begins] & LOW_BITS[pieces.bit[block]]
-            after = words[ends - 1] & ~LOW_BITS[(end_bits[block] - 1) % 64 + 1]
-            counts[block] -= np.bitwise_count(before)
-            counts[block] -= np.bitwise_count(after)
+            before = words[begins] & LOW_BITS[pieces.bit[part]]
+            after = words[ends - 1] & ~LOW_BITS[(end_bits[part] - 1) % 64 + 1]
+            counts[part] -= np.bitwise_count(before)
+            counts[part] -= np.bitwise_count(after)
         return counts
 
     def count_columns(self, rows: Integers) -> Integers:
@@ -74,7 +76,9 @@ class BitCounts:
         step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
         for begin in range(0, rows.size if counts.size else 0, step):
             part = rows[begin : begin + step]
-            packed, shift = self.bits.read_packed(self.source, part, self.first, self.stop)
+            pieces = self.bits.rows.find_pieces(part, self.first, self.stop)
+            raw = self.source.read(pieces.extents) if len(pieces) else np.empty(0, np.uint8)
+            packed, shift = self.bits.align_rows(raw, part, self.first, self.stop)
             counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
         return counts
 

@@ -8,14 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.contract import MAX_WINDOW, PAGE, Bytes, Extents, Integers, Source, ceil_div
+from xr_tensorfmt.contract import Extents, Integers, ceil_div
 
 Number = TypeVar("Number", int, Integers)
 
-# Rows are mapped together if the window is at most this many times longer than their pieces.
-_MAX_WINDOW_RATIO = 16
-# Bytes of rows that are decoded at a time, so that they stay in the cache.
-_BLOCK = 2 << 20
+_CACHED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -122,28 +119,15 @@ class Pieces:
         """The ranges, with touching ranges joined."""
         return Extents.from_bounds(self.starts, self.stops)
 
-    def fetch(self, source: Source) -> Iterator[tuple[slice, Bytes, Integers]]:
-        """Yield slices of the rows, with a buffer and the positions of the rows in the buffer."""
-        begin = 0
-        while begin < len(self):
-            reach = self.starts[begin] + MAX_WINDOW
-            stop = max(begin + 1, int(np.searchsorted(self.stops, reach, side="right")))
-            part = self[begin:stop]
-            window, positions = part.read_window(source)
-            step = max(1, _BLOCK // int((part.stops - part.starts).max()))
-            for first in range(0, len(part), step):
-                block = positions[first : first + step]
-                yield slice(begin + first, begin + first + block.size), window, block
-            begin = stop
-
-    def read_window(self, source: Source) -> tuple[Bytes, Integers]:
-        """Return a buffer with the bytes of the rows, and the positions of the rows in it."""
-        first, stop = int(self.starts[0]), int(self.stops[-1])
+    @property
+    def packed_starts(self) -> Integers:
+        """Position of every row in the concatenated ranges."""
         lengths = self.stops - self.starts
-        selected, span = int(lengths.sum()), stop - first
-        # Map the file if nearly all pages hold selected bytes, or if a copy would be large.
-        if selected + len(self) * PAGE >= span or selected * _MAX_WINDOW_RATIO >= span:
-            window = source.window(first, stop)
-            if window is not None:
-                return window, self.starts - first
-        return source.read(self.extents), np.cumsum(lengths) - lengths
+        return np.asarray(np.cumsum(lengths) - lengths)
+
+    def split(self) -> Iterator[slice]:
+        """Divide the rows into parts that stay in the cache while they are decoded."""
+        if len(self):
+            step = max(1, _CACHED_BYTES // int((self.stops - self.starts).max()))
+            for first in range(0, len(self), step):
+                yield slice(first, min(first + step, len(self)))

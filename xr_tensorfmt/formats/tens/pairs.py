@@ -16,8 +16,9 @@ from xr_tensorfmt.contract import (
     Element,
     Extents,
     Integers,
-    Layout,
+    Points,
     Runs,
+    SearchedLayout,
     Selection,
     Source,
     TensorFormatError,
@@ -100,7 +101,7 @@ def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Pairs(Layout):
+class Pairs(SearchedLayout):
     """Pairs of global index and value, in any order, at most one per element."""
 
     lengths: tuple[int, ...]
@@ -143,29 +144,24 @@ class Pairs(Layout):
         opaque = np.dtype((np.void, self.stride - INDEX_DTYPE.itemsize))
         return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return the bytes of all pairs. Any of them may belong to the selection."""
         if not self.count:
             return Extents.empty()
         return Extents.single(self.offset, self.offset + self.count * self.stride)
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read a selection from the blocks of pairs that may contain its indices."""
-        if not selection.size:
-            return np.empty(selection.shape, dtype=self.dtype)
+    def search(self, source: Source, selection: Selection) -> Array:
+        """Read the blocks of pairs that may contain the selected indices."""
         rank = len(self.lengths)
+        if isinstance(selection, Points):
+            flat, component = np.divmod(selection.flat, self.components)
+            is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
+            filled = self._read_runs(source, Runs(flat[is_new], 1))
+            return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
         component = 0 if self.components == 1 else selection.index_arrays[rank]
         return np.asarray(filled[..., component])
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read points as runs of one element."""
-        rank = len(self.lengths)
-        flat = np.ravel_multi_index(points[:rank], self.lengths) if rank else 0 * points[0]
-        unique, inverse = np.unique(flat, return_inverse=True)
-        values = self._read_runs(source, Runs(unique, 1))
-        return np.asarray(values[inverse, points[rank] if self.components > 1 else 0])
 
     def get_block_index(self, source: Source) -> BlockIndex:
         """Return the index of the blocks. The first call reads all pairs."""

@@ -11,13 +11,14 @@ import numpy as np
 from xr_tensorfmt.contract import (
     BATCH_BYTES,
     Array,
+    Bytes,
     Element,
     EncodedBatch,
     Extents,
     Indices,
     Integers,
+    Points,
     Selection,
-    Source,
     WritableLayout,
     ceil_div,
     contiguous_chunk,
@@ -25,13 +26,6 @@ from xr_tensorfmt.contract import (
     view_as_bytes,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
-
-# Bytes to read at a time from a local file, and from a remote file, to send several requests.
-_BATCH_BYTES, _REMOTE_BATCH_BYTES = 4 << 20, 16 << 20
-# Number of blocks to read at a time, because their offsets take memory too.
-_MAX_BATCH_BLOCKS = 1 << 20
-# Bytes to decode at a time, to stay within a processor cache.
-_DECODED_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,51 +78,31 @@ class Blocks(WritableLayout):
             return (*contiguous_chunk((header.blocks,), block_bytes, target), *header.lengths)
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return a range per block, from the first to the last selected cell."""
-        return self._cell_extents(selection.indices[0], _select_inner(selection))
+    def locate(self, selection: Selection) -> Extents:
+        """Return a range per block, from the first to the last selected cell, or one per point."""
+        header, item = self.header, self.header.element.stored.itemsize
+        if isinstance(selection, Points):
+            cells = selection.flat % header.cells
+            return Extents.uniform(self.find_cells(selection.indices[0]) + cells * item, item)
+        start, stop = _select_inner(selection).runs().bounds
+        starts = self.find_cells(selection.indices[0]) + start * item
+        return Extents.uniform(starts, (stop - start) * item)
 
-    def _cell_extents(self, blocks: Indices, inner: Selection) -> Extents:
-        item = self.header.element.stored.itemsize
-        start, stop = inner.runs().bounds
-        return Extents.uniform(self.find_cells(blocks) + start * item, (stop - start) * item)
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read many blocks at a time, and decode them in smaller parts."""
-        values = np.empty(selection.shape, dtype=self.dtype)
-        if not selection.size:
-            return values
-        element, inner = self.header.element, _select_inner(selection)
-        runs = inner.runs()
-        start, stop = runs.bounds
-        length = (stop - start) * element.stored.itemsize
-        batch_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-        count = min(_MAX_BATCH_BLOCKS, max(1, batch_bytes // length))
-        step = max(1, _DECODED_BYTES // length)
-        picked: slice | Integers = slice(None)
-        if runs.starts.size > 1:
-            picked = np.add.outer(runs.starts - start, np.arange(runs.length)).ravel()
-        rows = values.reshape(len(values), -1)
-        filled = 0
-        for blocks in split_indices(selection.indices[0], count):
-            raw = source.read(self._cell_extents(blocks, inner)).view(element.stored)
-            batch = raw.reshape(-1, stop - start)
-            for first in range(0, len(batch), step):
-                cells = batch[first : first + step]
-                target = rows[filled : filled + len(cells)]
-                element.decode_into(target, cells[:, picked])
-                filled += len(cells)
-        return values
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read single cells, in the order of the file."""
-        header, stored = self.header, self.header.element.stored
-        cell = np.ravel_multi_index(points[1:], header.lengths) if header.lengths else 0
-        unique, inverse = np.unique(points[0] * header.cells + cell, return_inverse=True)
-        block, within = np.divmod(unique, header.cells)
-        starts = self.find_cells(block) + within * stored.itemsize
-        raw = source.read(Extents.uniform(starts, stored.itemsize))
-        return np.asarray(header.element.decode(raw.view(stored))[inverse])
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Decode the selected cells of every block."""
+        element = self.header.element
+        raw = packed.view(element.stored)
+        if not isinstance(selection, Points):
+            runs = _select_inner(selection).runs()
+            start, stop = runs.bounds
+            raw = raw.reshape(-1, stop - start)
+            if runs.starts.size > 1:
+                picked = np.add.outer(runs.starts - start, np.arange(runs.length))
+                raw = raw[:, picked.ravel()]
+        if out is None:
+            return element.adopt(raw).reshape(selection.shape)
+        element.decode_into(out, raw.reshape(out.shape))
+        return out
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode cells without their labels, which a region does not change."""
@@ -147,9 +121,3 @@ class Blocks(WritableLayout):
 def _select_inner(selection: Selection) -> Selection:
     """Return the selection within a block."""
     return Selection(selection.tensor_shape[1:], selection.indices[1:])
-
-
-def split_indices(indices: Indices, count: int) -> Iterator[Indices]:
-    """Split indices into parts of up to `count`."""
-    for first in range(0, len(indices), count):
-        yield indices[first : first + count]

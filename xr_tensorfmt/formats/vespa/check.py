@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
-import numpy as np
-
 from xr_tensorfmt.contract import (
     Container,
     Finding,
     HeaderReader,
+    Selection,
     Source,
     TensorFormatError,
     finding_from_error,
+    get_stored_layout,
+    read,
     report_errors,
 )
 from xr_tensorfmt.formats.vespa.labels import BATCH_LABELS, Labels, find_repeated_blocks
@@ -28,7 +29,9 @@ _ESCAPED = re.compile("[\udc80-\udcff]")
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
     """Check all labels in batches."""
     labels = [
-        tensor.layout for tensor in container.coordinates if isinstance(tensor.layout, Labels)
+        layout
+        for tensor in container.coordinates
+        if isinstance(layout := get_stored_layout(tensor.layout), Labels)
     ]
     if labels and labels[0].shape[0]:
         yield from report_errors(lambda: _check_labels(reader.source, labels, limit))
@@ -38,7 +41,7 @@ def _check_labels(source: Source, labels: Sequence[Labels], limit: int) -> Itera
     invalid = (_find_invalid_utf8(source, column) for column in labels)
     yield from islice(chain.from_iterable(invalid), limit)
     for repeated in islice(find_repeated_blocks(lambda: _read_batches(source, labels)), limit):
-        yield repeated.create_finding(source, labels[0].blocks)
+        yield repeated.create_finding(source.name, labels[0].blocks)
 
 
 def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[int, list[Strings]]]:
@@ -46,7 +49,11 @@ def _read_batches(source: Source, labels: Sequence[Labels]) -> Iterator[tuple[in
     count = labels[0].shape[0]
     for first in range(0, count, BATCH_LABELS):
         blocks = range(first, min(first + BATCH_LABELS, count))
-        yield first, [column.decode_strings(source, blocks) for column in labels]
+        yield first, [_read(source, column, blocks) for column in labels]
+
+
+def _read(source: Source, labels: Labels, blocks: range) -> Strings:
+    return read(labels, source, Selection(labels.shape, (blocks,)))
 
 
 def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
@@ -56,6 +63,6 @@ def _find_invalid_utf8(source: Source, labels: Labels) -> Iterator[Finding]:
         for block, string in enumerate(column.tolist(), first):
             if not string.isascii() and _ESCAPED.search(string):
                 try:
-                    strict.decode_strings(source, np.array([block]))
+                    _read(source, strict, range(block, block + 1))
                 except TensorFormatError as error:
                     yield finding_from_error(error)

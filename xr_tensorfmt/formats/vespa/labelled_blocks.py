@@ -25,7 +25,7 @@ from xr_tensorfmt.contract import (
     take_rows,
     view_as_bytes,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
+from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
@@ -48,17 +48,17 @@ class LabelledBlocks(Blocks):
         """Whole blocks with their labels."""
         return (1, *(WHOLE,) * len(self.header.lengths))
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return one range for consecutive whole blocks."""
         blocks = selection.indices[0]
         return Extents.single(int(self.offsets[blocks[0]]), int(self.offsets[blocks[-1] + 1]))
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode labels and cells of consecutive whole blocks."""
-        position = 0
-        for blocks in split_indices(selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)):
-            yield self._encode_batch(blocks, values[position : position + len(blocks)])
-            position += len(blocks)
+        blocks, step = selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)
+        for first in range(0, len(blocks), step):
+            batch = slice(first, first + step)
+            yield self._encode_batch(blocks[batch], values[batch])
 
     def _encode_batch(self, blocks: Indices, values: Array) -> EncodedBatch:
         starts = take_rows(self.offsets, blocks)

@@ -11,20 +11,21 @@ import numpy as np
 
 from xr_tensorfmt.contract import (
     Array,
+    Bytes,
+    ElementError,
     Extents,
     Finding,
-    Indices,
     Integers,
     Layout,
+    Points,
     Selection,
-    Source,
-    TensorFormatError,
     TensorFormatWarning,
+    View,
     find_stack_level,
     shorten,
     take_rows,
 )
-from xr_tensorfmt.formats.vespa.blocks import Blocks, split_indices
+from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.integers import unpack_many
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings
@@ -41,13 +42,8 @@ _HASH_FACTOR = 1_000_003
 _MAX_REPEATED_HASHES = 1 << 16
 
 
-def decode_labels(
-    source: Source, window: Window, dimension: int, text_errors: TextErrors
-) -> Strings:
-    """Return the label of every block of a window for a mapped dimension.
-
-    Raise TensorFormatError, with the name of the source, if a label cannot be decoded.
-    """
+def decode_labels(window: Window, dimension: int, text_errors: TextErrors) -> Strings:
+    """Return the label of every block of a window for a mapped dimension."""
     lengths, begins = unpack_many(window.content, window.starts)
     for _ in range(dimension):
         lengths, begins = unpack_many(window.content, begins + lengths)
@@ -59,12 +55,12 @@ def decode_labels(
             labels.append(content[begin:stop].decode("utf-8", text_errors))
     except UnicodeDecodeError as error:
         block = len(labels)
-        raise TensorFormatError(
-            source.name,
-            field=f"label {dimension} of block {window.blocks[block]}",
+        raise ElementError(
+            block,
             actual=repr(error.object[:40]),
             expected="UTF-8",
             hint="open with text_errors='surrogateescape' to keep such bytes",
+            field=f"label {dimension} of block {window.blocks[block]}",
             offset=int(window.offsets[block] + begins[block] - window.starts[block]),
         ) from None
     return np.fromiter(labels, STRING_DTYPE, len(labels))
@@ -93,39 +89,39 @@ class Labels(Layout):
         """Return the number of blocks in a chunk of cells."""
         return self.blocks.chunk_shape(target)[:1]
 
-    def extents(self, selection: Selection) -> Extents:
+    def locate(self, selection: Selection) -> Extents:
         """Return the labels of all dimensions, because their lengths vary."""
+        if self.loaded is not None:
+            return Extents.empty()
         return self.blocks.find_labels(selection.indices[0])
 
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Read labels. If all labels of an index are read, warn of a repeated one."""
-        strings = self.decode_strings(source, selection.indices[0])
-        if len(self.blocks.header.mapped) == 1 and strings.size == self.shape[0]:
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Decode the labels of one dimension."""
+        blocks = selection.indices[0]
+        if self.loaded is not None:
+            return np.array(take_rows(self.loaded, blocks))
+        extents = self.blocks.find_labels(blocks)
+        starts = np.cumsum(extents.lengths) - extents.lengths
+        window = Window(packed, blocks, extents.starts, starts)
+        return decode_labels(window, self.dimension, self.text_errors)
+
+
+@dataclass(frozen=True)
+class IndexLabels(View):
+    """Labels of an index. Reading all of them warns of a repeated one."""
+
+    inner: Labels
+    path: str
+
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Compare the labels."""
+        (strings,) = values
+        if strings.size == self.shape[0] and not isinstance(selection, Points):
             # One batch of labels, from block 0.
             repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
             if repeated is not None:
-                message = repeated.create_finding(source, self.blocks).sentence
+                message = repeated.create_finding(self.path, self.inner.blocks).sentence
                 warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-        return strings
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read the labels of single blocks."""
-        unique, inverse = np.unique(points[0], return_inverse=True)
-        return np.asarray(self.decode_strings(source, unique)[inverse])
-
-    def decode_strings(self, source: Source, blocks: Indices) -> Strings:
-        """Read the labels of some blocks, without a warning."""
-        if self.loaded is not None:
-            return take_rows(self.loaded, blocks)
-        strings = np.empty(len(blocks), dtype=STRING_DTYPE)
-        first = 0
-        for part in split_indices(blocks, BATCH_LABELS):
-            extents = self.blocks.find_labels(part)
-            starts = np.cumsum(extents.lengths) - extents.lengths
-            window = Window(source.read(extents), part, extents.starts, starts)
-            decoded = decode_labels(source, window, self.dimension, self.text_errors)
-            strings[first : first + decoded.size] = decoded
-            first += decoded.size
         return strings
 
 
@@ -137,10 +133,10 @@ class RepeatedBlock:
     earlier: int
     labels: tuple[str, ...]
 
-    def create_finding(self, source: Source, blocks: Blocks) -> Finding:
+    def create_finding(self, path: str, blocks: Blocks) -> Finding:
         """Return the finding, a warning."""
         return Finding(
-            source.name,
+            path,
             int(blocks.offsets[self.block]),
             f"the labels of block {self.block}",
             f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.contract import (
-    Array,
-    Extents,
+    Composite,
     Hint,
     Integers,
     Layout,
     OpenOptions,
+    Part,
+    Points,
     Selection,
     Source,
     TensorFormatError,
@@ -29,7 +30,7 @@ MAX_PRODUCT_CELLS = 1 << 32
 
 
 @dataclass(frozen=True, eq=False)
-class OuterProduct(Layout):
+class OuterProduct(Composite):
     """A grid of blocks with a fill value in its gaps."""
 
     blocks: Layout
@@ -52,43 +53,22 @@ class OuterProduct(Layout):
         """dtype of the values."""
         return self.blocks.dtype
 
-    def extents(self, selection: Selection) -> Extents:
-        """Return the cells of the selected blocks."""
-        block_indices = np.sort(self._find_blocks(selection)[0])
-        part = self._select_blocks(block_indices, selection)
-        return self.blocks.extents(part) if block_indices.size else Extents.empty()
-
-    def read(self, source: Source, selection: Selection) -> Array:
-        """Fill an array, and copy the cells of the selected blocks into it."""
-        values = np.full(selection.shape, self.fill_value, dtype=self.dtype)
-        if not selection.size:
-            return values
+    def split(self, selection: Selection) -> Iterator[Part]:
+        """Yield the cells of the selected blocks."""
+        rank = len(self.grid)
+        if isinstance(selection, Points):
+            requested = np.ravel_multi_index(selection.indices[:rank], self.grid)
+            is_stored = np.isin(requested, self.grid_indices)
+            number = np.searchsorted(self.grid_indices, requested[is_stored])
+            cells = (axis[is_stored] for axis in selection.indices[rank:])
+            points = Points(self.blocks.shape, (self.block_indices[number], *cells))
+            yield Part(self.blocks, points, is_stored)
+            return
         block_indices, targets = self._find_blocks(selection)
         order = np.argsort(block_indices)
-        stored = self.blocks.read(source, self._select_blocks(block_indices[order], selection))
-        rank = len(self.grid)
-        flat = values.reshape(prod(selection.shape[:rank]), *selection.shape[rank:])
-        flat[targets[order]] = stored
-        return values
-
-    def read_points(self, source: Source, points: tuple[Integers, ...]) -> Array:
-        """Read single cells, or the fill value."""
-        rank = len(self.grid)
-        values = np.full(points[0].shape, self.fill_value, dtype=self.dtype)
-        if not self.grid_indices.size:
-            return values
-        requested = np.ravel_multi_index(points[:rank], self.grid)
-        following = np.searchsorted(self.grid_indices, requested)
-        nearest = np.minimum(following, self.grid_indices.size - 1)
-        is_stored = self.grid_indices[nearest] == requested
-        if is_stored.any():
-            cells = (axis[is_stored] for axis in points[rank:])
-            block_indices = self.block_indices[nearest[is_stored]]
-            values[is_stored] = self.blocks.read_points(source, (block_indices, *cells))
-        return values
-
-    def _select_blocks(self, block_indices: Integers, selection: Selection) -> Selection:
-        return Selection(self.blocks.shape, (block_indices, *selection.indices[len(self.grid) :]))
+        indices = (block_indices[order], *selection.indices[rank:])
+        target = np.unravel_index(targets[order], selection.shape[:rank])
+        yield Part(self.blocks, Selection(self.blocks.shape, indices), target)
 
     def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
         """Return the selected blocks, and their indices in the selected part of the grid."""

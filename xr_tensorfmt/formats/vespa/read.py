@@ -11,6 +11,7 @@ import numpy as np
 from xr_tensorfmt.contract import (
     Container,
     Dense,
+    ElementError,
     End,
     Finding,
     HeaderReader,
@@ -22,10 +23,12 @@ from xr_tensorfmt.contract import (
     Source,
     Tensor,
     TensorFormatError,
+    get_stored_layout,
     name_dims,
 )
+from xr_tensorfmt.contract import read as read_selected
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, decode_labels
+from xr_tensorfmt.formats.vespa.labels import IndexLabels, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
 from xr_tensorfmt.formats.vespa.scan import find_blocks
 from xr_tensorfmt.formats.vespa.spec import BLOCK, STRING_DTYPE, TYPE, Strings, VespaHeader
@@ -40,10 +43,12 @@ MAX_INDEXED_LABELS = 1 << 23
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a typed binary tensor, and find its blocks."""
     header, source = VespaHeader.read(reader), reader.source
-    labels: tuple[Labels, ...] = ()
+    labels: tuple[Layout, ...] = ()
     cells: Layout
     if header.mapped:
         cells, labels = _scan_blocks(header, source, options)
+        if len(labels) == 1:
+            labels = (IndexLabels(labels[0], source.name),)
     elif header.blocks:
         cells = Dense(header.lengths, header.element, header.stop)
     else:  # Vespa reads a scalar without a cell as zero.
@@ -77,7 +82,10 @@ def _scan_blocks(
         offsets[part], offsets[part.stop] = window.offsets, stop
         for dimension, labels in enumerate(loaded):
             if labels is not None:
-                labels[part] = decode_labels(source, window, dimension, options.text_errors)
+                try:
+                    labels[part] = decode_labels(window, dimension, options.text_errors)
+                except ElementError as error:
+                    raise error.in_file(source.name, error.offset) from None
         first = part.stop
     blocks = Blocks(header, offsets)
     return blocks, tuple(
@@ -182,12 +190,7 @@ def _read_labels(source: Source, header: VespaHeader, labels: Sequence[Layout]) 
     hint = Hint("open the file with {sparse}", sparse="stored")
     _check_block_count(source, header, MAX_INDEXED_LABELS, reason, hint)
     everything = Selection.everything((header.blocks,))
-    return [
-        column.decode_strings(source, everything.indices[0])
-        if isinstance(column, Labels)
-        else column.read(source, everything)
-        for column in labels
-    ]
+    return [read_selected(get_stored_layout(column), source, everything) for column in labels]
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:

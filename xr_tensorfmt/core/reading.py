@@ -1,0 +1,110 @@
+"""Read a selection of a layout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xr_tensorfmt.core.elements import Array, ElementError
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.layout import Layout, SearchedLayout
+from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Composite, View
+
+# Bytes of values to decode at a time. A remote file gets enough concurrent requests.
+_BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
+
+
+def read(layout: Layout, source: Source, selection: Selection) -> Array:
+    """Read a selection.
+
+    Parameters
+    ----------
+    layout : Layout
+        Which bytes to read, and how to decode them.
+    source : Source
+        The file.
+    selection : Selection
+        The elements. `tensor_shape` must be the shape of the layout. `Points` may have any order,
+        and repetitions.
+
+    Returns
+    -------
+    ndarray
+        The values, in the shape of the selection. The caller owns the array and may modify it.
+
+    Raises
+    ------
+    TensorFormatError
+        The file is corrupt.
+    """
+    if not selection.size:
+        return np.empty(selection.shape, dtype=layout.dtype)
+    if isinstance(layout, View):
+        parts = (read(layout.inner, source, part) for part in layout.select(selection))
+        return layout.apply(selection, *parts)
+    if isinstance(layout, Composite):
+        filled = np.full(selection.shape, layout.fill_value, dtype=layout.dtype)
+        for part in layout.split(selection):
+            stored = read(part.layout, part.source or source, part.selection)
+            layout.put(filled, part.target, stored)
+        return filled
+    if isinstance(selection, Points):
+        unique, positions = selection.sort()
+        return np.asarray(_read_stored(layout, source, unique)[positions])
+    return _read_stored(layout, source, selection)
+
+
+def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
+    """Return the byte ranges that `read` fetches, by source."""
+    if not selection.size:
+        return []
+    if isinstance(layout, View):
+        parts = layout.select(selection)
+        return [found for part in parts for found in locate(layout.inner, source, part)]
+    if isinstance(layout, Composite):
+        return [
+            found
+            for part in layout.split(selection)
+            for found in locate(part.layout, part.source or source, part.selection)
+        ]
+    if isinstance(selection, Points):
+        selection, _ = selection.sort()
+    extents = layout.locate(selection)
+    return [(source, extents)] if len(extents) else []
+
+
+def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
+    """Fetch and decode a selection, batch by batch if that needs less memory."""
+    if isinstance(layout, SearchedLayout):
+        return layout.search(source, selection)
+    max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
+    first, *others = layout.divide(selection, max_bytes)
+    if not others:
+        return _read_batch(layout, source, selection)
+    values = np.empty(selection.size, dtype=layout.dtype)
+    position = 0
+    for batch in (first, *others):
+        target = values[position : position + batch.size].reshape(batch.shape)
+        decoded = _read_batch(layout, source, batch, target)
+        if decoded is not target:
+            target[...] = decoded
+        position += batch.size
+    return values.reshape(selection.shape)
+
+
+def _read_batch(
+    layout: Layout, source: Source, batch: Selection, out: Array | None = None
+) -> Array:
+    span = layout.locate_span(batch, is_mapped=source.lends_windows)
+    extents = layout.locate(batch) if span is None else span
+    packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    try:
+        return layout.decode(packed, batch, out)
+    except ElementError as error:
+        offset = error.offset
+        if offset is None:
+            index = batch.full_index(error.position)
+            element = Selection(layout.shape, tuple(range(i, i + 1) for i in index))
+            offset = layout.locate(element).bounds[0]
+        raise error.in_file(source.name, offset) from None
