@@ -138,6 +138,9 @@ class AtomicFile:
             os.ftruncate(descriptor, self.size)
         return self
 
+    def check(self) -> None:
+        """Do nothing, because no other program writes the unfinished file."""
+
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets. Threads and processes may do so concurrently."""
         with self._add_hint():

@@ -377,12 +377,8 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     if not cf.VALUE_KEYS.isdisjoint(requested):
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)
-    references = {key: encoding.pop(key) for key in cf.REFERENCES & encoding.keys()}
+    references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
     merged.encoding = encoding
-    # A coordinate is a coordinate of the file without this attribute of CF.
-    names = references.pop("coordinates", None)
-    if names is not None:
-        encoding["coordinates"] = names
     if references:
         merged.attrs = {**references, **merged.attrs}
     return merged
