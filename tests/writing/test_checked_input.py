@@ -466,3 +466,16 @@ def test_error_of_dtype_suggests_a_lossless_one(
     array = xr.DataArray(np.ones(2, dtype), dims="x", name="tensor")
     with pytest.raises(ValueError, match=hint):
         to_file(array, tmp_path / path)
+
+
+class Chunked(Duck):
+    """An array in chunks of another library, such as `cubed`."""
+
+    chunks = ((1, 2), (3,))
+
+
+def test_chunks_of_other_libraries_raise(tmp_path: Path) -> None:
+    for suffix in ("mag", "npy", "tens"):
+        with pytest.raises(TypeError, match=r"'a' is a Chunked in chunks, .* call \.compute\(\)"):
+            to_file(make(Chunked(np.ones((3, 3), "f4")), "x", "y"), tmp_path / f"a.{suffix}")
+    assert list(tmp_path.iterdir()) == []

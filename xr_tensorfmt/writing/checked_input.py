@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
 from xr_tensorfmt import cf
@@ -48,6 +49,11 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
     check_dense(name, get_lazy_data(variable))
+    if variable.chunks is not None and not is_dask_collection(get_lazy_data(variable)):
+        raise TypeError(
+            f"{path}: {name!r} is a {type(get_lazy_data(variable)).__name__} in chunks, expected "
+            "numpy or dask arrays; call .compute() first"
+        )
     if name in variable.dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
