@@ -154,9 +154,9 @@ class TensorFormatAccessor:
         path: Any,
         format: str | None = None,
         *,
-        mode: Literal["w", "x"] = "w",
+        mode: Literal["w", "w-", "x"] = "w",
         compute: bool = True,
-        region: Mapping[Any, slice] | None = None,
+        region: Mapping[Any, slice | Literal["auto"]] | Literal["auto"] | None = None,
         encoding: Mapping[Any, Any] | None = None,
         drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
         storage_options: Mapping[str, Any] | None = None,
@@ -171,13 +171,13 @@ class TensorFormatAccessor:
             The file, or a URL that fsspec supports.
         format : str, optional
             Name of the format. The default depends on the suffix of `path`.
-        mode : {"w", "x"}
-            ``"w"`` overwrites an existing file, ``"x"`` raises an error if it exists.
+        mode : {"w", "w-", "x"}
+            ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
         compute : bool
             If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
-        region : mapping of str to slice, optional
-            Write to this part of an existing local file with the same variables. Unlike in
-            `xarray.Dataset.to_zarr`, ``"auto"`` is not supported.
+        region : mapping of str to slice, or "auto", optional
+            Write to this part of an existing local file with the same variables. ``"auto"`` finds
+            the part by the labels.
         encoding : mapping, optional
             ``{name: {"dtype": ...}}``: the dtype of a variable in the file. A name can be a
             pattern such as ``"layers.*"``, and ``{"dtype": ...}`` applies to all variables.

@@ -33,8 +33,8 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
-REFERENCES = frozenset({"coordinates", *conventions.CF_RELATED_DATA})
-"""Keys of an encoding that name other variables."""
+RELATED = frozenset(conventions.CF_RELATED_DATA)
+"""Keys of an encoding that name other variables, such as ``grid_mapping``."""
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -90,9 +90,9 @@ def encode(
     `dtypes` are those of the format. Bools become int8 only if the format has no bools.
     """
     prepared = {
-        name: _prepare(variable, dtypes)
+        name: _prepare(variable)
         for name, variable in variables.items()
-        if _needs_encoding(variable)
+        if _needs_encoding(variable, dtypes)
     }
     encoded, _ = conventions.cf_encoder(prepared, {})
     return {
@@ -101,27 +101,28 @@ def encode(
     }
 
 
-def _needs_encoding(variable: Variable) -> bool:
-    keys = {*VALUE_KEYS, *REFERENCES} - {"dtype"}
+def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
+    keys = {"coordinates", *VALUE_KEYS} - {"dtype"}
     has_keys = any(variable.encoding.get(key) is not None for key in keys)
-    # Objects may be times of cftime.
-    return has_keys or (isinstance(variable.dtype, np.dtype) and variable.dtype.kind in "mMOb")
+    if not isinstance(variable.dtype, np.dtype):
+        return False
+    if variable.dtype.kind == "b":
+        is_requested = _is_numeric(variable.encoding.get("dtype"))
+        return "bool" not in dtypes and "int8" in dtypes and not is_requested
+    return has_keys or _is_time(variable)
 
 
 def _is_time(variable: Variable) -> bool:
-    return variable.dtype.kind in "mMO"
+    return variable.dtype.kind in "mMO"  # objects may be times of cftime
 
 
-def _prepare(variable: Variable, dtypes: Collection[str]) -> Variable:
+def _prepare(variable: Variable) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding."""
     encoding = {key: value for key, value in variable.encoding.items() if value is not None}
     dtype = encoding.pop("dtype", None)
     if isinstance(dtype, StoredDtype):
         dtype = dtype.dtype
-    if variable.dtype.kind == "b":
-        if "bool" in dtypes or "int8" not in dtypes:
-            encoding["dtype"] = "bool"  # xarray encodes it otherwise
-    elif _is_time(variable) and _is_numeric(dtype):
+    if _is_time(variable) and _is_numeric(dtype):
         encoding["dtype"] = np.dtype(dtype)
     if encoding.pop("_Unsigned", None) is not None:
         # The values are unsigned, and all formats store unsigned integers.
@@ -174,8 +175,9 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
         if is_integer and not is_scaled:
             for key in _FILL_VALUES & attrs.keys():
                 attrs[key] = encoded.dtype.type(attrs[key])
-    used = {*VALUE_KEYS, *REFERENCES} - {"dtype"}
+    used = {"coordinates", *VALUE_KEYS} - {"dtype"}
     encoded.encoding = {key: v for key, v in original.encoding.items() if key not in used}
-    if encoded.dtype.kind == "b":
-        encoded.encoding.pop("dtype", None)
+    coordinates = original.encoding.get("coordinates")
+    if coordinates is not None:
+        encoded.attrs.setdefault("coordinates", coordinates)
     return encoded

@@ -23,14 +23,15 @@ from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.encoding import Encoding
-from xr_tensorfmt.writing.region import write_region
+from xr_tensorfmt.writing.region import AUTO, write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
-from xr_tensorfmt.writing.tree import flatten_tree
+from xr_tensorfmt.writing.tree import flatten_encoding, flatten_tree
 
 if TYPE_CHECKING:
     from xr_tensorfmt.formats.pycauset.write import MatrixType
 
-Mode = Literal["w", "x"]
+Mode = Literal["w", "w-", "x"]
+Region = Mapping[Any, slice | Literal["auto"]] | Literal["auto"]
 
 # A parameter in a docstring: its name, and its type with the indented description.
 _ENTRY = re.compile(r"^(\w+) : (.*\n(?: {4}.*\n)+)", re.MULTILINE)
@@ -41,7 +42,7 @@ class WriteOptions(TypedDict, total=False):
 
     mode: Mode
     compute: bool
-    region: Mapping[Any, slice] | None
+    region: Region | None
     encoding: Encoding | None
     drop: Collection[DroppablePart]
     storage_options: Mapping[str, Any] | None
@@ -76,16 +77,14 @@ def _to_comparable(value: Any) -> float | str:
         return str(value)
 
 
-def _check_keywords(
-    format_options: Mapping[str, Any], mode: str, region: Mapping[Any, slice] | None
-) -> None:
-    if not isinstance(region, Mapping | None):
-        raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
+def _check_keywords(format_options: Mapping[str, Any], mode: str, region: Region | None) -> None:
+    if not isinstance(region, Mapping | None) and region != AUTO:
+        raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
     if mode not in get_args(Mode):
-        raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'x' (create a new file)")
-    if mode == "x" and region is not None:
+        raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
+    if mode != "w" and region is not None:
         raise ValueError(
-            "mode='x' creates a new file, but region= writes to an existing file; omit one of them"
+            f"mode={mode!r} creates a new file, but region= writes to an existing file; omit one"
         )
     if format_options and region is not None:
         names = ", ".join(f"{name}=" for name in format_options)
@@ -101,7 +100,7 @@ def to_file(
     *,
     mode: Mode = "w",
     compute: bool = True,
-    region: Mapping[Any, slice] | None = None,
+    region: Region | None = None,
     encoding: Encoding | None = None,
     drop: Collection[DroppablePart] = (),
     separator: str = ".",
@@ -125,20 +124,22 @@ def to_file(
     format : str, optional
         Name of the format. The default depends on the suffix of `path`. A suffix of another format
         causes a warning.
-    mode : {"w", "x"}
-        ``"w"`` overwrites an existing file, ``"x"`` raises an error if it exists.
+    mode : {"w", "w-", "x"}
+        ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
     compute : bool
         If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
-    region : mapping of str to slice, optional
-        Write to a part of an existing local file with the same variables. The file is changed in
-        place, so an error can leave the part incomplete. Unlike in `xarray.Dataset.to_zarr`,
-        ``"auto"`` is not supported.
+    region : mapping of str to slice, or "auto", optional
+        Write to a part of an existing local file with the same variables, encoded as they are in
+        the file. ``"auto"``, for one dimension or for all, finds the slice by the labels. The file
+        is changed in place, so an error can leave the part incomplete.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
         rounded to it; integers must be representable. Without an encoding, values must be
         representable in the dtype of the file. A name can be a pattern such as ``"layers.*"``, and
         ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
-        such as floating-point variables for ``"bfloat16"``.
+        such as floating-point variables for ``"bfloat16"``. Formats with attributes also support
+        the keys of CF, such as ``scale_factor`` and ``units``, as in `xarray.Dataset.to_netcdf`.
+        For a DataTree, ``{"/layers/0": {name: ...}}`` as in `xarray.DataTree.to_zarr`.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str
@@ -213,6 +214,7 @@ def to_file(
     _check_keywords(format_options, mode, region)
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
+        encoding = flatten_encoding(data, separator, encoding or {})
         data = flatten_tree(location.name, data, separator, drop)
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")

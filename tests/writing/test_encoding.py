@@ -102,7 +102,7 @@ def test_names_may_have_characters_of_patterns(tmp_path: Path) -> None:
         ({"posi*": {"dtype": "f2"}}, "matches no floating-point variable"),
         ({"n?": {"dtype": "f2"}}, "matches no variable"),
         ({"layers.2": {"dtype": "f2"}}, r"names 'layers\.2' .*, which is not one of the variables"),
-        ({"layers.*": {"scale": 2}}, "only 'dtype' is supported"),
+        ({"layers.*": {"scale": 2}}, "has 'scale', expected some of '_FillValue'"),
     ],
 )
 def test_encoding_without_effect_raises(tmp_path: Path, encoding: Any, words: str) -> None:

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from tests.opening import load
-from xr_tensorfmt import SourceChangedError, to_file, to_mag
+from tests.workflows.formats import WRITABLE, make_array, open_array, write
+from xr_tensorfmt import (
+    SourceChangedError,
+    TensorFormatError,
+    to_file,
+    to_mag,
+)
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
@@ -287,9 +293,9 @@ def test_device_has_another_number_on_another_machine(path: Path, monkeypatch) -
     stat = os.stat
 
     def elsewhere(*args: Any, **keywords: Any) -> os.stat_result:
-        status = list(stat(*args, **keywords))
-        status[2] += 1
-        return os.stat_result(status)
+        status = stat(*args, **keywords)
+        times = {name: getattr(status, name) for name in dir(status) if name.endswith("_ns")}
+        return os.stat_result((*status[:2], status[2] + 1, *status[3:]), times)
 
     monkeypatch.setattr("xr_tensorfmt.writing.region.os.stat", elsewhere)
     task.compute()
@@ -393,9 +399,7 @@ PACKED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("suffix", ["mag", "safetensors", "tens"])
-def test_packed_values_are_not_mixed_with_decoded_ones(
-    tmp_path: Path, suffix: str, name: str
-) -> None:
+def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, name: str) -> None:
     path = tmp_path / f"a.{suffix}"
     ds = xr.Dataset({"p": ("x", np.arange(6, dtype="i2"), PACKED[name])})
     to_file(ds, path)
@@ -404,10 +408,12 @@ def test_packed_values_are_not_mixed_with_decoded_ones(
     decoded = xr.open_dataset(path, engine="tensorfmt").load().isel(region)
     raw = xr.open_dataset(path, engine="tensorfmt", decode_cf=False).load().isel(region)
     attribute = next(iter(PACKED[name]))
-    message = rf"'p' has {attribute}=.* in the file, but no such attribute in the data; open the"
-    for data in (decoded, raw.drop_attrs()):
-        with pytest.raises(ValueError, match=message):
-            to_file(data, path, region=region)
+    for data in (decoded, decoded.chunk(), decoded.drop_encoding()):
+        to_file(data, path, region=region)
+        assert path.read_bytes() == before
+    if name == "time":  # numbers are not times
+        with pytest.raises(ValueError, match="'p' has units=.*, but no such attribute in the data"):
+            to_file(raw.drop_attrs(), path, region=region)
     other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
     with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* in the file, but 7 in the data"):
         to_file(other, path, region=region)
@@ -445,3 +451,52 @@ def test_values_that_the_dtype_of_the_file_cannot_represent_raise(tmp_path: Path
         to_mag(tenths, path, region={"x": slice(0, 2)})
     to_mag(tenths, path, region={"x": slice(0, 2)}, encoding={"f": {"dtype": "float32"}})
     np.testing.assert_array_equal(load(path).f, np.float32([0.1, 1, 1, 1]))
+
+
+def test_variables_without_the_dimensions_of_the_region_raise(path: Path) -> None:
+    part = make_base()[["a", "b"]].isel(x=slice(1, 2)).drop_vars(["x", "label", "level"])
+    check_refused(part, path, {"x": slice(1, 2)}, r"'b' has none of .*drop_vars\(\['b'\]\)")
+    to_file(part.drop_vars("b"), path, region={"x": slice(1, 2)})
+
+
+def test_region_is_found_by_labels(path: Path) -> None:
+    part = make_base()[["a"]].isel(x=slice(1, 3)) * np.float32(-1)
+    part = part.drop_vars("level")
+    to_file(part, path, region={"x": "auto"})
+    expected = make_base()
+    expected.a[1:3] *= -1
+    xr.testing.assert_identical(load(path), expected)
+    check_refused(part, path, "auto", "the data have no coordinate 'y'; pass a slice")
+    for wrong in (part.isel(x=[1, 0]), part.assign_coords(x=[1.5, 9.0])):
+        check_refused(wrong, path, {"x": "auto"}, "labels of 'x', .* are no contiguous part")
+    times = xr.DataArray(
+        np.arange(5.0), {"t": np.arange(5).astype("M8[D]").astype("M8[ns]")}, dims="t", name="v"
+    )
+    file = path.with_suffix(".tens")
+    to_file(times, file)
+    opened = xr.open_dataset(file, engine="tensorfmt").load()
+    to_file(opened.isel(t=slice(2, 4)) * 10, file, region="auto")
+    assert load(file).v.values.tolist() == [0, 1, 20, 30, 4]
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_header_is_compared_before_each_task_writes(tmp_path: Path, name: str) -> None:
+    """Another file of the same size may have the same inode."""
+    file = write(make_array(shape=(4, 6)), tmp_path, name)
+    if name == "vespa-json":
+        return
+    array = open_array(file).load()
+    dim = array.dims[0]
+    part = array.isel({dim: slice(1)})
+    task = to_file(part, file, name, region={dim: slice(1)}, compute=False, drop=["name", "attrs"])
+    other = write(make_array(shape=(6, 4)), tmp_path, name, "other")
+    changed = [file.with_suffix(".yaml")] if name == "cc4s" else [file]
+    sizes = [path.stat().st_size for path in changed]
+    for path in changed:
+        content = other.read_bytes().replace(b"other", b"file ")
+        with path.open("r+b") as stream:  # keeps the inode
+            stream.write(content[: sizes[0]].ljust(sizes[0]))
+    before = [path.read_bytes() for path in tmp_path.iterdir()]
+    with pytest.raises((SourceChangedError, ValueError, TensorFormatError)):
+        task.compute()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == before

@@ -28,6 +28,10 @@ class StoredDtype:
     def __hash__(self) -> int:
         return hash(self.name)
 
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        """Pickle the dtype of the values, so that a loaded Dataset needs no package to unpickle."""
+        return np.dtype, (self.dtype.str,)
+
     def __repr__(self) -> str:
         return repr(self.name)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
 from xr_tensorfmt import cf
@@ -55,6 +56,11 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
     check_dense(name, get_lazy_data(variable))
+    if variable.chunks is not None and not is_dask_collection(get_lazy_data(variable)):
+        raise TypeError(
+            f"{path}: {name!r} is a {type(get_lazy_data(variable)).__name__} in chunks, expected "
+            "numpy or dask arrays; call .compute() first"
+        )
     if name in variable.dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
@@ -397,12 +403,8 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     if not cf.VALUE_KEYS.isdisjoint(requested):
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)
-    references = {key: encoding.pop(key) for key in cf.REFERENCES & encoding.keys()}
+    references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
     merged.encoding = encoding
-    # A coordinate is a coordinate of the file without this attribute of CF.
-    names = references.pop("coordinates", None)
-    if names is not None:
-        encoding["coordinates"] = names
     if references:
         merged.attrs = {**references, **merged.attrs}
     return merged

@@ -16,7 +16,7 @@ from xr_tensorfmt.writing.conversion import format_dtype
 Encoding = Mapping[Any, Any]
 """``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
 
-KEYS = cf.VALUE_KEYS | cf.REFERENCES
+KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 """Keys of the encoding of a variable."""
 
 NICKNAMES = {"fp8": "float8_e4m3fn", "float8": "float8_e4m3fn", "bf16": "bfloat16"}

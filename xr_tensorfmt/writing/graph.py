@@ -98,12 +98,14 @@ def _build_tasks(
 
 def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
+    file.check()
     grid.write(block, values, file)
     return frozenset({file.path})
 
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
+    file.check()
     for part, grid, block in batch:
         # Index a lazy variable, because the variable itself would cache the values.
         grid.write(block, part[...].values, file)

@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import dask.array
 import numpy as np
+from dask.base import tokenize
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
+from xr_tensorfmt import cf
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
@@ -35,8 +37,8 @@ from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 
 Region = Mapping[Any, slice]
 
-_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
-"""Attributes by which xarray computes values from stored ones."""
+AUTO = "auto"
+"""Instead of a slice: find it by the labels of the dimension."""
 
 
 class MutableFile(LocalFile):
@@ -48,11 +50,50 @@ class MutableFile(LocalFile):
 
 
 @dataclass(frozen=True)
+class Header:
+    """The header of the file that a region was planned with."""
+
+    path: str
+    read: Callable[[HeaderReader], Container]
+    token: str
+
+    @classmethod
+    def create(
+        cls, path: str, read: Callable[[HeaderReader], Container]
+    ) -> tuple[Header, Container]:
+        """Read the header of a file."""
+        container = read(HeaderReader(MutableFile.from_path(path, io="read")))
+        tensors = [
+            (tensor.name, tensor.dims, tensor.attrs, tensor.encoding, tensor.layout)
+            for tensor in (*container.tensors, *container.coordinates)
+        ]
+        token = tokenize(tensors, container.attrs, container.encoding, container.embedded)
+        return cls(path, read, token), container
+
+    def check(self) -> None:
+        """Raise SourceChangedError if the file has another header now."""
+        header, _ = self.create(self.path, self.read)
+        if header.token != self.token:
+            raise _build_replaced_error(self.path)
+
+
+def _build_replaced_error(path: str) -> SourceChangedError:
+    return SourceChangedError(
+        path,
+        field="the file",
+        actual="replaced",
+        expected="the file whose header was read",
+        hint="call the writer again",
+    )
+
+
+@dataclass(frozen=True)
 class ExistingFile:
     """A file that is changed in place."""
 
     path: str
     identity: tuple[int, ...]
+    header: Header
 
     @property
     def target(self) -> str:
@@ -63,16 +104,16 @@ class ExistingFile:
         """Return the file itself."""
         return self
 
+    def check(self) -> None:
+        """Raise SourceChangedError if the file was replaced or has another header."""
+        if _get_identity(self.path) != self.identity:
+            raise _build_replaced_error(self.path)
+        self.header.check()
+
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
         if _get_identity(self.path) != self.identity:
-            raise SourceChangedError(
-                self.path,
-                field="the file",
-                actual="replaced",
-                expected="the file whose header was read",
-                hint="call the writer again",
-            )
+            raise _build_replaced_error(self.path)
         write_batches(self.path, batches)
 
 
@@ -91,7 +132,7 @@ def _get_identity(path: str) -> tuple[int, ...]:
 def write_region(
     checked: CheckedInput,
     location: Location,
-    region: Region,
+    region: Region | Literal["auto"],
     read: Callable[[HeaderReader], Container],
     *,
     compute: bool,
@@ -103,17 +144,19 @@ def write_region(
             "without region="
         )
     source = MutableFile.from_path(checked.path, io="read")
-    container = read(HeaderReader(source))
+    header, container = Header.create(checked.path, read)
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
+    checked = _encode(checked, tensors)
+    region = _find_slices(checked, source, tensors, region)
     _check_names(checked, tensors, region)
     variables = _plan_variables(checked, tensors, source, region)
     _check_coordinates(checked, source, tensors, region)
-    files = [ExistingFile(path, _get_identity(path)) for path in variables]
+    files = [ExistingFile(path, _get_identity(path), header) for path in variables]
     grids = [build_block_grids(planned) for planned in variables.values()]
     if not compute:
         begins = [file.begin for file in files]
@@ -154,6 +197,95 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
                 f"region={region!r} names {name!r}{did_you_mean(name, dims)}, which is not one of "
                 f"the dimensions {', '.join(map(repr, sorted(dims)))} of the written variables"
             )
+    outside = [name for name in checked.variables if region.keys().isdisjoint(tensors[name].dims)]
+    if region and outside:
+        raise ValueError(
+            f"{', '.join(map(repr, outside))} has none of the dimensions of region={region!r}, so "
+            f"other writers would write it, too; call drop_vars({outside!r}), or write it alone "
+            "with region={}"
+        )
+
+
+def _encode(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> CheckedInput:
+    """Encode variables like those of the file. Variables with its CF attributes are encoded."""
+
+    def encode(variables: Mapping[str, Variable]) -> dict[str, Variable]:
+        return {
+            name: _encode_like(checked, name, variable, tensors[name])
+            if name in tensors
+            else variable
+            for name, variable in variables.items()
+        }
+
+    return replace(
+        checked, variables=encode(checked.variables), coordinates=encode(checked.coordinates)
+    )
+
+
+def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
+    """Encode a variable by the attributes of a tensor, unless it has such attributes itself."""
+    keys = _list_required(tensor, variable)
+    is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
+    if not keys or is_encoded or ("units" in keys and variable.dtype.kind not in "mMO"):
+        return variable
+    copied = variable.copy(deep=False)
+    copied.encoding = {key: tensor.attrs[key] for key in keys} | {"dtype": tensor.layout.dtype}
+    if variable.dtype.kind in "MO":
+        copied.encoding.setdefault("calendar", "standard")
+    single = replace(checked, variables={name: copied}, coordinates={})
+    encoded = single.encode([tensor.layout.dtype.name]).variables[name]
+    units = tensor.attrs.get("units")
+    if "units" in keys and encoded.attrs["units"].split()[0] == str(units).split()[0]:
+        encoded.attrs["units"] = units  # xarray may write the same time in another way
+    return encoded
+
+
+def _list_required(tensor: Tensor, variable: Variable) -> set[str]:
+    """Return the attributes of a tensor that determine the values of a decoded variable."""
+    attrs = tensor.attrs
+    units = attrs.get("units")
+    is_time = isinstance(units, str) and (" since " in units or variable.dtype.kind == "m")
+    keys = {*cf.PACKING, *(("units", "calendar") if is_time else ())}
+    # NaN as _FillValue changes no value.
+    return {key for key in keys & attrs.keys() if np.array_equal(attrs[key], attrs[key])}
+
+
+def _find_slices(
+    checked: CheckedInput,
+    source: Source,
+    tensors: Mapping[str, Tensor],
+    region: Region | Literal["auto"],
+) -> Region:
+    """Replace "auto" by the slices of the labels in the data, as `xarray.Dataset.to_zarr` does."""
+    if isinstance(region, str):
+        dims = {dim for variable in checked.variables.values() for dim in variable.dims}
+        region = dict.fromkeys(sorted(map(str, dims)), AUTO)  # type: ignore[arg-type]
+    return {
+        dim: _find_slice(checked, source, tensors, dim) if part == AUTO else part  # type: ignore[comparison-overlap]
+        for dim, part in region.items()
+    }
+
+
+def _find_slice(
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], dim: str
+) -> slice:
+    if dim not in checked.coordinates or dim not in tensors:
+        owner = "the data have" if dim not in checked.coordinates else f"{checked.path} has"
+        raise ValueError(
+            f"region='auto' finds a slice by labels, but {owner} no coordinate {dim!r}; pass a "
+            f"slice such as region={{{dim!r}: slice(0, 10)}}"
+        )
+    stored = _read_region(tensors[dim], source, {}).to_index()
+    labels = checked.coordinates[dim].to_index()
+    first = int(stored.get_indexer(labels[:1])[0]) if stored.is_unique and labels.size else -1
+    found = slice(first, first + labels.size)
+    if first < 0 or not stored[found].equals(labels):
+        raise ValueError(
+            f"region='auto': the labels of {dim!r}, {_list_values(checked.coordinates[dim])}, are "
+            f"no contiguous part of the labels of {checked.path}; select such a part, or pass a "
+            "slice"
+        )
+    return found
 
 
 def _check_coordinates(
@@ -243,6 +375,12 @@ def _plan_variable(
     for axis, dim in enumerate(tensor.dims):
         start, stop = origin[axis], origin[axis] + variable.shape[axis]
         _check_unit(name, dim, units[axis], start, stop, is_end=stop == tensor.layout.shape[axis])
+    others = [key for key in checked.encoding.get(name, {}) if key != "dtype"]
+    if others:
+        raise ValueError(
+            f"encoding= has {', '.join(map(repr, others))} for {name!r}, but {checked.path} "
+            "determines the encoding; leave them out, or rewrite the whole file"
+        )
     requested = checked.encoding.get(name, {}).get("dtype", element.name)
     if format_dtype(requested) != element.name:
         raise ValueError(
@@ -250,9 +388,10 @@ def _plan_variable(
             f"it as {element.name}, which region= cannot change; rewrite the whole file"
         )
     dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
-    # Values are rounded only if encoding= names the dtype.
+    # Values are rounded only if encoding= names the dtype, or to pack them.
+    exact = name not in checked.encoding and "scale_factor" not in tensor.attrs
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
-        name, variable, dtype, {element.name: element}, exact=name not in checked.encoding
+        name, variable, dtype, {element.name: element}, exact=exact
     )
     conversion = replace(conversion, is_fixed=True)
     return PlannedVariable(variable, tensor.layout, conversion, origin)
@@ -260,20 +399,16 @@ def _plan_variable(
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
     """Raise an error if attributes of the file would give the values another meaning."""
-    units = tensor.attrs.get("units")
-    is_time = isinstance(units, str) and " since " in units
-    required = (*_PACKING, "units", "calendar") if is_time else _PACKING
+    required = _list_required(tensor, variable)
     for attribute, expected in tensor.attrs.items():
-        is_nan = not np.array_equal(expected, expected)  # such a _FillValue changes no value
-        is_missing = attribute in required and attribute not in variable.attrs and not is_nan
+        is_missing = attribute in required and attribute not in variable.attrs
         actual = variable.attrs.get(attribute, expected)
         is_other = attribute in (*required, "unit", "units") and not _are_same(actual, expected)
         if is_missing or is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
                 f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "with decode_cf=False and without apply_unit=, change the stored values, and keep "
-                "the attributes"
+                "without apply_unit=, change the values, and keep the attributes"
             )
 
 

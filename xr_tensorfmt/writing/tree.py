@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
-from xr_tensorfmt.errors import Hint, with_hint
+from xr_tensorfmt.errors import Hint, did_you_mean, shorten, with_hint
+from xr_tensorfmt.writing.encoding import Encoding
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -61,6 +62,32 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
 def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
     """Yield the group, the name and the key in the file of every variable of a tree."""
     return ((member.path, member.name, member.key) for member in _collect_members(tree, separator))
+
+
+def flatten_encoding(tree: DataTree, separator: str, encoding: Encoding) -> Encoding:
+    """Replace groups and paths by keys: ``{"/layers/0": {"w": ...}}`` or ``{"/layers/0/w": ...}``.
+
+    Other keys are those of the file, and patterns.
+    """
+    if not isinstance(encoding, Mapping):
+        return encoding
+    keys = {(group, name): key for group, name, key in iterate_keys(tree, separator)}
+    by_path = {f"{group.rstrip('/')}/{name}": key for (group, name), key in keys.items()}
+    groups = {group for group, _ in keys}
+    flat: dict[Any, Any] = {}
+    for name, requested in encoding.items():
+        if name in groups and isinstance(requested, Mapping):
+            for variable, options in requested.items():
+                if (name, variable) not in keys:
+                    names = [own for group, own in keys if group == name]
+                    raise ValueError(
+                        f"encoding= names {variable!r}{did_you_mean(variable, names)} in the group "
+                        f"{name!r}, which has only {shorten(', '.join(map(repr, names)))}"
+                    )
+                flat[keys[name, variable]] = options
+        else:
+            flat[by_path.get(name, name)] = requested
+    return flat
 
 
 def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:

@@ -39,5 +39,8 @@ class WriteTarget(Protocol):
     def begin(self) -> Self:
         """Create an unfinished file and return its target."""
 
+    def check(self) -> None:
+        """Raise an error if the file must not be written any longer. Each task calls this."""
+
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""

@@ -121,7 +121,7 @@ def test_dataset_round_trips(tmp_path: Path) -> None:
     to_safetensors(dataset.chunk(), tmp_path / "a.safetensors")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.safetensors").load(), dataset)
     with safe_open(tmp_path / "a.safetensors", "numpy") as file:
-        assert set(file.keys()) == {"layers.0.weight", "in"}
+        assert set(file.keys()) == {"layers.0.weight", "in", "when"}
         metadata = file.metadata()
     assert metadata.pop("format") == "pt"
     assert list(metadata) == ["xr_tensorfmt"]

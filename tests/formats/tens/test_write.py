@@ -398,7 +398,7 @@ def test_version_0_9_converts_to_double_if_requested(tmp_path) -> None:
     assert (tmp_path / "t").read_bytes() == tf.make_0_9(np.array([1.5, 2]))
 
 
-@pytest.mark.parametrize("dtype", ["?", "f2", "M8[ns]", "S3"])
+@pytest.mark.parametrize("dtype", ["f2", "S3"])
 def test_error_of_other_dtypes_lists_supported_ones(dtype, tmp_path) -> None:
     with pytest.raises(
         ValueError, match=r"'x' is \w.*TENS supports only float64, float32.*(astype|en)"
