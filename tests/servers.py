@@ -292,8 +292,10 @@ class MemoryStore:
             with self.log.request("HEAD", None):
                 return info(fs, path, **options)
 
-        def logged_cat_file(fs: Any, path: str, *, start: int, end: int) -> bytes:
-            with self.log.request("GET", f"bytes={start}-{end - 1}"):
+        def logged_cat_file(
+            fs: Any, path: str, *, start: int | None = None, end: int | None = None
+        ) -> bytes:
+            with self.log.request("GET", f"bytes={start}-{end - 1}" if end else None):
                 return cat_file(fs, path, start=start, end=end)
 
         MemoryFileSystem.info, MemoryFileSystem.cat_file = logged_info, logged_cat_file

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +14,13 @@ from typing import Any, ClassVar
 
 import dask
 import pytest
+import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.workflows.sets import KINDS, SETS, read_set, write_set
+from tests.workflows.sets import KINDS, SETS, make_dataset, read_set, write_set
+from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file, validate
+from xr_tensorfmt.sources.local import LocalFile
+from xr_tensorfmt.sources.remote import RemoteFile
 
 CALLS = (
     "open", "pwrite", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "chmod", "chown",
@@ -136,6 +143,59 @@ def test_restoration_that_fails_is_reported(
     assert not (tmp_path / index).exists()
 
 
+KILLED = """
+import os, sys
+import dask
+from tests.workflows.sets import write_set
+
+kind, directory = sys.argv[1:]
+calls = ("replace", "rename", "link", "unlink")
+dask.config.set(scheduler="synchronous")
+write_set(kind, 1, directory)
+for line in sys.stdin:
+    remaining = int(line)
+    if not (child := os.fork()):
+        def count(call):
+            def run(*arguments, **options):
+                global remaining
+                remaining -= 1
+                if remaining < 0:
+                    os._exit(9)
+                return call(*arguments, **options)
+            return run
+        for name in calls:
+            setattr(os, name, count(getattr(os, name)))
+        write_set(kind, 2, directory)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@KINDS
+def test_killed_writer(tmp_path: Path, kind: str) -> None:
+    outcomes = []
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, kind, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        for number in range(100):
+            process.stdin.write(f"{number}\n")
+            process.stdin.flush()
+            is_complete = process.stdout.readline() == "0\n"
+            outcomes.append(read_set(kind, tmp_path))
+            if is_complete:
+                break
+            write_set(kind, 1, tmp_path)
+        process.stdin.close()
+    assert outcomes[0] == {1}
+    assert outcomes[-1] == {2}
+    assert all(values in ({1}, {2}, None) for values in outcomes)
+    assert read_set(kind, tmp_path) == {2}
+
+
 class FailingStore(MemoryFileSystem):
     """A store whose requests fail before or after they have an effect."""
 
@@ -224,3 +284,89 @@ def fail_from(faults: Faults, name: str) -> None:
     faults.count += 1
     if faults.count >= faults.at:
         raise OSError(faults.failure, os.strerror(faults.failure))
+
+
+def test_files_of_different_writes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / SETS["model"][0]
+    write_set("model", 1, tmp_path)
+    old = (tmp_path / "m-00002-of-00003.safetensors").read_bytes()
+    to_file(make_dataset("model", 2, size=60), path, max_shard_bytes=1)
+    (tmp_path / "m-00002-of-00003.safetensors").write_bytes(old)
+    with pytest.raises(TensorFormatError, match="the files are from different writes") as caught:
+        xr.open_dataset(path, engine="tensorfmt")
+    assert str(caught.value).startswith(f"{path}: the header of 'm-00002-of-00003.safetensors'")
+    assert [finding.severity for finding in validate(path)] == ["error"]
+    # An index of another program has no checksums.
+    index = json.loads(path.read_text())
+    del index["metadata"]["header_crc32"]
+    path.write_text(json.dumps(index))
+    assert xr.open_dataset(path, engine="tensorfmt").sizes == {"t0_x": 60, "t1_x": 50, "t2_x": 60}
+
+
+def test_checksums_are_no_attributes(tmp_path: Path) -> None:
+    write_set("model", 1, tmp_path)
+    ds = xr.open_dataset(tmp_path / SETS["model"][0], engine="tensorfmt")
+    assert "header_crc32" not in ds.attrs
+
+
+@KINDS
+@pytest.mark.parametrize("protocol", ["", "memory://"])
+def test_index_that_is_replaced_while_siblings_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, protocol: str
+) -> None:
+    directory = f"{protocol}{tmp_path}"
+    write_set(kind, 1, directory)
+    source_type = RemoteFile if protocol else LocalFile
+    open_sibling, opened = source_type.sibling, []
+
+    def sibling(source: Any, path: str) -> Any:
+        opened.append(path)
+        if len(opened) == 1:
+            write_set(kind, 2, directory)
+        return open_sibling(source, path)
+
+    monkeypatch.setattr(source_type, "sibling", sibling)
+    with pytest.raises(SourceChangedError):
+        xr.open_dataset(f"{directory}/{SETS[kind][0]}", engine="tensorfmt")
+    assert read_set(kind, directory) == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "chown"), reason="this system has no groups")
+def test_replaced_files_keep_mode_and_group(tmp_path: Path) -> None:
+    write_set("model", 1, tmp_path)
+    groups = {*os.getgroups(), os.getegid()} | ({12345} if os.geteuid() == 0 else set())
+    for path in tmp_path.iterdir():
+        os.chown(path, -1, max(groups))
+        path.chmod(0o640)
+    write_set("model", 2, tmp_path)
+    for path in tmp_path.iterdir():
+        assert (path.stat().st_gid, path.stat().st_mode & 0o777) == (max(groups), 0o640)
+
+
+def test_group_that_cannot_be_kept_gets_rights_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    write_set("tensor", 1, tmp_path)
+    for path in tmp_path.iterdir():
+        path.chmod(0o664)
+    monkeypatch.setattr(os, "chown", refuse)
+    write_set("tensor", 2, tmp_path)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o644}
+
+
+def test_temporary_files_of_uploads_are_private(tmp_path: Path, store: FailingStore) -> None:
+    modes = set()
+
+    def look(values: Any) -> Any:
+        modes.update(path.stat().st_mode & 0o777 for path in tmp_path.iterdir())
+        return values
+
+    ds = make_dataset("model", 1).chunk()
+    ds["t0"] = ds.t0.copy(data=ds.t0.data.map_blocks(look, dtype="f8"))
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        to_file(ds, "/b/a.safetensors", fs=store)
+    assert modes == {0o600}
+    assert not list(tmp_path.iterdir())

@@ -285,6 +285,8 @@ class Replacement:
 
     def set_aside(self) -> None:
         """Rename the previous file if there is one."""
+        if not self.file.overwrite and os.path.lexists(self.file.target):
+            raise build_exists_error(self.file.target)
         if self.file.overwrite:
             with suppress(FileNotFoundError):
                 os.rename(self.file.target, self._kept)

@@ -807,14 +807,6 @@ class TestFilesThatExist:
             to_cc4s(make_vertex(), tmp_path / "a.yaml")
         assert [path.name for path in tmp_path.iterdir()] == ["a.elements"]
 
-    def test_symbolic_links_are_followed(self, tmp_path: Path) -> None:
-        (tmp_path / "real").write_bytes(b"old")
-        os.symlink("real", tmp_path / "CoulombVertex.elements")
-        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
-        assert (tmp_path / "CoulombVertex.elements").is_symlink()
-        assert (tmp_path / "real").stat().st_size == 6 * 4 * 4 * 16
-        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), make_vertex())
-
 
 class TestLater:
     def test_delayed_write_writes_on_compute(self, tmp_path: Path) -> None:
