@@ -168,7 +168,7 @@ class LocalFile(Source):
 
     @contextmanager
     def _open_file(self) -> Iterator[FileIO]:
-        with FileIO(self.path) as file:
+        with FileIO(self.path, opener=_open_without_waiting) as file:
             self._check(os.fstat(file.fileno()))
             yield file
 
@@ -257,6 +257,11 @@ class LocalFile(Source):
         if window is None:
             return replace(self, mapped=False).read(group)
         return window if len(group) == 1 else group.gather(window, start)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file. A named pipe that has replaced the file would wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _get_attributes(status: os.stat_result) -> tuple[int, ...]:
