@@ -18,12 +18,14 @@ import xarray as xr
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from obstore.store import LocalStore, MemoryStore
 
 from tests.servers import HttpStore, S3Store
 from tests.workflows.formats import DTYPES, WRITABLE, make_array
 from xr_tensorfmt import to_file
 from xr_tensorfmt.formats import registry
+from xr_tensorfmt.sources.locations import build_sibling_path, get_file_name
 
 KEYS = ["run?1/file", "run*/file", "[1]/file", "dir/a@b", "what?", "a b#c", "100%", "x;y=1", "\xe4"]
 SHAPE = (30, 50)
@@ -57,8 +59,9 @@ def check(file: Any, offset: float = 0.0, **options: Any) -> xr.Dataset:
 def list_siblings(key: str, name: str, suffix: str) -> set[str]:
     if name == "cc4s":
         return {f"{key}.yaml", f"{key}.elements"}
-    index = {f"{key}{suffix}"}
-    return index | ({f"{key}-00001-of-00001.safetensors"} if suffix.endswith("json") else set())
+    is_index = suffix.endswith(".index.json")
+    shards = {f"{key}-00001-of-00001.safetensors"} if is_index else set()
+    return {f"{key}{suffix}"} | shards
 
 
 Store = tuple[Callable[[str], tuple[Any, dict[str, Any]]], Callable[[], set[str]]]
@@ -84,16 +87,16 @@ def store(request: pytest.FixtureRequest, memory: MemoryFileSystem) -> Iterator[
         yield lambda key: (f"memory://{key}", {}), list_memory
     elif request.param == "s3":
         s3: S3Store = request.getfixturevalue("s3")
-        s3.put("x", b"")
+        s3.put("x", b"")  # creates the bucket
         fs = s3fs.S3FileSystem(**s3.options)
-        fs.rm("bucket/x")
 
         def find() -> set[str]:
             fs.invalidate_cache()
             return {key.removeprefix("bucket/") for key in fs.find("bucket")}
 
+        for key in find():
+            fs.rm_file(f"bucket/{key}")
         yield lambda key: (f"s3://bucket/{key}", {"storage_options": s3.options}), find
-        fs.rm([f"bucket/{key}" for key in find()])
     else:
         yield lambda key: (key, {"fs": file_systems[request.param]}), list_memory
 
@@ -202,7 +205,7 @@ class AzureMemory(MemoryFileSystem):
 def test_container_of_azure_is_shown(
     monkeypatch: pytest.MonkeyPatch, name: str, suffix: str
 ) -> None:
-    monkeypatch.setitem(fsspec.registry.target, "abfs", AzureMemory)
+    monkeypatch.setitem(_registry, "abfs", AzureMemory)
     AzureMemory.store.clear()
     urls = [f"abfs://{container}@account/run/x{suffix}" for container in ("raw", "final")]
     for offset, url in enumerate(urls):
@@ -220,8 +223,9 @@ def test_secrets_of_url_are_not_kept_in_encoding(http: HttpStore, tmp_path: Path
     assert ds.encoding["source"].startswith(f"{http.url}/x.npy")
 
 
-def test_version_in_key_of_cc4s_is_refused(s3: S3Store) -> None:
-    s3.put("x", b"")
-    write("s3://bucket/v/V.yaml", "cc4s", storage_options=s3.options)
-    with pytest.raises(ValueError, match="names a version of one object, but 'V.elements' is also"):
-        check("s3://bucket/v/V.yaml?versionId=null", storage_options=s3.options)
+def test_version_of_one_object_is_no_version_of_siblings() -> None:
+    for version in ("?versionId=a1", "?generation=12", "#12"):
+        key = f"bucket/run?1/V.yaml{version}"
+        assert get_file_name(key) == "V.yaml"
+        with pytest.raises(ValueError, match="a version of one object, but 'V.elements' is also"):
+            build_sibling_path(key, "V.elements")

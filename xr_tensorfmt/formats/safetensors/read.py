@@ -38,7 +38,7 @@ _entry_fields = itemgetter("dtype", "shape", "data_offsets")
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read a header, or an index and the headers of all its files."""
     path = reader.source.name
-    if path.casefold().endswith(INDEX):
+    if reader.source.file_name.casefold().endswith(INDEX):
         return _read_index(reader, options)
     header = SafetensorsHeader.read(reader)
     container = build_container(path, options, header.tensors, _FILE_INFO, header.metadata)
