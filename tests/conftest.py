@@ -37,7 +37,7 @@ MARKERS = {
         "sources/test_caches.py", "sources/test_clouds.py", "sources/test_faults.py",
         "sources/test_object_stores.py", "sources/test_remote.py",
         "sources/test_remote_versions.py", "sources/test_secrets.py", "virtual",
-        "writing/test_remote.py",
+        "workflows/test_keys_and_urls.py", "writing/test_remote.py",
     },
     "docs": {
         "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_docstrings.py",

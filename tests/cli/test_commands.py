@@ -638,6 +638,16 @@ def test_control_characters_in_names_are_escaped() -> None:
     assert "\x1b" not in run_failing("convert", "a.mag", "a.tbf")
 
 
+def test_control_characters_in_json_are_escaped() -> None:
+    key = "\x9b31m\u202e\u2028 \xe4 \U000e0001"
+    Path("a.mag").write_bytes(mf.make_document({key: mf.put(np.ones(3, "f4"))}))
+    for command in ("info", "explain", "validate"):
+        output = run_ok(command, "--json", "a.mag")
+        assert all(char.isprintable() for char in output.replace("\n", ""))
+        assert command == "validate" or key in str(json.loads(output))
+        assert "\xe4" in output or command == "validate"
+
+
 def test_zarr_and_netcdf_are_recognised() -> None:
     save()
     run_ok("convert", "a.mag", "b.nc")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import fault_server as faults
 from tests import tensfiles as tf
@@ -40,6 +42,7 @@ from xr_tensorfmt import (
     SourceChangedError,
     StoreTimeoutError,
     StoreUnavailableError,
+    to_file,
     validate,
 )
 from xr_tensorfmt.core.extents import Extents
@@ -244,15 +247,53 @@ def test_another_number_of_bytes_raises_over_any_file_system(
 
 
 @chunked
-def test_without_conditions_version_is_compared_after_read(
-    server: FaultServer, chunks: dict | None
+def test_without_conditions_version_is_compared_once_a_minute(
+    server: FaultServer, chunks: dict | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensor = open_from(server, use_coroutines, chunks=chunks)
-    np.testing.assert_array_equal(tensor[3:5], VALUES[3:5])
+    server.forget()
+    for row in range(5):
+        np.testing.assert_array_equal(tensor[row], VALUES[row])
+    assert [method for method, _ in server.requests].count("HEAD") <= 1
     server.put(NAME, tf.make_0_9(VALUES + 1))
-    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
-        tensor[:3, 7].compute()
+    monkeypatch.setattr("xr_tensorfmt.sources.remote.CHECK_INTERVAL", 0)
+    for _ in range(2):
+        with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+            tensor[:3, 7].compute()
+        # A failed comparison is repeated.
+        monkeypatch.setattr("xr_tensorfmt.sources.remote.CHECK_INTERVAL", 60)
     np.testing.assert_array_equal(open_from(server, use_coroutines), VALUES + 1)
+
+
+def test_own_write_is_noticed_at_once(memory: MemoryFileSystem) -> None:
+    url = "memory://own.tens"
+    to_file(xr.DataArray(VALUES, name="tensor"), url)
+    before = open_tensor(url)
+    np.testing.assert_array_equal(before[0], VALUES[0])
+    to_file(xr.DataArray(VALUES + 1, name="tensor"), url)
+    with pytest.raises(SourceChangedError, match="it has been replaced since it was opened"):
+        before.load()
+
+
+@pytest.mark.parametrize("way", [use_http, use_s3], ids=lambda way: way.__name__)
+def test_retries_and_replaced_objects_are_logged(
+    server: FaultServer, way: Way, caplog: pytest.LogCaptureFixture
+) -> None:
+    tensor = open_from(server, way)
+    server.faults.append(faults.status(503))
+    with caplog.at_level("INFO", "xr_tensorfmt"):
+        np.testing.assert_array_equal(tensor[:3, 7], VALUES[:3, 7])
+        assert re.search(r"the server answered 503.*; next attempt in [\d.e-]+ s", caplog.text)
+        server.put(NAME, tf.make_0_9(VALUES + 1))
+        with pytest.raises(SourceChangedError):
+            tensor[:3, 7].load()
+    assert "replaced since it was opened" in caplog.text
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(7)])
+def test_limit_may_be_number_of_numpy(value: Any) -> None:
+    assert locate_for_reading("memory://x", None, None, value).timeout == value
+    assert locate_for_reading("memory://x", {"timeout": value}, None, 1).timeout == value
 
 
 @pytest.mark.parametrize("way", [use_http, use_s3], ids=lambda way: way.__name__)

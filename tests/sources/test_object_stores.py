@@ -62,7 +62,7 @@ def test_store_has_url_that_fsspec_gives(tmp_path: Path) -> None:
         (MemoryStore(), "memory://d/t"),
     ]
     for store, url in urls:
-        assert locate_for_reading("d/t", None, store, 1).url == url
+        assert locate_for_reading("d/t", None, store, 1).name == url
 
 
 def test_another_object_in_same_directory_is_found() -> None:

@@ -150,7 +150,7 @@ def test_chunks_send_the_explained_requests(store: Store, family: str) -> None:
         planned = [(a, b - a) for read in explained.reads for _, a, b in read.request_ranges]
         assert sorted(store.log.gets) == sorted(planned)
         assert explained.fetched_bytes == explained.needed_bytes
-        assert bool(store.log.heads) == isinstance(store, MemoryStore)
+        assert store.log.heads <= isinstance(store, MemoryStore)
 
 
 def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
@@ -159,7 +159,7 @@ def test_one_chunk_is_its_bytes_in_parts(store: Store) -> None:
     np.testing.assert_array_equal(tensor, values)
     starts = [48 + number * 2 * MIB for number in range(16)]
     assert sorted(store.log.gets) == [(start, 2 * MIB) for start in starts]
-    assert store.log.heads == (tensor.data.npartitions if isinstance(store, MemoryStore) else 0)
+    assert store.log.heads == isinstance(store, MemoryStore)
 
 
 def test_column_is_one_request_and_row_skips_no_more_than_it_may(store: Store) -> None:

@@ -22,8 +22,8 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError
-from xr_tensorfmt.sources import find_source, local, open_source
-from xr_tensorfmt.sources.local import InputOutput, LocalFile
+from xr_tensorfmt.sources import InputOutput, find_source, local, open_source
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
@@ -403,3 +403,15 @@ def test_three_far_points_touch_few_pages_of_large_file(tmp_path: Path) -> None:
     before = faults()
     source.read(Extents.uniform(starts, 8))
     assert faults() - before < 100
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("io", ["mmap", "read"])
+def test_named_pipe_that_replaced_file_does_not_hang(tmp_path: Path, io: InputOutput) -> None:
+    path = tmp_path / "t.bin"
+    path.write_bytes(bytes(100_000))
+    source, _ = find_source(path, io)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SourceChangedError, match="changed or replaced"):
+        source.read(Extents.single(0, 100_000))

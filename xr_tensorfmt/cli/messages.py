@@ -88,8 +88,9 @@ def _print(line: str, *, err: bool = False, **style: Any) -> None:
 def print_json(document: Any) -> None:
     """Print a document with findings as JSON."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=asdict)
-    # UTF-8 cannot encode lone surrogates. Their escapes are valid JSON.
-    click.echo(text.encode(errors="backslashreplace").decode())
+    # Names in a file could contain control characters, and lone surrogates that UTF-8 lacks.
+    is_shown = {"\n": True, **{char: char.isprintable() for char in set(text) - {"\n"}}}
+    click.echo("".join(char if is_shown[char] else json.dumps(char)[1:-1] for char in text))
 
 
 def _show_options(message: str, error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from numbers import Integral
 from typing import Any
 
 from dask import config
@@ -134,10 +135,10 @@ def _compute_chunk_target(chunk_bytes: int | str) -> int:
 
 def parse_chunk_bytes(chunk_bytes: int | str) -> int:
     """Return the requested size of chunks in bytes."""
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, int | str):
+    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, Integral | str):
         raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
     try:
-        size = int(parse_bytes(chunk_bytes))
+        size = int(parse_bytes(str(chunk_bytes)))
     except (ValueError, OverflowError):
         size = 0
     if size < 1:

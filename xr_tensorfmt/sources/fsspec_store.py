@@ -6,6 +6,7 @@ A store makes one attempt of a request. It neither retries nor translates errors
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ from fsspec.asyn import reset_lock
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import get_class_names
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
+from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.sources.threads import start_in_thread
 
 _PIECE = 1 << 20
+_logger = logging.getLogger(__name__)
 
 # fsspec renews its event loop in a forked process, but not the lock that protects it.
 call_in_children(reset_lock)
@@ -101,8 +104,8 @@ class HttpStore(FsspecStore):
         options = {**self.fs.kwargs, "headers": headers}
         if "timeout" not in self.fs.client_kwargs:
             # By default, aiohttp limits the whole request to 300 s.
-            limits = {"sock_connect": self.timeout, "sock_read": self.timeout}
-            options.setdefault("timeout", ClientTimeout(None, **limits))
+            limit = ClientTimeout(None, sock_connect=self.timeout, sock_read=self.timeout)
+            options.setdefault("timeout", limit)
         session = await self.fs.set_session()
         async with session.get(self.fs.encode_url(request.path), **options) as response:
             response.raise_for_status()
@@ -209,6 +212,7 @@ class CachedStore(FsspecStore):
                 # fsspec raises it for all failures. This call raises the actual error.
                 self.fs.fs.info(path)
                 raise
+            _logger.debug("%s: read from the copy of a cache", redact(path))
             with file:
                 yield file
 

@@ -244,12 +244,10 @@ def _locate(
 
 def _unwrap(fs: Any, path: str) -> tuple[Any, str]:
     """Return the file system below a `DirFileSystem`, whose requests may have conditions."""
-    if not isinstance(fs, DirFileSystem):
-        return fs, path
-    url = fs.unstrip_protocol(path)  # which refuses paths outside of a local directory
     while isinstance(fs, DirFileSystem):
-        fs = fs.fs
-    return fs, fs._strip_protocol(url)  # noqa: SLF001  # fsspec has no public form
+        # It refuses paths outside of a local directory. fsspec has no public form.
+        fs, path = fs.fs, fs._join(path)  # noqa: SLF001
+    return fs, path
 
 
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
@@ -280,5 +278,5 @@ def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:
     if is_obstore(fs):
         fs, path = adapt_obstore(fs), path.strip("/")
     else:
-        path = fs._strip_protocol(path)  # noqa: SLF001  # fsspec has no public form
+        fs, path = _unwrap(fs, fs._strip_protocol(path))  # noqa: SLF001  # fsspec has no public form
     return fs.unstrip_protocol(path), fs, path

@@ -184,6 +184,11 @@ class RemoteFile(Source):
         yield fill
 
 
+def forget_checks() -> None:
+    """Compare versions again, because this process has replaced an object."""
+    _check_times.clear()
+
+
 def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     """Request size and version of an object, and concurrently its first bytes."""
     location = location.renew_after_fork()
@@ -242,6 +247,7 @@ def _start(
                 location.timeout,
                 slot,
                 partial(_build_unavailable_error, location, request),
+                partial(_describe_failure, location, request),
                 nbytes=request.length if request else 0,
                 store_retries=store.retries_statuses,
             )
@@ -269,14 +275,32 @@ def _build_unavailable_error(
     hint = "pass a larger timeout= to wait longer" if failure.is_timeout else "try again later"
     if failure.pause:
         hint = f"the server requests a pause of {failure.pause:.3g} s; try again later"
-    if failure.is_timeout and not failure.is_status:
-        text, number = f"the response was not complete in time{context}", ETIMEDOUT
-    else:
-        error = location.translate(failure.error, context)
-        text, number = getattr(error, "strerror", str(error)), getattr(error, "errno", EIO)
+    elif failure.is_timeout and _get_store(location).retries_statuses:
+        hint = (
+            "if the store limits the rate of requests (status 429 or 503), its package waits, so "
+            "send fewer requests, or pass a larger timeout="
+        )
+    number, text = _translate_failure(location, failure, context)
     reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"
     error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
     return error_type(number, reason, location.name, span, attempts, seconds)
+
+
+def _describe_failure(
+    location: Location, request: RangeRequest | None, failure: TransientFailure
+) -> str:
+    context = request.context if request else ""
+    return f"{location.name}: {_translate_failure(location, failure, context)[1]}"
+
+
+def _translate_failure(
+    location: Location, failure: TransientFailure, context: str
+) -> tuple[int, str]:
+    """Return the number of an error, and a text without secrets."""
+    if failure.is_timeout and not failure.is_status:
+        return ETIMEDOUT, f"the response was not complete in time{context}"
+    error = location.translate(failure.error, context)
+    return getattr(error, "errno", EIO), getattr(error, "strerror", str(error))
 
 
 def _get_store(location: Location) -> FsspecStore | ObstoreStore:

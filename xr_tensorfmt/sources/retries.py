@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from math import inf, isfinite
+from numbers import Real
 from random import SystemRandom
 from typing import Any, TypeVar
 
 from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_failure
 
 Result = TypeVar("Result")
+_logger = logging.getLogger(__name__)
 
 MIN_RATE = 5000
 """Bytes per second that a slow request must receive.
@@ -35,11 +38,12 @@ def check_timeout(timeout: object) -> float | None:
     """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
-    if not (timeout > 0 and isfinite(timeout)):
+    seconds = float(timeout)
+    if not (seconds > 0 and isfinite(seconds)):
         raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
-    return float(timeout)
+    return seconds
 
 
 async def retry(
@@ -47,6 +51,7 @@ async def retry(
     timeout: float | None,  # noqa: ASYNC109  # of an attempt
     slot: AbstractAsyncContextManager[Any],
     build_error: Callable[[TransientFailure, int, float], Exception],
+    describe: Callable[[TransientFailure], str] = str,
     *,
     nbytes: int = 0,
     store_retries: bool = False,
@@ -55,7 +60,8 @@ async def retry(
 
     `slot` limits the concurrent requests, and is released during pauses. `store_retries` tells
     whether the library of the store retries error statuses itself. `build_error` returns the error
-    to raise for the last failure, the number of attempts and the seconds.
+    to raise for the last failure, the number of attempts and the seconds. `describe` returns the
+    text for the log.
     """
     clock = asyncio.get_running_loop().time
     limit = None if timeout is None else timeout + nbytes / MIN_RATE
@@ -81,6 +87,7 @@ async def retry(
             # Raising outside of the except clause leaves out the original error as context.
             raise build_error(failure, attempts, seconds)
         actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
+        _logger.info("%s; next attempt in %.3g s", describe(failure), actual_pause)
         await asyncio.sleep(actual_pause)
         seconds += actual_pause
         pause *= 2

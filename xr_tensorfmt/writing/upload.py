@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -18,6 +19,7 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
+from xr_tensorfmt.sources.remote import forget_checks
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
@@ -30,6 +32,8 @@ from xr_tensorfmt.writing.atomic_file import (
     write_at,
 )
 from xr_tensorfmt.writing.write_target import Piece
+
+_logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
@@ -194,6 +198,8 @@ class Upload:
             progress.call()
             self._move()
         self._fs.invalidate_cache(self._target)
+        forget_checks()
+        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _move(self) -> None:
         """Rename the temporary object. The `mv` of most file systems would take patterns."""
