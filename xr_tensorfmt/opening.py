@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import xarray as xr
@@ -23,7 +20,6 @@ from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources import is_remote, is_url, open_source
-from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.store_errors import redact
 
 DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
@@ -35,8 +31,7 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = _open_group(file, keywords)
-    with _pause_garbage_collection():
-        ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
+    ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
     return _redact_source(ds, file)
 
 
@@ -67,12 +62,10 @@ def _build_groups(
     file: Any, keywords: EngineKeywords, variable_type: type[Variable], *, is_tree: bool
 ) -> dict[str, Dataset]:
     source, group = _open_group(file, keywords)
-    with _pause_garbage_collection():
-        nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
-        return {
-            path: build_dataset(node, source, keywords, variable_type)
-            for path, node in nodes.items()
-        }
+    nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
+    return {
+        path: build_dataset(node, source, keywords, variable_type) for path, node in nodes.items()
+    }
 
 
 def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
@@ -97,18 +90,6 @@ def is_recognised(file: Any) -> bool:
             file.seek(position)
 
 
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector while thousands of variables are created."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
     if keywords.fs is not None and not _SUPPORTS_FS:
@@ -126,11 +107,8 @@ def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]
 def parse_file(reader: HeaderReader, keywords: EngineKeywords) -> Container:
     """Parse the header of a file, and warn about findings."""
     file_format = recognition.choose_format(reader, keywords.format)
-    # Only a local file is read without waiting.
-    is_local = isinstance(reader.source, LocalFile)
-    with _pause_garbage_collection() if is_local else nullcontext():
-        options, dropped = keywords.for_formats(), keywords.dropped
-        container = read_container(reader, file_format, options, dropped)
+    options, dropped = keywords.for_formats(), keywords.dropped
+    container = read_container(reader, file_format, options, dropped)
     for finding in container.findings:
         warnings.warn(finding.sentence, TensorFormatWarning, stacklevel=find_stack_level())
     return container

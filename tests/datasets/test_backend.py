@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import io
 import pickle
@@ -11,7 +10,7 @@ import pydoc
 import re
 import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,36 +254,6 @@ def test_variables_have_type_of_xarray(path: Path, chunks: Any) -> None:
     xr.testing.assert_identical(variable, xr.Variable(("a", "b", "c"), VALUES))
     tree = xr.open_datatree(path, engine="tensorfmt", chunks=chunks)
     assert type(tree.tensor.variable) is xr.Variable
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_opening_restores_garbage_collector(path: Path, enabled: bool) -> None:
-    if not enabled:
-        gc.disable()
-    try:
-        xr.open_dataset(path, engine="tensorfmt")
-        assert gc.isenabled() is enabled
-        with pytest.raises(TensorFormatError):
-            xr.open_dataset(path.read_bytes()[:-1], engine="tensorfmt")
-        assert gc.isenabled() is enabled
-    finally:
-        gc.enable()
-
-
-def test_garbage_is_collected_while_a_file_object_waits() -> None:
-    class SlowFile(io.BytesIO):
-        enabled: ClassVar[list[bool]] = []
-
-        def read(self, size: int | None = -1, /) -> bytes:
-            self.enabled.append(gc.isenabled())
-            return super().read(size)
-
-    header = b'{"__metadata__": {"long": "' + 100_000 * b"x" + b'"}}'
-    file = SlowFile(len(header).to_bytes(8, "little") + header)
-    ds = xr.open_dataset(file, engine="tensorfmt", format="safetensors")
-    assert len(ds.attrs["long"]) == 100_000
-    assert len(SlowFile.enabled) > 1
-    assert all(SlowFile.enabled)
 
 
 @pytest.mark.slow

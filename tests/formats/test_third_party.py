@@ -206,6 +206,12 @@ with warnings.catch_warnings(record=True) as caught:
 print(*(f'{warning.category.__name__}: {warning.message}' for warning in caught), sep='\\n')
 """
 
+
+def declare(line: str) -> str:
+    """Return the module with another line in its class."""
+    return MODULE.replace("    def read", f"    {line}\n\n    def read", 1)
+
+
 BROKEN = {
     "its import fails": ("raise RuntimeError('no such library')", "no such library"),
     "it is no class": ("GridFormat = 3", "not a subclass"),
@@ -223,6 +229,15 @@ BROKEN = {
     "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
     "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
     "it has an unknown option": (MODULE.replace('"name", ', '"names", '), "open_options is"),
+    "its attributes are a str": (
+        declare("reader_attrs = 'unit'"),
+        "reader_attrs is 'unit', expected",
+    ),
+    "its attributes are numbers": (declare("reader_attrs = frozenset([1])"), "reader_attrs is"),
+    "its write options are a set": (declare("write_options = {'a'}"), "write_options is"),
+    "its index suffix is None": (declare("index_suffix = None"), "index_suffix is None"),
+    "it finds no suffix": (declare("def find_suffix(self, path): return None"), "find_suffix is"),
+    "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),
     "it cannot be compared": (
         MODULE.replace("    def read", "    def match(self, reader): 1 / 0\n\n    def read", 1),
         "cannot be compared with",

@@ -48,6 +48,8 @@ FILES: Mapping[str, tuple[bytes, str]] = {
     "d.safetensors": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.tbf": (b"", "no bytes, the file is empty, .*fetch the file again"),
     "a.zip": (make_zip("README"), "a zip archive, .*unzip it"),
+    "metadata.zip": (make_zip("metadata.json"), "a zip archive, .*unzip it"),
+    "array.zip": (make_zip("array.npy"), "a zip archive, .*unzip it"),
     "empty.npz": (b"PK\5\6" + bytes(18), "an empty zip archive, .*fetch the file again"),
     "a.tar": (make_tar(), r"a tar archive, .*extract it \(tar -xf\)"),
     "model.pt": (make_zip("model/data.pkl"), "a PyTorch checkpoint.*safetensors.torch.save_file"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -83,6 +83,10 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
         ("name", file_format.name in loaded or not file_format.name, "a unique name"),
         ("title", not isinstance(file_format.title, str), "a str"),
         ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
+        ("reader_attrs", not _is_set_of_str(file_format.reader_attrs), "a frozenset of str"),
+        ("write_options", not isinstance(file_format.write_options, Mapping), "a mapping"),
+        ("index_suffix", not isinstance(file_format.index_suffix, str), "a str"),
+        ("find_suffix", not isinstance(file_format.find_suffix("a"), str), "a method -> str"),
         ("magics", magics, "a tuple of non-empty bytes"),
         (
             "open_options",
@@ -95,6 +99,10 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
                 f"{attribute} is {getattr(file_format, attribute)!r}, expected {expected}"
             )
     return file_format
+
+
+def _is_set_of_str(names: object) -> bool:
+    return isinstance(names, frozenset | set) and all(isinstance(name, str) for name in names)
 
 
 def load_formats() -> Iterator[Format]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from tests.tensfiles import make_values, pack_quad
-from xr_tensorfmt import TensorFormatWarning
+from xr_tensorfmt import TensorFormatError
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
 INTEGERS = [f"{order}{kind}{size}" for order in "<>" for kind in "ui" for size in (2, 4, 8)]
@@ -179,22 +179,19 @@ def test_conformance_files_open_as_described(conformance) -> None:
     assert "tens: 29 of 29 hold" in run.stdout
 
 
-def test_version_1_0_without_chunk_is_read_with_warning() -> None:
-    values = make_values((3, 5), "<f8")
-    content = tf.make_0_9(values, version=tf.V1_0)
-    words = "the chunk 'DENSDATA' that version 1.0 requires at byte 48: missing, but values of exac"
-    with pytest.warns(TensorFormatWarning, match=words):
-        assert_holds(open_lazily(content), values)
+def test_version_1_0_without_chunk_is_refused() -> None:
+    content = tf.make_0_9(make_values((3, 5), "<f8"), version=tf.V1_0)
+    with pytest.raises(TensorFormatError, match=r"the data at byte 48: missing .* 'DENSDATA'"):
+        open_lazily(content)
 
 
-def test_values_that_look_like_chunk_names_are_values() -> None:
-    content = (
-        tf.pack_header((24,), number_type=b"uint", size=1, version=tf.V1_0)
-        + b"helloabcdefghijklmnopqrs"
-    )
-    with pytest.warns(TensorFormatWarning, match="that version 1.0 requires at byte .*: missing"):
-        tensor = open_lazily(content).tensor
-    assert tensor.values.tobytes() == b"helloabcdefghijklmnopqrs"
+def test_values_truncated_inside_a_chunk_are_refused() -> None:
+    lengths = (24,)
+    header = tf.pack_header(lengths, number_type=b"uint", size=1, version=tf.V1_0)
+    complete = header + b"XRTFMETA" + (1000).to_bytes(8, "little") + bytes(984)
+    truncated = complete[: len(header) + 24]  # as many bytes as the tensor has values
+    with pytest.raises(TensorFormatError, match="truncated or corrupt"):
+        open_lazily(truncated)
 
 
 def test_chunk_in_0_9_file_that_counts_16_bytes_per_number_is_no_quadruple() -> None:

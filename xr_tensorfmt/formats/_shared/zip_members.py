@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
-from zlib import crc32
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from xr_tensorfmt.contract import (
     End,
@@ -41,17 +42,28 @@ _TAIL = _END_BYTES + (1 << 16)
 _USUAL_EXTRA = 512
 """Usual limit on the bytes of extra fields, read with the header of a member."""
 
+_RECOGNISED = 4096
+"""Bytes of the first member to recognise a format by."""
+
 _UTF8 = 1 << 11
 """Flag of a member with a name in UTF-8."""
 
 
-def read_first_member(reader: HeaderReader) -> tuple[bytes, int]:
-    """Return the name and the compression of the first member. Without one, the name is empty."""
+def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
+    """Return the name of the first member and the start of its content, or two empty strings.
+
+    The content is empty if it is compressed in another way than by deflate.
+    """
     head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
-        return b"", 0
-    _, _, _, compression, *_, length, _ = _HEADER.unpack(head)
-    return reader.read_head(_HEADER.size + length)[_HEADER.size :], compression
+        return b"", b""
+    _, _, _, compression, *_, length, extra = _HEADER.unpack(head)
+    head = reader.read_head(_HEADER.size + length + extra + _RECOGNISED)[_HEADER.size :]
+    name, content = head[:length], head[length + extra :]
+    if compression == ZIP_DEFLATED:
+        with suppress(zlib.error):
+            return name, zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, _RECOGNISED)
+    return name, content if compression == ZIP_STORED else b""
 
 
 class _File:
@@ -136,7 +148,7 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
         stop = start + member.file_size
         for first in range(start, stop, _CHECKED_AT_ONCE):
             part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
-            computed = crc32(source.read(part).data, computed)
+            computed = zlib.crc32(source.read(part).data, computed)
         if computed != member.CRC:
             crc = f"{computed:#010x}, expected {member.CRC:#010x}"
             message = f"its CRC-32 is {crc}; fetch the file again"

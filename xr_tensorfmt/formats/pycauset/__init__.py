@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from zipfile import ZIP_STORED
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
@@ -44,7 +43,8 @@ class PycausetFormat(Format):
         """Match the magic number, or the first member of a zip archive."""
         if reader.head.startswith(MAGIC):
             return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
-        if read_first_member(reader) == (b"metadata.json", ZIP_STORED):
+        name, content = read_first_member(reader)
+        if name == b"metadata.json" and b'"matrix_type"' in content:
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE

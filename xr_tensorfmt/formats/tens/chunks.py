@@ -104,15 +104,6 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     )
 
 
-def is_chunk(reader: HeaderReader, offset: int) -> bool:
-    """Return whether a chunk begins at an offset. The chunk may be truncated."""
-    chunk = Chunk.read(reader, offset)
-    if chunk is not None and (chunk.magic in DEFINED_MAGICS or chunk.has_valid_size(reader)):
-        return True
-    start = reader.read_field(offset, min(8, reader.source.size - offset), "a chunk's magic")
-    return bool(start) and any(magic.startswith(start) for magic in DEFINED_MAGICS)
-
-
 def read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
     """Return the JSON text in a chunk without padding. Text beyond the limit is cut off."""
     length = min(chunk.size - HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)

@@ -46,7 +46,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     end = End(reader.source, file.stop, "the data" if file.pair_count is None else "the pairs")
     return Container(
         (tensor,),
-        findings=file.findings,
         ends=(end,),
         embedded=file.embedded,
         parsed=file,

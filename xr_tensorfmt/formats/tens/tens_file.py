@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from xr_tensorfmt.contract import Element, Finding, HeaderReader
+from xr_tensorfmt.contract import Element, HeaderReader
 from xr_tensorfmt.formats.tens.chunks import (
     DEFINED_MAGICS,
     DENSE_DATA,
@@ -13,7 +13,6 @@ from xr_tensorfmt.formats.tens.chunks import (
     SYMMETRY,
     Chunk,
     compute_chunk_size,
-    is_chunk,
     read_chunks,
     read_embedded_metadata,
 )
@@ -44,7 +43,6 @@ class TensFile:
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
     embedded: bytes | None = None
-    findings: tuple[Finding, ...] = ()
 
     @classmethod
     def with_raw_values(cls, header: TensHeader, reader: HeaderReader) -> TensFile:
@@ -118,15 +116,6 @@ def _list_meanings(header: TensHeader) -> Iterator[TensHeader]:
 def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Read chunks and find the values after them, as in version 1.0."""
     file = TensFile.with_raw_values(header, reader)
-    fits_raw = reader.source.size == file.stop
-    if fits_raw and not (header.is_index_value or is_chunk(reader, header.stop)):
-        message = (
-            "missing, but values of exactly the right size follow the header; they are read as in "
-            "version 0.9"
-        )
-        field = "the chunk 'DENSDATA' that version 1.0 requires"
-        finding = Finding(reader.source.name, file.offset, field, message, "warning")
-        return replace(file, findings=(finding,))
     chunks, symmetries = [], []
     embedded = None
     for chunk in read_chunks(reader, header.stop):
