@@ -20,7 +20,7 @@ class MagFormat(Format):
     suffixes = (".mag",)
     directory_patterns = ("*.mag",)
     magics = (MAGIC, STREAM_MAGIC)
-    open_options = frozenset({"verify"})
+    open_options = frozenset({"verify", "decode_floats"})
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
