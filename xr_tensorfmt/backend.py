@@ -76,6 +76,9 @@ class TensorFormatBackend(BackendEntrypoint):
         apply_unit : bool, default: False
             If True, multiply values by the factor to atomic units in the file; otherwise the
             factor is the attribute ``unit``. Only for formats with units.
+        decode_floats : bool, default: True
+            If False, bfloat16 and float8 are not converted to float32, and values have the dtypes
+            of the package ml_dtypes. Only for formats of models.
         group : str, optional
             Open only variables whose names begin with this prefix, and remove the prefix:
             ``"layers.0"`` opens ``"layers.0.weight"`` as ``"weight"``. The path of the group in a

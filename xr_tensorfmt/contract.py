@@ -223,7 +223,7 @@ class Format(ABC):
         Magic numbers. Files begin with one of them, unless the tuple is empty.
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
-        ``apply_unit``. Other options raise an error before `read` is called.
+        ``apply_unit``, ``decode_floats``. Other options raise an error before `read` is called.
     write_options : mapping of str to tuple
         Keywords of `plan` and their allowed values. If the tuple is empty, `plan` checks the value.
     """

@@ -307,14 +307,8 @@ def to_cc4s(
 
 
 @with_write_options
-def to_mag(
-    data: Dataset | DataArray,
-    path: Any,
-    *,
-    version: Literal[300, 1] | None = None,
-    **options: Unpack[WriteOptions],
-) -> Delayed | None:
-    """Write a MAG file, with variable names as keys.
+def to_mag(data: Dataset | DataArray, path: Any, **options: Unpack[WriteOptions]) -> Delayed | None:
+    """Write a MAG file for magnetron 0.2, with variable names as keys.
 
     Parameters
     ----------
@@ -322,9 +316,6 @@ def to_mag(
         The data. Attributes of the Dataset become metadata of the file.
     path : str or PathLike
         The file, or its URL.
-    version : {300, 1}, optional
-        300, the default, is a snapshot for magnetron 0.2. 1 is an archive as written by magnetron
-        0.1.2, without dims, coordinates and attributes of variables.
     **options
         Keywords of `to_file`, from `mode` to `fs`.
 
@@ -365,7 +356,7 @@ def to_mag(
     >>> back["layers.0.weight"].encoding["dtype"]
     'bfloat16'
     """
-    return to_file(data, path, "mag", version=version, **options)
+    return to_file(data, path, "mag", **options)
 
 
 @with_write_options

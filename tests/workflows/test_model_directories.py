@@ -17,7 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.workflows.formats import WRITABLE, make_array, write
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
-from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
+from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES, BFloat16
 
 WEIGHT = np.arange(6, dtype="f4").reshape(2, 3)
 INDEX = "model.safetensors.index.json"
@@ -363,3 +363,47 @@ class TestGitLfsPointer:
         memory.put(f"{tmp_path}/", "/bucket/model/", recursive=True)
         with pytest.raises(TensorFormatError, match=f"{SHARDS[1]}.*Git LFS pointer"):
             open_model("memory://bucket/model")
+
+
+STORED = {"safetensors": ("bfloat16", *FLOAT8_NAMES), "mag": ("bfloat16", "float8_e4m3fn")}
+
+
+class TestStoredDtypes:
+    """With ``decode_floats=False``, values of narrow floats are not converted."""
+
+    @pytest.mark.parametrize(
+        ("suffix", "dtype"), [(suffix, dtype) for suffix in STORED for dtype in STORED[suffix]]
+    )
+    @pytest.mark.parametrize("chunks", [None, {}], ids=str)
+    def test_are_returned_selected_and_written(
+        self, tmp_path: Path, suffix: str, dtype: str, chunks: dict[str, int] | None
+    ) -> None:
+        bits = np.arange(256, dtype="u1").reshape(16, 16)
+        bits = bits * np.uint16(257) if dtype == "bfloat16" else bits
+        stored = bits.view(getattr(ml_dtypes, dtype))
+        ds = xr.Dataset({"w": (("x", "y"), stored), "b": ("x", np.arange(16))})
+        to_file(ds, tmp_path / f"a.{suffix}")
+        opened = open_model(tmp_path / f"a.{suffix}", decode_floats=False, chunks=chunks)
+        assert opened.w.dtype == stored.dtype
+        assert opened.b.dtype == np.int64
+        for actual, expected in (
+            (opened.w, bits),
+            (opened.w.isel(x=[3, 1], y=slice(None, None, -2)), bits[[3, 1], ::-2]),
+            (opened.w.T[2], bits[:, 2]),
+        ):
+            np.testing.assert_array_equal(actual.values.view(bits.dtype), expected)
+        to_file(opened, tmp_path / f"b.{suffix}")
+        decoded = open_model(tmp_path / f"b.{suffix}")
+        assert decoded.w.encoding["dtype"] == dtype
+        np.testing.assert_array_equal(decoded.w, stored.astype("f4"))
+
+    def test_keyword_applies_to_formats_with_such_dtypes(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", a=WEIGHT)
+        with pytest.raises(ValueError, match=r"decode_floats=False does not apply to format 'npz'"):
+            open_model(tmp_path / "a.npz", decode_floats=False)
+
+    def test_big_endian_bfloat16_is_returned(self) -> None:
+        narrow = BFloat16(big_endian=True).narrow
+        values = narrow.decode(np.array([0x3F80, 0x4049], ">u2").view(narrow.stored))
+        assert values.dtype == np.dtype(ml_dtypes.bfloat16)
+        assert values.astype("f4").tolist() == [1, 3.140625]

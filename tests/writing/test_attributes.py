@@ -64,7 +64,6 @@ TARGETS: dict[str, Any] = {
     "t.tens": (None, {}),
     "t.bin": ("float64", {"version": "0.9", **NAMELESS}),
     "t.mag": ("float32", {}),
-    "v1.mag": ("float32", {"version": 1, **NAMELESS}),
     "t.yaml": ("float64", {}),
     "t.pycauset": ("float64", {}),
     "t.safetensors": ("float32", {}),

@@ -70,8 +70,8 @@ def test_unaddressable_shape_raises(tmp_path: Path, name: str, shape) -> None:
 
 
 OWN_KEYWORDS = {
+    "mag": "",
     "tens": " and version",
-    "mag": " and version",
     "pycauset": " and matrix_type and seed",
     "vespa": "",
 }

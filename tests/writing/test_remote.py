@@ -97,12 +97,12 @@ def test_dataset_round_trips_from_s3(s3: S3Store, bucket: Any, chunks: dict) -> 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 def test_object_equals_local_file(tmp_path: Path, memory: Any, chunks: dict, threads: int) -> None:
     data = make_dataset(720)[["a", "b"]].drop_vars("x").chunk(chunks)
-    options: dict = {"version": 1, "drop": ["dims", "attrs"]}
     with dask.config.set(num_workers=threads):
-        to_mag(data.astype("f4"), "memory://bucket/x.mag", **options)
-    to_mag(data.astype("f4"), tmp_path / "x.mag", **options)
-    assert memory.cat_file("/bucket/x.mag") == (tmp_path / "x.mag").read_bytes()
-    assert memory.find("/bucket") == ["/bucket/x.mag"]
+        to_file(data, "memory://bucket/x.safetensors")
+    to_file(data, tmp_path / "x.safetensors")
+    expected = (tmp_path / "x.safetensors").read_bytes()
+    assert memory.cat_file("/bucket/x.safetensors") == expected
+    assert memory.find("/bucket") == ["/bucket/x.safetensors"]
 
 
 def test_variables_in_memory_and_lazy_ones_are_written_too(s3: S3Store, bucket: Any) -> None:
@@ -538,11 +538,6 @@ FAMILIES: dict[str, tuple[str, xr.DataArray, dict[str, Any]]] = {
         ".tbf",
         xr.DataArray(SQUARE, {"doc": [f"d{i}" for i in range(300)]}, ("doc", "x"), "tensor"),
         {},
-    ),
-    "mag-archive": (
-        ".mag",
-        xr.DataArray(SQUARE.astype("f4"), dims=("w_dim_0", "w_dim_1"), name="w"),
-        {"version": 1},
     ),
 }
 

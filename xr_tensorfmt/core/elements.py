@@ -104,6 +104,11 @@ class Element(ABC):
         raise NotImplementedError(f"{self.name} can only be read")
 
     @property
+    def narrow(self) -> Element:
+        """Elements whose values have the stored dtype, if ml_dtypes defines it."""
+        return self
+
+    @property
     def is_native(self) -> bool:
         """Whether the stored bytes equal the bytes of the values."""
         return False

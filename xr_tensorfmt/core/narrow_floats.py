@@ -22,7 +22,8 @@ def get_narrow_dtype(name: str) -> np.dtype[Any]:
     """Return a dtype of ml_dtypes, which is imported at first use."""
     import ml_dtypes  # noqa: PLC0415  # takes 10 ms
 
-    return np.dtype(getattr(ml_dtypes, name))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 @dataclass(frozen=True)

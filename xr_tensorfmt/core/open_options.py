@@ -89,6 +89,8 @@ class OpenOptions:
         How to decode labels that are not UTF-8.
     apply_unit : bool
         Whether to multiply values by the factor to atomic units in the file.
+    decode_floats : bool
+        Whether bfloat16 and float8 become float32.
     """
 
     name: str = "tensor"
@@ -98,6 +100,7 @@ class OpenOptions:
     fill_value: float | None = None
     text_errors: TextErrors = "strict"
     apply_unit: bool = False
+    decode_floats: bool = True
 
     def __post_init__(self) -> None:
         """Raise an error if a value is invalid."""

@@ -42,7 +42,7 @@ class EngineKeywords(OpenOptions):
         from xr_tensorfmt.sources.retries import check_timeout  # noqa: PLC0415  # slow to import
 
         super().__post_init__()
-        for keyword in ("verify", "apply_unit"):
+        for keyword in ("verify", "apply_unit", "decode_floats"):
             if not isinstance(getattr(self, keyword), bool):
                 raise TypeError(f"{keyword}={getattr(self, keyword)!r} must be True or False")
         check_timeout(self.timeout)

@@ -21,6 +21,7 @@ DECLARED_OPTIONS = {
     "text_errors": "has no labels that need it; omit it",
     "verify": "has no data to verify; omit it",
     "apply_unit": "has no unit; omit it",
+    "decode_floats": "returns numpy's dtypes; omit it",
 }
 """Options that a format must declare. The values are the reason and hint of the error."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, TypeGuard
@@ -184,6 +184,8 @@ def build_container(
     sources = [tensor.source for tensor in tensors if tensor.source is not None]
     omitted = {tensor.key: tensor.unsupported for tensor in tensors if tensor.unsupported}
     tensors = [tensor for tensor in tensors if not tensor.unsupported]
+    if not options.decode_floats:
+        tensors = [replace(tensor, element=tensor.element.narrow) for tensor in tensors]
     dims = _name_dims(options.dims, tensors)
     siblings = {source.name: source for source in sources}
     return Container(

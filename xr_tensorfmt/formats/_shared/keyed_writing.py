@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,10 +78,20 @@ def select_stored(
         is_stored = has_dtype and (coordinate.size or empty)
         (stored if is_stored else embedded)[name] = coordinate
     variables = [
-        KeyedVariable(key, variable, checked.choose_conversion(key, variable, elements))
+        KeyedVariable(key, variable, _choose_conversion(checked, key, variable, elements))
         for key, variable in stored.items()
     ]
     return variables, embedded
+
+
+def _choose_conversion(
+    checked: CheckedInput, key: str, variable: Variable, elements: Mapping[str, Element]
+) -> Conversion:
+    """Return the conversion. Values that have the stored dtype are not converted."""
+    conversion = checked.choose_conversion(key, variable, elements)
+    narrow = conversion.element.narrow
+    is_stored = narrow is not conversion.element and variable.dtype == narrow.dtype
+    return replace(conversion, element=narrow) if is_stored else conversion
 
 
 def embed_variables(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
@@ -21,8 +20,7 @@ class MagFormat(Format):
     suffixes = (".mag",)
     directory_patterns = ("*.mag",)
     magics = (MAGIC, STREAM_MAGIC)
-    open_options = frozenset({"verify"})
-    write_options = MappingProxyType({"version": (300, 1)})
+    open_options = frozenset({"verify", "decode_floats"})
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""
@@ -31,10 +29,10 @@ class MagFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file with the keywords of `to_mag`."""
+        """Plan a snapshot."""
         from xr_tensorfmt.formats.mag.write import plan  # noqa: PLC0415
 
-        return plan(checked, **options)
+        return plan(checked)
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Check padding."""

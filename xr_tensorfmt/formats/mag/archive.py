@@ -14,13 +14,10 @@ reads them as C order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
-from math import prod
-from struct import Struct, pack, unpack
+from struct import Struct, unpack
 from typing import ClassVar, Self
-
-from google_crc32c import value as crc32c
 
 from xr_tensorfmt.contract import Cursor, HeaderReader, OpenOptions, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -84,12 +81,6 @@ class ArchiveHeader:
         """Read the header."""
         return cls(*cls.struct.unpack(reader.read_field(0, cls.struct.size, "the MAG header")))
 
-    def pack(self, records: bytes) -> bytes:
-        """Encode the header with its checksum, and append the records."""
-        content = self.struct.pack(*astuple(self)) + records
-        start, stop = _CHECKSUM_OFFSET, _CHECKSUM_OFFSET + 4
-        return content[:start] + pack("<I", crc32c(content[stop:])) + content[stop:]
-
 
 _METADATA = Struct("<I8s")
 """Type tag and value of a metadata record. The key follows."""
@@ -115,12 +106,6 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
     return metadata
 
 
-def pack_metadata(key: str, value: float) -> bytes:
-    """Encode a metadata record."""
-    tag = _INT64 if isinstance(value, int) else _FLOAT64
-    return _METADATA.pack(tag, _VALUES[tag].pack(value)) + _pack_key(key)
-
-
 _RECORD = Struct("<IQQ")
 """Rank and dtype in one number, length and offset. The shape and the key follow."""
 
@@ -141,24 +126,12 @@ def read_record(cursor: Cursor, index: int) -> TensorRecord:
     return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
 
 
-def pack_record(record: TensorRecord) -> bytes:
-    """Encode a tensor record. Its length is the number of elements."""
-    rank = len(record.shape)
-    fixed = _RECORD.pack(record.dtype | rank << 8, prod(record.shape), record.offset)
-    return fixed + pack(f"<{rank}q", *record.shape) + _pack_key(record.key)
-
-
 def _read_key(cursor: Cursor, record_name: str) -> str:
     (length,) = cursor.unpack(_KEY_LENGTH, f"the key length of {record_name}")
     if not 1 <= length <= MAX_KEY_BYTES:
         field, back = f"the key length of {record_name}", _KEY_LENGTH.size
         raise cursor.error(field, length, f"1 to {MAX_KEY_BYTES}", FOREIGN, back=back)
     return take_key(cursor, length, record_name)
-
-
-def _pack_key(key: str) -> bytes:
-    raw = key.encode()
-    return _KEY_LENGTH.pack(len(raw)) + raw
 
 
 _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")

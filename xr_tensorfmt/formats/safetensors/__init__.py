@@ -20,7 +20,7 @@ class SafetensorsFormat(Format):
     title = "safetensors"
     suffixes = (".safetensors", INDEX)
     directory_patterns = ("*.safetensors*.index*.json", "*.safetensors")
-    open_options = frozenset({"verify"})
+    open_options = frozenset({"verify", "decode_floats"})
     write_options = MappingProxyType({"max_shard_bytes": ()})
 
     def find_suffix(self, path: str) -> str:
