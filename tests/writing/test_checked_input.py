@@ -209,7 +209,7 @@ WRONG = {
     "a text to drop": ({"drop": "attributes"}, ValueError, "must be a list with any of"),
     "unknown to drop": ({"drop": ["attributes"]}, ValueError, "'name', 'dims', 'coords', 'attrs'"),
     "no text to drop": ({"drop": [[]]}, ValueError, "must be a list with any of"),
-    "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \\(overwrite\\) nor 'w-'"),
+    "mode": ({"mode": "a"}, ValueError, r"mode='a' is neither 'w' \(overwrite\) nor 'w-'"),
     "version": ({"version": 1}, TypeError, "'version' is not a keyword for MAG files"),
     "unknown keyword": ({"zlib": 1}, TypeError, "'zlib' is not a keyword for MAG files"),
 }  # fmt: skip
