@@ -16,7 +16,6 @@ from xr_tensorfmt.errors import (
 
 # Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
-    from xr_tensorfmt import cc4s
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
@@ -43,7 +42,6 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
-    "cc4s",
     "explain",
     "popcount",
     "to_cc4s",
@@ -81,5 +79,5 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-    """List only the public names."""
-    return list(__all__)
+    """List only the public names and modules."""
+    return [*__all__, *_SUBMODULES]

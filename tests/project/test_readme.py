@@ -68,6 +68,7 @@ ELSEWHERE = {
     *("TensorFormatAccessor", "TensorFormatTreeAccessor"),
     *("TensorFormatParser", "to_kerchunk"),
     *("get_path", "open_dataset"),
+    *cc4s.__all__,
     *vespa.__all__,
 }
 """Names in the reference that neither the package nor the contract exports."""

@@ -61,8 +61,8 @@ def write_calculation(
     energies = "".join(f"  - {energy}\n" for energy in ENERGIES / UNIT**2)
     more = f"metaData:\n  fermiEnergy: {FERMI / UNIT**2}\n  energies:\n{energies}"
     head = directory / f"{prefix}EigenEnergies.yaml"
-    names = ("State",) if types else None
-    head.write_text(cf.format_yaml(ENERGIES.shape, names, unit=UNIT**2, more=more))
+    state = ("State",) if types else None
+    head.write_text(cf.format_yaml(ENERGIES.shape, state, unit=UNIT**2, more=more))
     head.with_suffix(".elements").write_bytes(cf.pack_binary(ENERGIES / UNIT**2))
     if types:
         (directory / "State.yaml").write_text(cf.format_properties("State", {"Spin": SPIN}))
@@ -345,7 +345,7 @@ def test_calculations_are_local(working_directory: Path) -> None:
     write_calculation(working_directory / "a", is_complex=False)
     for call in (open_calculation, partial(to_calculation, open_calculation("a"))):
         with pytest.raises(ValueError, match="only be in local directories"):
-            call("memory://bucket/a?key=secret")  # type: ignore[operator]
+            call("memory://bucket/a?key=secret")
     assert [path.name for path in working_directory.iterdir()] == ["a"]
     with pytest.raises(IsADirectoryError, match=r"cc4s files.*open_calculation"):
         xr.open_dataset("a", engine="tensorfmt")

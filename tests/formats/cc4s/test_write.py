@@ -428,6 +428,21 @@ class TestEnergies:
         assert load(tmp_path / "a.yaml").a.attrs == {"energies": [5.0, 6.0]}
 
 
+class TestUnits:
+    def test_lost_unit_is_not_written_over_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_file(make_vertex(), path)
+        before = read_files(tmp_path)
+        with xr.set_options(keep_attrs=False):
+            doubled = open_lazily(path).CoulombVertex * 2
+        message = "'CoulombVertex' has no attribute 'unit', which means 1.0, .* has the unit 0.5; "
+        with pytest.raises(ValueError, match=message):
+            to_file(doubled, path)
+        assert read_files(tmp_path) == before
+        to_file(doubled.assign_attrs(unit=1.0), path)
+        xr.testing.assert_equal(load(path).CoulombVertex, doubled)
+
+
 class TestText:
     EXTREMES = np.array([0.0, -0.0, 1 / 3, -1e-300, 5e-324, 1.7976931348623157e308, np.pi, np.inf])
 
@@ -794,7 +809,7 @@ class TestFilesThatExist:
 
         (*_, last) = dataset.data_vars
         values = da.from_array(dataset[last].values, chunks=1).map_blocks(fail, dtype=complex)
-        broken = dataset.assign({last: (dataset[last].dims, values)})
+        broken = dataset.assign({last: (dataset[last].dims, values, dataset[last].attrs)})
         broken = (broken * 3).assign_coords(State_Spin=dataset.State_Spin + 5)
         with pytest.raises(ArithmeticError) as caught:
             to_cc4s(broken, tmp_path / "a.yaml")

@@ -135,9 +135,10 @@ def _build_occupied(entry: TensorEntry, names: tuple[str, ...], layout: Layout) 
     """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
     header = entry.header
     fermi = header.metadata.get("fermiEnergy")
-    is_known = isinstance(fermi, int | float) and not isinstance(fermi, bool)
+    if not isinstance(fermi, int | float) or isinstance(fermi, bool):
+        return None
     is_real = header.element.dtype.kind == "f" and not header.conditions
-    if not is_known or not is_real or entry.fields.prefix or OCCUPIED in (*names, entry.name):
+    if not is_real or entry.fields.prefix or OCCUPIED in (*names, entry.name):
         return None
     if not lists_energies(entry.cc4s_object, header.lengths, header.types, header.metadata):
         return None

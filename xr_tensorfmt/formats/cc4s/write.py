@@ -140,18 +140,32 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         (Piece(0, content),),
         (),
         (*element_files, *properties_files),
-        find_orphans=partial(_find_orphans, checked.path, stem, written),
+        find_orphans=partial(_find_orphans, checked, stem, written),
     )
 
 
-def _find_orphans(path: str, stem: str, written: Collection[str], replaced: bytes) -> list[str]:
-    """Return the files of elements that only the replaced YAML file describes."""
+def _find_orphans(
+    checked: CheckedInput, stem: str, written: Collection[str], replaced: bytes
+) -> list[str]:
+    """Return the files of elements that only the replaced YAML file describes.
+
+    Raise ValueError if the unit of the replaced file is lost.
+    """
     try:
-        fields = Fields.parse(path, replaced)
+        fields = Fields.parse(checked.path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET
         keys = map(str, fields.mapping("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
+    if not is_set and len(checked.variables) == 1:
+        ((name, variable),) = checked.variables.items()
+        unit = fields.values.get("unit")
+        if "unit" not in variable.attrs and isinstance(unit, int | float) and unit != 1:
+            raise ValueError(
+                f"{checked.path}: {name!r} has no attribute 'unit', which means 1.0, but the file "
+                f"that it would replace has the unit {unit}; set the attribute to the unit of the "
+                "values"
+            )
     described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
