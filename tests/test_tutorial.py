@@ -41,8 +41,8 @@ def test_an_unknown_name_has_a_hint() -> None:
 
 
 def test_the_molecule_is_a_calculation_of_cc4s() -> None:
-    ds = xr_tensorfmt.open_cc4s_calculation(tutorial.get_path("LiH").parent)
-    assert (ds.No, ds.Nv) == (2, 8)
+    ds = xr_tensorfmt.cc4s.open_calculation(tutorial.get_path("LiH").parent)
+    assert ds.occupied.values.tolist() == [True] * 2 + [False] * 8
     vertex = ds.CoulombVertex.values
     np.testing.assert_allclose(vertex, vertex.transpose(0, 2, 1), atol=1e-9)
 

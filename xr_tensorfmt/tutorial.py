@@ -27,7 +27,7 @@ def get_path(name: str) -> Path:
     ----------
     name : {"LiH", "causal_set", "circle", "cities", "model"}
         ``"LiH"`` is the Coulomb vertex of lithium hydride in a directory of cc4s, which
-        `open_cc4s_calculation` opens as a whole. It is computed with ten Gaussian functions.
+        `cc4s.open_calculation` opens as a whole. It is computed with ten Gaussian functions.
         ``"causal_set"`` is the causal order of 64 random events as a matrix of PyCauset.
         ``"circle"`` contains the weights of a small neural network in safetensors, trained to
         recognise points inside a circle. ``"cities"`` contains the positions of cities on the

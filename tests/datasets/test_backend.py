@@ -464,7 +464,7 @@ def test_ambiguous_option_values_raise(path: Path) -> None:
 
 
 def test_dir_shows_exactly_public_names() -> None:
-    assert dir(xr_tensorfmt) == sorted(xr_tensorfmt.__all__)
+    assert dir(xr_tensorfmt) == sorted([*xr_tensorfmt.__all__, "cc4s", "tutorial"])
     assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
 
 

@@ -32,12 +32,12 @@ LEVELS = (
     {"contract"},
     {"formats.*"},
     {"formats"},
-    {"", "accessor", "backend", "opening", "testing", "validation", "virtual", "writers"},
+    {"", "accessor", "backend", "cc4s", "opening", "testing", "validation", "virtual", "writers"},
     {"cli", "tutorial", "__main__"},
 )
 """Folders and modules from the lowest level to the highest. Imports point down."""
 
-USES_XARRAY = ("write", "calculation", "popcount", "hex", "json", "keyed_writing")
+USES_XARRAY = ("write", "popcount", "hex", "json", "keyed_writing")
 """Prefixes of the modules of a format that may import xarray and dask."""
 
 ARRAYS = {"xarray", "dask", "distributed", "pandas"}
@@ -132,6 +132,7 @@ def test_names_of_formats_are_only_in_their_folders() -> None:
     words = {built_in.name for built_in in registry.BUILT_IN}
     allowed = {
         "xr_tensorfmt",
+        "xr_tensorfmt.cc4s",
         "xr_tensorfmt.formats.registry",
         "xr_tensorfmt.tutorial",
         "xr_tensorfmt.writers",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import xr_tensorfmt
-from xr_tensorfmt import TensorFormatBackend, tutorial
+from xr_tensorfmt import TensorFormatBackend, cc4s, tutorial
 from xr_tensorfmt.accessor import TensorFormatAccessor, TensorFormatTreeAccessor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
@@ -19,7 +19,7 @@ from xr_tensorfmt.core.selection import Selection
 
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (xr_tensorfmt, tutorial)
+    for module in (xr_tensorfmt, cc4s, tutorial)
     for name in module.__all__
 }
 

@@ -68,6 +68,7 @@ ELSEWHERE = {
     *("TensorFormatAccessor", "TensorFormatTreeAccessor"),
     *("TensorFormatParser", "to_kerchunk"),
     *("get_path", "open_dataset"),
+    *("open_calculation", "to_calculation"),
 }
 """Names in the reference that neither the package nor the contract exports."""
 

@@ -407,7 +407,7 @@ def test_writers_are_imported_on_first_use() -> None:
     run = run_python("-c", code)
     assert run.stdout.strip() == "xr_tensorfmt.writers"
     assert {name for name in xr_tensorfmt.__all__ if name.startswith("to_")} == {
-        "to_cc4s", "to_cc4s_calculation", "to_file", "to_mag", "to_npy", "to_pycauset",
+        "to_cc4s", "to_file", "to_mag", "to_npy", "to_pycauset",
         "to_safetensors", "to_tens", "to_vespa",
     }  # fmt: skip
 

@@ -58,7 +58,7 @@ def _find_index(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -
     if not names and any(path.casefold().endswith(ELEMENTS) for path in paths):
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with cc4s files; pass the path of one of them, or "
-            "open a local directory with xr_tensorfmt.open_cc4s_calculation"
+            "open a local directory with xr_tensorfmt.cc4s.open_calculation"
         )
     return f"{directory.rstrip('/')}/{names[0]}" if names else None
 

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "no version": (edit("version", ""), "version: None, expected 100; another program or"),
     "another version": (edit("version", "101"), "version: 101, expected 100"),
     "the version as a str": (edit("version", "'100'"), "version: '100', expected 100"),
-    "the older form": (edit("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_cc4s"),
+    "the older form": (edit("version", "v1.0"), "'v1.0', expected 100; .*numpy.fromfile.*to_file"),
     "no type": (edit("type", ""), "type: no such key, expected a str; add it"),
     "another type": (edit("type", "Matrix"), "type: 'Matrix', expected Tensor or TensorSet"),
     "the type as a list": (edit("type", "[Tensor]"), r"type: \['Tensor'\], expected a str"),
@@ -225,7 +225,7 @@ CONDITIONS = {
     ),
     "a block twice": (f"{{{ONE}, nonZeros: [[0], [0]]}}", "a block twice, expected different"),
     "an unknown property": (
-        "{properties: [{property: R, dimension: 1}], nonZeros: [[0]]}",
+        "{properties: [{property: R, dimension: 1}], nonZeros: [[0], [1]]}",
         r"the property 'R' of dimension 1, which is missing, expected .* for 2 indices in B\.yaml",
     ),
     "a property of another length": (

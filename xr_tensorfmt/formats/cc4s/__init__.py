@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
@@ -19,6 +20,7 @@ class Cc4sFormat(Format):
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
     open_options = frozenset({"name", "sparse", "apply_unit"})
+    write_options = MappingProxyType({"elements": ("text", "binary")})
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, because many programs write YAML."""
@@ -44,10 +46,10 @@ class Cc4sFormat(Format):
         """Compare the YAML file with the elements and with the rules of cc4s."""
         from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
 
-        return check(container.parsed, container.tensors)
+        return check(reader.source, container.parsed, container.tensors)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan the YAML file and its siblings. The format has no keywords."""
+        """Plan the YAML file and its siblings. `elements` chooses text or binary elements."""
         from xr_tensorfmt.formats.cc4s.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
-from xr_tensorfmt.contract import Finding, Selection, Tensor, TensorFormatError
+from xr_tensorfmt.contract import (
+    Finding,
+    HeaderReader,
+    Selection,
+    Source,
+    Tensor,
+    TensorFormatError,
+    open_sibling,
+)
 from xr_tensorfmt.formats.cc4s.header import TensorEntry
-from xr_tensorfmt.formats.cc4s.spec import find_wrong_energies
+from xr_tensorfmt.formats.cc4s.spec import (
+    ENERGIES,
+    VERTEX,
+    YAML,
+    find_unit_conflict,
+    find_wrong_energies,
+    get_stem,
+)
+from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 
-def check(entries: Sequence[TensorEntry], tensors: Sequence[Tensor]) -> Iterator[Finding]:
+def check(
+    source: Source, entries: Sequence[TensorEntry], tensors: Sequence[Tensor]
+) -> Iterator[Finding]:
     """Check the tensors of a YAML file. `entries` and `tensors` have the same order."""
     for entry, tensor in zip(entries, tensors, strict=True):
         yield from _check_conditions(entry)
         yield from _check_energies(entry, tensor)
+        yield from _check_unit(source, entry)
+
+
+def _check_unit(source: Source, entry: TensorEntry) -> Iterator[Finding]:
+    """Compare the unit with the energies or the vertex in the same directory."""
+    fields, cc4s_object = entry.fields, entry.cc4s_object
+    other = VERTEX if cc4s_object == ENERGIES else ENERGIES
+    prefix = get_stem(os.path.basename(fields.path)).removesuffix(cc4s_object)
+    try:
+        sibling = open_sibling(source, f"{prefix}{other}{YAML}", "it belongs to the calculation")
+        unit = Fields.read(HeaderReader(*sibling)).number("unit")
+    except (OSError, ValueError):
+        return
+    conflict = find_unit_conflict({cc4s_object: entry.header.unit, other: unit})
+    if conflict:
+        message = f"{conflict}; cc4s converts no units, so write both in the same units"
+        yield Finding(fields.path, None, fields.get_path("unit"), message)
 
 
 def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
@@ -28,7 +64,7 @@ def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     """Compare ``metaData.energies`` with the elements that the list repeats."""
-    energies, source = entry.header.energies, tensor.source
+    energies, source = entry.energies, tensor.source
     # The reader reports another length.
     if energies is None or source is None or len(energies) != entry.header.total:
         return

@@ -32,6 +32,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     get_elements_file,
     get_stem,
     get_variable_name,
+    lists_energies,
 )
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
@@ -146,10 +147,9 @@ class TensorHeader:
         return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
-    def energies(self) -> list[Any] | None:
-        """The list ``metaData.energies``, which repeats a tensor with one dimension."""
-        energies = self.metadata.get("energies")
-        return energies if isinstance(energies, list) and len(self.dimensions) == 1 else None
+    def types(self) -> tuple[str | None, ...]:
+        """Types of the dimensions."""
+        return tuple(dimension.type for dimension in self.dimensions)
 
     @property
     def element(self) -> Element:
@@ -173,7 +173,7 @@ def check_version(fields: Fields) -> None:
     if version == "v1.0":
         hint = (
             "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-            "numpy.fromfile, reshape them with order='F', and write them with to_cc4s"
+            "numpy.fromfile, reshape them with order='F', and write them with to_file"
         )
         raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
@@ -194,6 +194,19 @@ class TensorEntry:
     fields: Fields
     header: TensorHeader
     elements: str
+
+    @property
+    def cc4s_object(self) -> str:
+        """The object that the file is named after."""
+        return get_variable_name(get_stem(os.path.basename(self.fields.path)))
+
+    @property
+    def energies(self) -> list[Any] | None:
+        """The list ``metaData.energies`` if it repeats the elements."""
+        header, energies = self.header, self.header.metadata.get("energies")
+        repeats = lists_energies(self.cc4s_object, header.lengths, header.types, header.metadata)
+        is_real = header.element.dtype.kind == "f"
+        return energies if repeats and is_real and isinstance(energies, list) else None
 
 
 def parse_entries(fields: Fields, options: OpenOptions) -> list[TensorEntry]:

@@ -36,6 +36,7 @@ from xr_tensorfmt.formats.cc4s.header import (
 )
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, EMBEDDED, YAML, get_stem, get_unit_keys
 from xr_tensorfmt.formats.cc4s.variables import build_labels, build_variable
+from xr_tensorfmt.formats.cc4s.yaml_output import simplify
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 
 _SEARCHED_BYTES = 64 << 10
@@ -88,14 +89,25 @@ def _build_container(
 ) -> Container:
     """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
-    embedded, embedded_dims = _get_embedded_dims(fields, entries)
+    embedded, note = _read_note(fields)
+    noted_tensors = dict(note.tensors)
     defaults = make_dims_unique([entry.header.dimensions for entry in entries])
     variables: list[Container] = []
     dimensions: list[tuple[str, str, Dimension]] = []
     for entry, default_dims in zip(entries, defaults, strict=True):
-        names = embedded_dims[entry.name] or name_dims(options.dims, entry.name, default_dims)
+        key = entry.name if entry.name in note.tensors else OpenOptions.name
+        noted = note.tensors.get(key, EmbeddedVariable())
+        names = _get_dims(noted, len(default_dims))
+        names = names or name_dims(options.dims, entry.name, default_dims)
         source, _ = opened[entry.elements]
-        variables.append(build_variable(entry, source, properties, names, options))
+        variable = build_variable(entry, source, properties, names, options)
+        # Embedded variables replace the coordinates of the reader.
+        taken = {noted.name, *note.coordinates}
+        coordinates = tuple(item for item in variable.coordinates if item.name not in taken)
+        variables.append(replace(variable, coordinates=coordinates))
+        if noted.attrs is not None:
+            attrs = _merge_attrs(variable.tensors[0].attrs, noted.attrs)
+            noted_tensors[key] = replace(noted, attrs=attrs)
         dimensions += zip(names, default_dims, entry.header.dimensions, strict=True)
         findings += variables[-1].findings
     tensors = tuple(tensor for variable in variables for tensor in variable.tensors)
@@ -106,32 +118,43 @@ def _build_container(
         siblings=tuple(source for source, _ in opened.values()),
         findings=(*findings, *label_findings),
         ends=tuple(end for variable in variables for end in variable.ends),
-        embedded=embedded,
+        embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
         derived=tuple(
             f"a list of the energies of {tensor.name!r}"
-            for tensor in tensors
-            if "energies" in tensor.attrs
+            for entry, tensor in zip(entries, tensors, strict=True)
+            if entry.energies is not None
         ),
         parsed=entries,
     )
 
 
-def _get_embedded_dims(
-    fields: Fields, entries: Sequence[TensorEntry]
-) -> tuple[Any, dict[str, tuple[str, ...] | None]]:
-    """Return the embedded metadata, parsed if possible, and its dims by tensor."""
+def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
+    """Return the embedded metadata, and parsed if possible."""
     embedded: Any = get_metadata(fields).get(EMBEDDED)
-    tensors: Mapping[str, EmbeddedVariable] = {}
+    note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
-        tensors = EmbeddedMetadata.from_dict(embedded).tensors
-    dims = {}
-    for entry in entries:
-        variable = tensors.get(entry.name) or tensors.get(OpenOptions.name) or EmbeddedVariable()
-        names, rank = variable.dims, len(entry.header.dimensions)
-        is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
-        dims[entry.name] = names if is_usable else None
-    return embedded, dims
+        note = EmbeddedMetadata.from_dict(embedded)
+    return embedded, note
+
+
+def _get_dims(noted: EmbeddedVariable, rank: int) -> tuple[str, ...] | None:
+    """Return the embedded names of dimensions if they can be used."""
+    names = noted.dims
+    is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
+    return names if is_usable else None
+
+
+def _merge_attrs(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of the file and the embedded ones, which it cannot hold."""
+    merged = dict(attrs)
+    for name, value in noted.items():
+        if name == "unit" and value is None and attrs["unit"] == 1:
+            del merged["unit"]
+        # Use the dtype only if another program has not changed the number.
+        elif name not in attrs or simplify(value) == attrs[name]:
+            merged[name] = value
+    return merged
 
 
 def convert_attrs(container: Container) -> Container:

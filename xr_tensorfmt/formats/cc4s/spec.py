@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,28 @@ SCALAR_TYPES: Mapping[str, Element] = {
 }
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
+
+KEYS = frozenset(
+    {
+        "components",
+        "dimensions",
+        "elements",
+        "energies",
+        "fermiEnergy",
+        "halfGrid",
+        "length",
+        "metaData",
+        "nonZeroCondition",
+        "scalarType",
+        "type",
+        "unit",
+        "version",
+    }
+)
+"""Words of cc4s. Some programs search all lines of a YAML file for them."""
+
+METADATA_KEYS = frozenset({"energies", "fermiEnergy", "halfGrid"})
+"""The words of cc4s in ``metaData``."""
 
 EMBEDDED = "xr_tensorfmt"
 """Key of the embedded metadata in ``metaData``."""
@@ -49,6 +72,20 @@ OBJECTS = frozenset(
 """Objects of cc4s. Its user manual names files after them."""
 
 STATE = "State"
+OCCUPIED = "occupied"
+"""The coordinate of states whose energies are below ``fermiEnergy``."""
+
+ENERGIES, SLICED_ENERGIES, VERTEX = "EigenEnergies", "SlicedEigenEnergies", "CoulombVertex"
+
+ENERGY_POWERS: Mapping[str, float] = {
+    "CoulombIntegrals": 1,
+    VERTEX: 1 / 2,
+    ENERGIES: 1,
+    "Mp2PairEnergies": 1,
+    "SlicedCoulombVertex": 1 / 2,
+    SLICED_ENERGIES: 1,
+}
+"""Objects whose unit is a power of the unit of energies."""
 
 _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
@@ -72,6 +109,27 @@ def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
     return types if types is not None and len(types) == rank else None
 
 
+UNIT_TOLERANCE = 1e-4
+"""Relative tolerance of units of energy. Programs use constants of different years."""
+
+
+def find_unit_conflict(units: Mapping[str, float]) -> str | None:
+    """Return how the units of two tensors of a calculation differ, or None. cc4s converts none."""
+    energies = [
+        (name, unit, unit ** (1 / power))
+        for name, unit in units.items()
+        if (power := ENERGY_POWERS.get(name.partition(".")[0])) and unit > 0
+    ]
+    for name, unit, energy in energies[1:]:
+        other, other_unit, other_energy = energies[0]
+        if not isclose(energy, other_energy, rel_tol=UNIT_TOLERANCE):
+            return (
+                f"{name} has the unit {unit}, that is energies in {energy:.6g} hartree, but "
+                f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} hartree"
+            )
+    return None
+
+
 ENERGY_TOLERANCE = 1e-6
 """Relative tolerance of energies in metadata, which are often rounded."""
 
@@ -81,6 +139,14 @@ def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Inte
     expected = np.asarray(energies, dtype=float)
     is_same = np.isclose(values, expected, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
     return np.flatnonzero(~is_same)
+
+
+def lists_energies(
+    cc4s_object: str, shape: Sequence[int], types: Sequence[str | None], attrs: Mapping[Any, Any]
+) -> bool:
+    """Return whether ``metaData.energies`` of a real tensor repeats its elements."""
+    is_named = cc4s_object in (ENERGIES, SLICED_ENERGIES) or "fermiEnergy" in attrs
+    return is_named and "energies" in get_unit_keys(shape, types)
 
 
 def get_variable_name(stem: str) -> str:

@@ -17,6 +17,7 @@ from xr_tensorfmt.contract import (
     Array,
     Bytes,
     CachedValue,
+    Element,
     Extents,
     Integers,
     Layout,
@@ -152,6 +153,42 @@ class Text(Layout):
             hint="the file is corrupt, or its YAML file should say IeeeBinaryFile",
             offset=offset,
         )
+
+
+@dataclass(frozen=True)
+class TextLine(Element):
+    """A number as a line of text. Its fixed width lets chunks be written in parallel."""
+
+    number: Element
+
+    @property
+    def name(self) -> str:
+        """Name of the dtype of the values."""
+        return self.number.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or complex128."""
+        return self.number.dtype
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
+        return np.dtype("S52" if self.dtype.kind == "c" else "S25")
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Raise NotImplementedError, because `Text` parses lines of any width."""
+        raise NotImplementedError("text is read with the layout Text")
+
+    def encode(self, values: Array) -> Array:
+        """Format values with 17 digits, which are exact."""
+        flat = values.ravel().tolist()
+        if self.dtype.kind == "c":
+            lines = [f"({z.real:.16e},{z.imag:.16e})".ljust(51) for z in flat]
+        else:
+            lines = [f"{x:24.16e}" for x in flat]
+        raw = "\n".join([*lines, ""]).encode()
+        return np.frombuffer(raw, self.stored).reshape(values.shape)
 
 
 def _parse_number(word: bytes) -> float:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from xr_tensorfmt.contract import (
     MAX_FILLED_ELEMENTS,
@@ -31,7 +34,14 @@ from xr_tensorfmt.formats.cc4s.blocks import (
     find_blocks,
 )
 from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
-from xr_tensorfmt.formats.cc4s.spec import EMBEDDED, TEXT, VERSION
+from xr_tensorfmt.formats.cc4s.spec import (
+    EMBEDDED,
+    OCCUPIED,
+    SLICED_ENERGIES,
+    TEXT,
+    VERSION,
+    lists_energies,
+)
 from xr_tensorfmt.formats.cc4s.text import Text
 
 ENTRY = "entry"
@@ -52,6 +62,20 @@ class InAtomicUnits(Elementwise):
         return values
 
 
+@dataclass(frozen=True)
+class IsBelow(Elementwise):
+    """Whether real values are below a limit."""
+
+    limit: float
+
+    dtype = np.dtype(np.bool_)
+    layout_to_validate = None  # the values themselves are validated
+
+    def apply(self, values: Array) -> Array:
+        """Compare the values."""
+        return np.asarray(values < self.limit)
+
+
 def build_variable(
     entry: TensorEntry,
     source: Source,
@@ -65,7 +89,9 @@ def build_variable(
     """
     header, path = entry.header, entry.fields.path
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    blocks = _find_blocks(entry, properties, options)
+    blocks = None
+    if not _is_only_block_whole(entry, source, properties):
+        blocks = _find_blocks(entry, properties, options)
     layout, end = _build_layout(entry, source, blocks)
     findings: list[Finding] = []
     dims = names
@@ -76,13 +102,19 @@ def build_variable(
             indices.insert(0, Tensor(name, dims, IndexOfStored(blocks, axis)))
     else:
         layout = column_major(layout if blocks is None else ZeroFilledBlocks(layout, blocks))
+    stored = layout
     if options.apply_unit and header.unit != 1:
         layout = InAtomicUnits(layout, header.unit)
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
-    if header.energies is not None and len(header.energies) != header.total:
+    energies = entry.energies
+    if energies is not None:
+        del attrs["energies"]  # a selection of the values would make the list stale
+    # Slices that cc4s makes keep the list of all energies.
+    is_slice = entry.fields.prefix or entry.cc4s_object == SLICED_ENERGIES
+    if energies is not None and len(energies) != header.total and not is_slice:
         message = (
-            f"{len(header.energies)} energies for {header.total} elements; cc4s counts occupied "
-            "states by them, so write the file again with to_cc4s"
+            f"{len(energies)} energies for {header.total} elements; cc4s counts occupied "
+            "states by them, so write the file again"
         )
         findings.append(Finding(path, None, "metaData.energies", message, "warning"))
     if "unit" in attrs:
@@ -90,7 +122,45 @@ def build_variable(
         findings.append(Finding(path, None, "metaData.unit", message, "warning"))
     attrs = {**attrs, "unit": header.unit}
     tensor = Tensor(entry.name, dims, layout, attrs, _build_encoding(entry, names, blocks), source)
+    occupied = _build_occupied(entry, names, stored)
+    if occupied is not None:
+        indices.append(Tensor(OCCUPIED, names, occupied, source=source))
     return Container((tensor,), tuple(indices), findings=tuple(findings), ends=(end,))
+
+
+def _build_occupied(entry: TensorEntry, names: tuple[str, ...], layout: Layout) -> Layout | None:
+    """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
+    header = entry.header
+    fermi = header.metadata.get("fermiEnergy")
+    if not isinstance(fermi, int | float) or isinstance(fermi, bool):
+        return None
+    is_real = header.element.dtype.kind == "f" and not header.conditions
+    if not is_real or entry.fields.prefix or OCCUPIED in (*names, entry.name):
+        return None
+    if not lists_energies(entry.cc4s_object, header.lengths, header.types, header.metadata):
+        return None
+    with suppress(TypeError, ValueError):  # not numbers
+        energies = np.asarray(entry.energies, dtype=np.float64)
+        if energies.shape == header.lengths:
+            return InMemory(energies < fermi)
+    return IsBelow(layout, float(fermi))
+
+
+def _is_only_block_whole(
+    entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
+) -> bool:
+    """Return whether a file without properties has one block, which is the whole tensor."""
+    header = entry.header
+    if not header.conditions or prod(len(rows.non_zeros) for rows in header.conditions) != 1:
+        return False
+    constrained = {
+        (header.dimensions[dimension].type or "", name)
+        for condition in header.conditions
+        for name, dimension in condition.properties
+    }
+    if all(kind in properties and name in properties[kind].indices for kind, name in constrained):
+        return False
+    return header.elements == TEXT or source.size >= header.total * header.element.stored.itemsize
 
 
 def _find_blocks(
@@ -154,7 +224,7 @@ def _build_encoding(
         "elements": header.elements,
         "unit": header.unit,
         "dims": names,
-        "types": tuple(dimension.type for dimension in header.dimensions),
+        "types": header.types,
     }
     if header.elements != TEXT:
         file_info["offset"] = 0

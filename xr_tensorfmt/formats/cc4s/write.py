@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.contract import (
-    DTYPE_TAG,
     CheckedInput,
     Dense,
+    Element,
     EmbeddedMetadata,
     EmbeddedVariable,
     FilePlan,
@@ -26,33 +26,66 @@ from xr_tensorfmt.contract import (
     PlannedVariable,
     SiblingFile,
     TensorFormatError,
-    array_from_json,
+    TensorFormatWarning,
     column_major,
     embed_coordinates,
     encode_attrs,
     encode_metadata,
+    find_stack_level,
     is_file_name,
 )
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS, Dimension, TensorHeader
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
+    ENERGIES,
+    OCCUPIED,
     SCALAR_TYPES,
     TENSOR_SET,
+    TEXT,
     YAML,
-    find_wrong_energies,
     get_elements_file,
     get_stem,
     get_variable_name,
+    lists_energies,
 )
+from xr_tensorfmt.formats.cc4s.text import TextLine
 from xr_tensorfmt.formats.cc4s.variables import ENTRY
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.write_properties import plan_file, plan_properties
-from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
+from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+
+MAX_SHORT = 1 << 14
+"""Limit on the elements of a real vector that is written as text by default."""
+
+MAX_WRITTEN_DIMENSIONS = 10
+"""Limit on dimensions. cc4s sorts their numbers as text."""
 
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in SCALAR_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Target:
+    """The file to write."""
+
+    cc4s_object: str
+    is_set: bool
+    elements: Literal["text", "binary"] | None
+
+    @property
+    def native_name(self) -> str | None:
+        """The name of the variable without embedded metadata."""
+        return None if self.is_set else self.cc4s_object
+
+    def is_text(self, variable: Variable, element: Element) -> bool:
+        """Return whether elements are text, which all programs read."""
+        if self.elements is not None:
+            return self.elements == "text"
+        is_short = variable.size <= MAX_SHORT or self.cc4s_object == ENERGIES
+        is_vector = variable.ndim == 1 and element.dtype.kind == "f"
+        return (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +98,22 @@ class TensorToWrite:
     elements: FilePlan
 
 
-def plan(checked: CheckedInput) -> FilePlan:
+def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and its sibling files."""
     stem = _get_stem(checked.path)
     is_set = _is_set(checked)
-    names = DimensionNames.plan(checked.variables)
+    target = Target(get_variable_name(stem), is_set, elements)
+    names = DimensionNames.plan(checked.variables, target.cc4s_object)
     for name, variable in checked.variables.items():
-        check_types(checked.path, get_variable_name(stem), name, variable, names.types)
-    properties, others = plan_properties(checked, names)
-    native_name = None if is_set else get_variable_name(stem)
+        check_types(checked.path, target.cc4s_object, name, variable, names.types)
     tensors = [
-        _build_tensor(checked, name, variable, names, native_name)
+        _build_tensor(checked, name, variable, names, target)
         for name, variable in checked.variables.items()
     ]
+    if not is_set:
+        checked = _remove_occupied(checked, tensors[0])
+    properties, others = plan_properties(checked, names)
+    native_name = target.native_name
     embedded = EmbeddedMetadata(
         tensors=_encode_embedded(tensors, native_name),
         coordinates=embed_coordinates(checked, others),
@@ -86,34 +122,48 @@ def plan(checked: CheckedInput) -> FilePlan:
     metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
     content = format_yaml(_pack(tensors, metadata, is_set=is_set))
     Fields.parse(checked.path, content)  # raises an error if the reader would
-    elements = [
+    element_files = [
         SiblingFile(get_elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
     ]
     properties_files = [plan_file(checked.path, item) for item in properties]
-    written = [file.name for file in elements]
+    written = [file.name for file in element_files]
     if any(file.name == os.path.basename(checked.path) for file in properties_files):
         raise ValueError(
             f"{checked.path}: this file would hold the coordinates of the dimension "
-            f"{get_variable_name(stem)!r}; choose another name for the tensor"
+            f"{target.cc4s_object!r}; choose another name for the tensor"
         )
     return FilePlan(
         len(content),
         (Piece(0, content),),
         (),
-        (*elements, *properties_files),
-        find_orphans=partial(_find_orphans, checked.path, stem, written),
+        (*element_files, *properties_files),
+        find_orphans=partial(_find_orphans, checked, stem, written),
     )
 
 
-def _find_orphans(path: str, stem: str, written: Collection[str], replaced: bytes) -> list[str]:
-    """Return the files of elements that only the replaced YAML file describes."""
+def _find_orphans(
+    checked: CheckedInput, stem: str, written: Collection[str], replaced: bytes
+) -> list[str]:
+    """Return the files of elements that only the replaced YAML file describes.
+
+    Raise ValueError if the unit of the replaced file is lost.
+    """
     try:
-        fields = Fields.parse(path, replaced)
+        fields = Fields.parse(checked.path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET
         keys = map(str, fields.mapping("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
+    if not is_set and len(checked.variables) == 1:
+        ((name, variable),) = checked.variables.items()
+        unit = fields.values.get("unit")
+        if "unit" not in variable.attrs and isinstance(unit, int | float) and unit != 1:
+            raise ValueError(
+                f"{checked.path}: {name!r} has no attribute 'unit', which means 1.0, but the file "
+                f"that it would replace has the unit {unit}; set the attribute to the unit of the "
+                "values"
+            )
     described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
@@ -163,57 +213,102 @@ def _build_tensor(
     name: str,
     variable: Variable,
     names: DimensionNames,
-    native_name: str | None,
+    target: Target,
 ) -> TensorToWrite:
     if get_file_info(variable).get("storage") == "blocks" and variable.dims == (ENTRY,):
         raise ValueError(
             f"{checked.path}: {name!r} has only the stored elements of a tensor of blocks; open it "
             "with sparse='dense' to write all of it"
         )
-    checked.check_rank(name, variable)
+    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
+        raise ValueError(
+            f"{checked.path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the "
+            f"dimensions of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
+        )
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     dims = tuple(map(str, variable.dims))
-    attrs = encode_attrs(checked, _update_energies(variable), repr(name))
+    types = tuple(names.types[dim] for dim in dims)
     unit = _get_unit(checked, name, variable)
-    others = {key: value for key, value in attrs.items() if key != "unit"}
-    plain = {key: _simplify(value) for key, value in others.items()}
-    metadata = {key: value for key, value in plain.items() if is_portable(value)}
+    metadata, noted = _split_attrs(checked, name, variable, target.cc4s_object, types)
+    is_text = target.is_text(variable, conversion.element)
     header = TensorHeader(
         _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
-        tuple(map(Dimension, variable.shape, map(names.types.__getitem__, dims))),
-        BINARY,
+        tuple(map(Dimension, variable.shape, types)),
+        TEXT if is_text else BINARY,
         unit,
         metadata,
     )
-    # `==` would take True for 1.
-    is_restored = attrs.get("unit") == unit and _format_json(metadata) == _format_json(others)
-    layout = column_major(Dense(variable.shape[::-1], header.element, 0))
-    size = header.total * header.element.stored.itemsize
+    element = TextLine(header.element) if is_text else header.element
+    layout = column_major(Dense(variable.shape[::-1], element, 0))
+    size = header.total * element.stored.itemsize
     elements = FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
     # Without embedded dims, a variable with the name of the file may not have such a dimension.
-    has_default_dims = dims == names.defaults[name] and native_name not in dims
-    embedded = EmbeddedVariable(
-        dims=None if has_default_dims else dims, attrs=None if is_restored else attrs
-    )
+    has_default_dims = dims == names.defaults[name] and target.native_name not in dims
+    embedded = EmbeddedVariable(dims=None if has_default_dims else dims, attrs=noted or None)
     return TensorToWrite(name, header, embedded, elements)
 
 
-def _update_energies(variable: Variable) -> Mapping[Any, Any]:
-    """Return attributes without stale energies, because cc4s counts occupied states by them."""
-    attrs = variable.attrs
-    energies: Any = attrs.get("energies")
-    is_list = isinstance(energies, list | tuple | np.ndarray)
-    if not is_list or variable.ndim != 1 or variable.dtype.kind not in "fiu":
-        return attrs
-    if len(energies) == variable.size:
-        with suppress(TypeError, ValueError):  # not numbers
-            if not find_wrong_energies(energies, variable.values).size:
-                return attrs
-    return attrs | {"energies": variable.values.tolist()}
+def _split_attrs(
+    checked: CheckedInput,
+    name: str,
+    variable: Variable,
+    cc4s_object: str,
+    types: Sequence[str | None],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return ``metaData``, and the attributes that it cannot hold."""
+    attrs, energies = dict(variable.attrs), None
+    is_real = variable.dtype.kind in "fiu"
+    if is_real and lists_energies(cc4s_object, variable.shape, types, attrs):
+        energies = variable.values.astype(np.float64).tolist()
+        if isinstance(attrs.get("energies", []), list | tuple | np.ndarray):
+            attrs.pop("energies", None)
+    encoded = encode_attrs(checked, attrs, repr(name))
+    unit = encoded.pop("unit", None)
+    plain = {key: simplify(value) for key, value in encoded.items()}
+    metadata = {key: value for key, value in plain.items() if is_portable(value)}
+    # `==` would take True for 1.
+    noted = {
+        key: value
+        for key, value in encoded.items()
+        if key not in metadata or _format_json(value) != _format_json(metadata[key])
+    }
+    if not isinstance(unit, int | float):  # absent, or of a type of numpy
+        noted["unit"] = unit
+    if energies is not None and "energies" not in attrs and is_portable(energies):
+        metadata["energies"] = energies
+    return metadata, noted
 
 
 def _format_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
+
+
+def _remove_occupied(checked: CheckedInput, tensor: TensorToWrite) -> CheckedInput:
+    """Remove the coordinate that the reader derives, and warn if it would change."""
+    variable = checked.variables[tensor.name]
+    energies, fermi = (tensor.header.metadata.get(key) for key in ("energies", "fermiEnergy"))
+    coordinate = checked.coordinates.get(OCCUPIED)
+    is_number = isinstance(fermi, int | float)
+    if coordinate is None or energies is None or not is_number or not _is_mask(coordinate):
+        return checked
+    if coordinate.dims != variable.dims:
+        return checked
+    before = np.count_nonzero(coordinate.values)
+    after = sum(energy < fermi for energy in energies)
+    if before != after:
+        message = (
+            f"{checked.path}: {before} states are occupied by the coordinate {OCCUPIED!r}, but "
+            f"{after} energies of {tensor.name!r} are below its attribute fermiEnergy={fermi}, "
+            "which is what cc4s counts; shift fermiEnergy with the energies"
+        )
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    coordinates = {key: item for key, item in checked.coordinates.items() if key != OCCUPIED}
+    return replace(checked, coordinates=coordinates)
+
+
+def _is_mask(coordinate: Variable) -> bool:
+    """Return whether a coordinate is Boolean, possibly encoded by xarray."""
+    return coordinate.dtype.kind == "b" or coordinate.attrs.get("dtype") == "bool"
 
 
 def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
@@ -224,18 +319,6 @@ def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
             "the factor to atomic units there; make it a number, or rename it"
         )
     return float(unit)
-
-
-def _simplify(value: Any) -> Any:
-    """Convert arrays of real numbers to lists, and bools to the 1 and 0 of cc4s."""
-    if isinstance(value, list):
-        return [_simplify(item) for item in value]
-    if not isinstance(value, Mapping):
-        return int(value) if isinstance(value, bool) else value
-    if set(value) != {DTYPE_TAG}:
-        return {key: _simplify(item) for key, item in value.items()}
-    array = array_from_json(value[DTYPE_TAG])
-    return _simplify(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
 def _encode_embedded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +29,13 @@ class DimensionNames:
     defaults: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def plan(cls, variables: Mapping[str, Variable]) -> DimensionNames:
-        """Choose a type for each dimension of the variables."""
+    def plan(cls, variables: Mapping[str, Variable], cc4s_object: str) -> DimensionNames:
+        """Choose a type for each dimension of the variables of an object."""
         types: dict[str, str | None] = {}
         for variable in variables.values():
             for dim, dimension_type in _choose_types(variable).items():
                 types.setdefault(dim, dimension_type)
+        _complete_types(types, variables.values(), cc4s_object)
         defaults = make_dims_unique(
             [
                 Dimension(length, types[str(dim)])
@@ -53,6 +54,24 @@ class DimensionNames:
             if own == dim
         }
         return names.pop() if len(names) == 1 else None
+
+
+def _complete_types(
+    types: dict[str, str | None], variables: Collection[Variable], cc4s_object: str
+) -> None:
+    """Give all dimensions of a tensor a type if one has. cc4s exchanges the dimensions otherwise.
+
+    A type that a variable gets can be the first one of another variable.
+    """
+    before: dict[str, str | None] = {}
+    while before != types:
+        before = dict(types)
+        for variable in variables:
+            dims = tuple(map(str, variable.dims))
+            if any(types[dim] for dim in dims):
+                expected = get_object_types(cc4s_object, variable.ndim) or dims
+                for dim, dimension_type in zip(dims, expected, strict=True):
+                    types[dim] = types[dim] or dimension_type
 
 
 def _choose_types(variable: Variable) -> dict[str, str | None]:

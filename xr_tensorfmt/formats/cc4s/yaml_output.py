@@ -1,28 +1,45 @@
 """YAML that cc4s can parse.
 
 cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
-It cannot parse nulls and bools.
+It cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
+character of these words is escaped everywhere but in the keys of cc4s.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 from typing import Any
+
+from xr_tensorfmt.contract import DTYPE_TAG, array_from_json
+from xr_tensorfmt.formats.cc4s.spec import KEYS, METADATA_KEYS
 
 # Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.
 _PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)\Z)[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
 
-# Escape unprintable characters, and "&" and "*", which could look like anchors.
+# Escape unprintable characters, "&" and "*", which could look like anchors, and words of cc4s.
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPED = re.compile("[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_WORD_STARTS = "|".join(f"{word[0]}(?={word[1:]})" for word in sorted(KEYS))
+_ESCAPED = re.compile(f"[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|{_WORD_STARTS}")
 
 
 def format_yaml(values: Mapping[str, Any]) -> bytes:
     """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
-    return ("\n".join(_format_lines(values)) + "\n").encode()
+    return ("\n".join(_format_lines(values, KEYS)) + "\n").encode()
+
+
+def simplify(value: Any) -> Any:
+    """Convert the arrays of JSON to lists if they are real, and bools to the 1 and 0 of cc4s."""
+    if isinstance(value, list):
+        return [simplify(item) for item in value]
+    if not isinstance(value, Mapping):
+        return int(value) if isinstance(value, bool) else value
+    if set(value) != {DTYPE_TAG}:
+        return {key: simplify(item) for key, item in value.items()}
+    array = array_from_json(value[DTYPE_TAG])
+    return simplify(array.tolist()) if array.dtype.kind in "biuf" else None
 
 
 def is_portable(value: Any) -> bool:
@@ -37,22 +54,30 @@ def is_portable(value: Any) -> bool:
     return isinstance(value, str) and not _SURROGATE.search(value)
 
 
-def _format_lines(value: Any) -> Iterator[str]:
+def _format_lines(value: Any, plain_keys: Collection[str]) -> Iterator[str]:
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
-            name = _format_string(key)
+            name = key if key in plain_keys else _format_string(key)
             if isinstance(item, Mapping | list) and item:
                 yield f"{name}:"
-                yield from (f"  {line}" for line in _format_lines(item))
+                inner = _choose_plain_keys(key, plain_keys)
+                yield from (f"  {line}" for line in _format_lines(item, inner))
             else:
                 yield f"{name}: {_format_scalar(item)}"
     elif isinstance(value, list) and value:
         for item in value:
-            lines = _format_lines(item)
+            lines = _format_lines(item, plain_keys)
             yield f"- {next(lines)}"
             yield from (f"  {line}" for line in lines)
     else:
         yield _format_scalar(value)
+
+
+def _choose_plain_keys(key: str, plain_keys: Collection[str]) -> Collection[str]:
+    """Return the words of cc4s that are keys in a mapping."""
+    if plain_keys is KEYS:
+        return METADATA_KEYS if key == "metaData" else KEYS
+    return ()
 
 
 def _format_scalar(value: Any) -> str:
@@ -70,7 +95,7 @@ def _format_scalar(value: Any) -> str:
 
 
 def _format_string(text: str) -> str:
-    if _PLAIN.match(text):
+    if _PLAIN.match(text) and not _ESCAPED.search(text):
         return text
     quoted = json.dumps(text, ensure_ascii=False)
     return _ESCAPED.sub(lambda character: f"\\u{ord(character[0]):04x}", quoted)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -45,7 +45,7 @@ _PLAIN_TAG = "plain"
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Builds plain values, and raises an error about anything else."""
 
-    yaml_implicit_resolvers = {None: [(_PLAIN_TAG, re.compile(""))]}
+    yaml_implicit_resolvers: ClassVar[Any] = {None: [(_PLAIN_TAG, re.compile(""))]}
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(text)
@@ -108,7 +108,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         offset = None if node is None else len(self._text[: node.start_mark.index].encode())
         return TensorFormatError(self._path, field, shorten(actual), expected, hint, offset)
 
-    yaml_constructors = {
+    yaml_constructors: ClassVar[Any] = {
         _PLAIN_TAG: construct_plain,
         **dict.fromkeys(_STRING_TAGS, yaml.SafeLoader.construct_scalar),
         "tag:yaml.org,2002:map": construct_mapping,

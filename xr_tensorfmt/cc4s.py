@@ -1,34 +1,37 @@
-"""The tensors of one calculation: a directory of cc4s files as one Dataset."""
+"""Calculations of cc4s: a directory of tensors as one Dataset."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 from xarray import DataArray, Dataset
 
-from xr_tensorfmt.contract import resolve_encoding
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
+    ENERGIES,
+    OCCUPIED,
     STATE,
+    VERTEX,
     YAML,
+    find_unit_conflict,
     get_object_types,
     get_stem,
     get_variable_name,
 )
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, get_file_info
+from xr_tensorfmt.writing.encoding import resolve_encoding
 
-_ENERGIES, _VERTEX = "EigenEnergies", "CoulombVertex"
-_COUNTS = ("No", "Nv")
+__all__ = ["open_calculation", "to_calculation"]
 
 
-def open_cc4s_calculation(
+def open_calculation(
     directory: str | os.PathLike[str], *, chunks: Any = None, **open_options: Any
 ) -> Dataset:
     """Open all cc4s tensors of a directory as one Dataset.
@@ -46,16 +49,16 @@ def open_cc4s_calculation(
         As for `xarray.open_dataset`. The values are lazy in any case.
     **open_options
         Other keywords of `xarray.open_dataset` for all files, such as ``apply_unit=True``, except
-        ``dims`` and ``name``.
+        ``dims`` and ``name``. Do not write values with applied units: see `to_calculation`.
 
     Returns
     -------
     Dataset
         A variable for each Tensor, called as its object, and for each component of a TensorSet,
-        such as ``CoulombIntegrals.hhpp``. The attributes ``No`` and ``Nv`` are the numbers of
-        occupied and virtual states by the rule of cc4s: states are occupied if their ``energies``
-        are below ``fermiEnergy`` in the metadata of EigenEnergies. They are missing without these.
-        `select_cc4s_states` updates them, but ``ds.isel`` keeps the old numbers.
+        such as ``CoulombIntegrals.hhpp``. The Boolean coordinate ``occupied`` along ``State``
+        follows the rule of cc4s: states are occupied if their energies are below ``fermiEnergy``
+        in the metadata of EigenEnergies. It is missing without these. Select the same states of
+        ``State`` and ``State_2``, such as ``ds.isel(State=states, State_2=states)``.
 
     Raises
     ------
@@ -64,29 +67,31 @@ def open_cc4s_calculation(
     NotADirectoryError
         The path is the path of a file.
     ValueError
-        Two files have the same object, or the directory is a URL.
+        Two files have the same object, CoulombVertex and EigenEnergies have different numbers of
+        states, or the directory is a URL.
+
+    Warns
+    -----
+    TensorFormatWarning
+        The units of two tensors do not fit each other. cc4s would compute wrong energies.
 
     See Also
     --------
-    select_cc4s_states : Select states in all tensors.
-    to_cc4s_calculation : Write a directory.
+    to_calculation : Write a directory.
 
     Examples
     --------
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> levels = [-0.5, 0.2, 0.7]
+    >>> from xr_tensorfmt import cc4s
     >>> energies = xr.DataArray(
-    ...     levels,
+    ...     [-0.5, 0.2, 0.7],
     ...     dims="State",
     ...     name="EigenEnergies",
-    ...     attrs={
-    ...         "fermiEnergy": 0.0,
-    ...         "energies": levels,
-    ...     },
+    ...     attrs={"fermiEnergy": 0.0},
     ... )
-    >>> xr_tensorfmt.to_cc4s(
-    ...     energies, "EigenEnergies.yaml"
+    >>> energies.tensorfmt.to_file(
+    ...     "EigenEnergies.yaml"
     ... )
     >>> dims = (
     ...     "AuxiliaryField",
@@ -98,12 +103,14 @@ def open_cc4s_calculation(
     ...     dims=dims,
     ...     name="CoulombVertex",
     ... )
-    >>> xr_tensorfmt.to_cc4s(
-    ...     vertex, "CoulombVertex.yaml"
+    >>> vertex.tensorfmt.to_file(
+    ...     "CoulombVertex.yaml"
     ... )
-    >>> ds = xr_tensorfmt.open_cc4s_calculation(".")
-    >>> dict(ds.sizes), ds.No, ds.Nv
-    ({'AuxiliaryField': 1, 'State': 3, 'State_2': 3}, 1, 2)
+    >>> ds = cc4s.open_calculation(".")
+    >>> dict(ds.sizes)
+    {'AuxiliaryField': 1, 'State': 3, 'State_2': 3}
+    >>> ds.occupied.values
+    array([ True, False, False])
     """
     tensors: dict[str, Dataset] = {}
     dimensions: dict[str, list[Dimension]] = {}
@@ -120,99 +127,21 @@ def open_cc4s_calculation(
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
             dimensions[full_name] = _find_dimensions(cc4s_object, tensor)
+    _check_states(directory, dimensions)
+    units = {name: get_file_info(ds[name].variable)["unit"] for name, ds in tensors.items()}
+    conflict = find_unit_conflict(units)
+    if conflict:
+        message = f"{directory}: {conflict}; cc4s converts no units, so write both in the same"
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
     for tensor in merged.data_vars.values():
         # The writer finds the cc4s types of the dimensions, such as "State", by these names.
         tensor.encoding["tensorfmt"] = {**tensor.encoding["tensorfmt"], "dims": tensor.dims}
-    return merged.assign_attrs(_count(merged))
+    return merged
 
 
-def select_cc4s_states(
-    ds: Dataset, states: slice | Sequence[int] | np.ndarray[Any, Any] | DataArray
-) -> Dataset:
-    """Select the same states in all tensors of a calculation, and in their metadata.
-
-    Parameters
-    ----------
-    ds : Dataset
-        A calculation as `open_cc4s_calculation` returns it.
-    states : slice or sequence
-        A slice, ascending positions, or a Boolean for each state. ``slice(2, None)`` freezes a
-        core of two states; ``slice(None, -4)`` leaves out the last four virtual states.
-
-    Returns
-    -------
-    Dataset
-        The selection of all dimensions ``State``, ``State_2``, ..., still lazy. The list
-        ``energies`` and the attributes ``No`` and ``Nv`` describe the selected states.
-
-    Raises
-    ------
-    IndexError
-        A state does not exist, or the number of Booleans is not the number of states.
-    ValueError
-        The states are not in ascending order, or a tensor has State dimensions of another length:
-        cc4s computes amplitudes and other slices again from the states.
-
-    See Also
-    --------
-    open_cc4s_calculation : Open a directory.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> levels = [-9.0, -0.5, 0.2, 0.7]
-    >>> energies = xr.DataArray(
-    ...     levels,
-    ...     dims="State",
-    ...     attrs={
-    ...         "fermiEnergy": 0.0,
-    ...         "energies": levels,
-    ...     },
-    ... )
-    >>> ds = xr.Dataset({"EigenEnergies": energies})
-    >>> frozen = xr_tensorfmt.select_cc4s_states(
-    ...     ds, slice(1, None)
-    ... )
-    >>> frozen.EigenEnergies.attrs
-    {'fermiEnergy': 0.0, 'energies': [-0.5, 0.2, 0.7]}
-    >>> frozen.No, frozen.Nv
-    (1, 2)
-    """
-    size = ds.sizes.get(STATE)
-    if size is None:
-        raise ValueError(
-            f"the Dataset has the dims {tuple(ds.sizes)}, expected {STATE!r}; open it with "
-            "open_cc4s_calculation"
-        )
-    if not isinstance(states, slice):
-        # numpy would convert an empty list to floats.
-        states = np.asarray(states) if np.size(states) else np.arange(0)
-    try:
-        selected = np.arange(size)[states]
-    except IndexError as error:
-        raise IndexError(
-            f"states: {error}; expected a slice, positions below {size}, or {size} Booleans"
-        ) from None
-    if selected.ndim != 1 or (np.diff(selected) <= 0).any():
-        raise ValueError(
-            f"states: {states!r} selects {selected.tolist()}, expected states in ascending order, "
-            "because cc4s treats the first ones as occupied; pass a sorted list without repetitions"
-        )
-    _check_lengths(ds, size)
-    indexers = {dim: states for dim in ds.dims if _is_state(dim)}
-    result = ds.isel(indexers)
-    for name, tensor in ds.data_vars.items():
-        energies = tensor.attrs.get("energies")
-        is_list = energies is not None and np.shape(energies) == (size,)
-        if is_list and set(tensor.dims) <= {*indexers}:
-            result[name].attrs["energies"] = np.asarray(energies)[states].tolist()
-    return result.assign_attrs(_count(result))
-
-
-def to_cc4s_calculation(
+def to_calculation(
     ds: Dataset,
     directory: str | os.PathLike[str],
     *,
@@ -223,10 +152,11 @@ def to_cc4s_calculation(
     Parameters
     ----------
     ds : Dataset
-        A calculation as `open_cc4s_calculation` and `select_cc4s_states` return it. The variable
+        A calculation as `open_calculation` returns it, or a selection. The variable
         ``CoulombVertex`` is written to ``CoulombVertex.yaml``, and variables such as
-        ``CoulombIntegrals.hhpp`` are the components of a TensorSet. The attributes ``No`` and
-        ``Nv`` follow from EigenEnergies and are not written.
+        ``CoulombIntegrals.hhpp`` are the components of a TensorSet. Values must be in the units
+        of their files, opened without ``apply_unit=True``: VASP declares CoulombPotential in
+        another unit than its numbers have, and cc4s relies on that.
     directory : str or PathLike
         A local directory. It is made if it does not exist, and must be empty. If writing fails,
         the files written so far remain.
@@ -238,39 +168,40 @@ def to_cc4s_calculation(
     FileExistsError
         The directory is not empty.
     ValueError
-        CoulombVertex and EigenEnergies have different numbers of states, or as for `to_cc4s`.
+        CoulombVertex and EigenEnergies have different numbers of states, another tensor has
+        states that were not selected, two tensors have units that do not fit each other, values
+        have applied units, or as for `to_file`.
+
+    Warns
+    -----
+    TensorFormatWarning
+        The number of occupied states changes, or they are not the first states.
 
     See Also
     --------
-    to_cc4s : Write one tensor, with all keywords.
+    to_file : Write one tensor, with all keywords.
 
     Examples
     --------
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> levels = [-0.5, 0.2, 0.7]
+    >>> from xr_tensorfmt import cc4s
     >>> energies = xr.DataArray(
-    ...     levels, dims="State"
+    ...     [-9.0, -0.5, 0.2, 0.7],
+    ...     dims="State",
+    ...     attrs={"fermiEnergy": 0.0},
     ... )
-    >>> energies.attrs = {
-    ...     "fermiEnergy": 0.0,
-    ...     "energies": levels,
-    ...     "unit": 1.0,
-    ... }
-    >>> ds = xr.Dataset(
-    ...     {"EigenEnergies": energies},
-    ...     attrs={"No": 1, "Nv": 2},
-    ... )
-    >>> xr_tensorfmt.to_cc4s_calculation(ds, "LiH")
-    >>> back = xr_tensorfmt.open_cc4s_calculation(
-    ...     "LiH"
-    ... )
-    >>> back.identical(ds)
-    True
+    >>> ds = xr.Dataset({"EigenEnergies": energies})
+    >>> cc4s.to_calculation(ds, "LiH")
+    >>> ds = cc4s.open_calculation("LiH")
+    >>> frozen = ds.isel(State=slice(1, None))
+    >>> frozen.occupied.values
+    array([ True, False, False])
+    >>> cc4s.to_calculation(frozen, "frozen")
     """
-    if _ENERGIES in ds:
-        whole = ds[[name for name in (_ENERGIES, _VERTEX) if name in ds]]
-        _check_lengths(whole, ds[_ENERGIES].size)
+    _check_units(ds)
+    if ENERGIES in ds:
+        _check_selection(ds)
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -283,11 +214,13 @@ def to_cc4s_calculation(
     for name, tensor in ds.data_vars.items():
         file, component = _split_name(str(name), tensor)
         files.setdefault(file, {})[str(name)] = component
-    own_attrs = {key: value for key, value in ds.attrs.items() if key not in _COUNTS}
     for file, components in files.items():
-        defaults = DimensionNames.plan({name: ds[name].variable for name in components}).defaults
+        variables = {name: ds[name].variable for name in components}
+        defaults = DimensionNames.plan(variables, file).defaults
         tensors = _merge(_rename_dims(ds[[name]], name, defaults[name]) for name in components)
-        tensors.attrs = own_attrs
+        tensors.attrs = ds.attrs
+        if file != ENERGIES:
+            tensors = tensors.drop_vars(OCCUPIED, errors="ignore")
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
         path = directory / f"{file}{YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
@@ -352,7 +285,7 @@ def _find_dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
 
 def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
-    sources = {_ENERGIES: tensors[_ENERGIES]} if _ENERGIES in tensors else tensors
+    sources = {ENERGIES: tensors[ENERGIES]} if ENERGIES in tensors else tensors
     lengths = [
         dimension.length
         for dimensions in sources.values()
@@ -379,32 +312,64 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
     return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
 
 
-def _is_state(dim: Hashable) -> bool:
-    return re.fullmatch(rf"{STATE}(_\d+)?", str(dim)) is not None
-
-
-def _check_lengths(ds: Dataset, size: int) -> None:
-    """Raise ValueError if tensors have State dimensions of another length."""
-    wrong = [
-        name
-        for name, tensor in ds.data_vars.items()
-        if any(_is_state(dim) and length != size for dim, length in tensor.sizes.items())
-    ]
-    if wrong:
-        sizes = {str(dim): length for dim, length in ds[wrong].sizes.items() if _is_state(dim)}
+def _check_states(
+    directory: str | os.PathLike[str], tensors: Mapping[str, list[Dimension]]
+) -> None:
+    """Raise ValueError if the vertex does not have the states of the energies."""
+    sizes = {
+        name: {dimension.length for dimension in tensors.get(name, ()) if dimension.type == STATE}
+        for name in (VERTEX, ENERGIES)
+    }
+    if all(sizes.values()) and sizes[VERTEX] != sizes[ENERGIES]:
+        vertex, energies = (" and ".join(map(str, sorted(numbers))) for numbers in sizes.values())
         raise ValueError(
-            f"{wrong} have the dimensions {sizes}, expected {size} states in all of them; select "
-            "states with select_cc4s_states, or call ds.drop_vars with these names"
+            f"{directory}: {VERTEX} has {vertex} states, but {ENERGIES} has {energies}; the files "
+            "belong to different calculations, so fetch both from one directory"
         )
 
 
-def _count(ds: Dataset) -> dict[str, int]:
-    """Return the numbers of occupied and virtual states, or an empty dict if unknown."""
-    energies = ds.get(_ENERGIES)
-    if energies is None or "fermiEnergy" not in energies.attrs:
-        return {}
-    of_states: Any = energies.attrs.get("energies")
-    if np.shape(of_states) != energies.shape:
-        of_states = energies.values
-    occupied = sum(energy < energies.attrs["fermiEnergy"] for energy in of_states)
-    return dict(zip(_COUNTS, (occupied, energies.size - occupied), strict=True))
+def _check_units(ds: Dataset) -> None:
+    """Raise ValueError if values are not in the units of their files, or units do not fit."""
+    units = {name: tensor.attrs.get("unit", 1.0) for name, tensor in ds.data_vars.items()}
+    for name, unit in units.items():
+        stored = get_file_info(ds[name].variable).get("unit", unit)
+        if stored != unit:
+            raise ValueError(
+                f"{name!r} has the unit {unit}, but {stored} in its file; open the calculation "
+                "without apply_unit=True, because cc4s needs the units of the files"
+            )
+    numbers = {str(name): unit for name, unit in units.items() if isinstance(unit, int | float)}
+    conflict = find_unit_conflict(numbers)
+    if conflict:
+        raise ValueError(
+            f"{conflict}; cc4s converts no units, so open all tensors without apply_unit=True, and "
+            "set the attribute unit of computed ones"
+        )
+
+
+def _check_selection(ds: Dataset) -> None:
+    """Raise ValueError if states are not selected in all tensors. Warn of their order."""
+    size, allowed = ds[ENERGIES].size, {ds[ENERGIES].size}
+    occupied = ds.coords.get(OCCUPIED)
+    if occupied is not None and occupied.size == size:
+        number = int(occupied.sum())
+        allowed |= {number, size - number}
+        if not occupied[:number].all():
+            message = (
+                f"the {number} occupied states are not the first of the {size} states, as cc4s "
+                f"expects; sort the states by {ENERGIES}"
+            )
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+    for name, tensor in ds.data_vars.items():
+        sizes = {
+            str(dim): length
+            for dim, length in tensor.sizes.items()
+            if str(dim).rpartition("_")[0] == STATE or dim == STATE
+        }
+        expected = {size} if name == VERTEX else allowed
+        if not str(name).startswith("Sliced") and not expected.issuperset(sizes.values()):
+            raise ValueError(
+                f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "
+                "select the same states along all dimensions with isel(), or call "
+                f"ds.drop_vars({name!r}) to let cc4s compute it again"
+            )
