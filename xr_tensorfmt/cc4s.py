@@ -131,7 +131,9 @@ def open_calculation(
     units = {name: get_file_info(ds[name].variable)["unit"] for name, ds in tensors.items()}
     conflict = find_unit_conflict(units)
     if conflict:
-        message = f"{directory}: {conflict}; cc4s converts no units, so write both in the same"
+        message = (
+            f"{directory}: {conflict}; cc4s converts no units, so write both in the same units"
+        )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
