@@ -138,9 +138,12 @@ class Extents:
         # Comparing is unnecessary if the lengths are a broadcast scalar.
         if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
-        view, stops = window.data, starts + self.lengths
-        pieces = (view[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
-        return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)
+        packed = np.empty(self.nbytes, dtype=np.uint8)
+        stop = 0
+        for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
+            packed[stop : stop + size] = window[start : start + size]
+            stop += size
+        return packed
 
 
 @dataclass(frozen=True, eq=False)
