@@ -173,7 +173,7 @@ def test_command_accepts_any_registered_format(raw: bytes, tmp_path: Path) -> No
     path.write_bytes(raw)
     output = run("info", "--from", "raw", str(path))
     assert output.stdout.startswith(f"{path}: Raw, 7 B\nVariables:\n")
-    assert "tensor  (x: 3)  uint8  3 B" in output.stdout
+    assert "tensor  uint8  3 B  (x: 3)" in output.stdout
     checked = run("validate", str(path))
     assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
     refused = run("convert", str(path), "b", "--to", "tens")

@@ -80,4 +80,4 @@ def __getattr__(name: str) -> typing.Any:
 
 def __dir__() -> list[str]:
     """List only the public names and modules."""
-    return [*__all__, *_SUBMODULES]
+    return list(__all__)

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -285,8 +286,9 @@ def test_convert_continues_after_bad_file() -> None:
     write_vertex("a.bin")
     result = run("convert", "missing.bin", "a.bin", "out/", "--to", "tens")
     assert result.exit_code == 1
-    assert result.stderr.count("\n") == 1
-    assert "missing.bin: No such file or directory" in result.stderr
+    error, summary = result.stderr.splitlines()
+    assert "missing.bin: No such file or directory" in error
+    assert summary == "2 files, 1 with errors"
     assert os.listdir("out") == ["a.tens"]
 
 
@@ -364,3 +366,33 @@ def test_commands_expand_quoted_patterns() -> None:
     run_ok("convert", "*.npy", "out/", "--to", "mag", "--dtype", "float32")
     assert sorted(os.listdir("out")) == ["a.mag", "b.mag"]
     assert "No file has this name" in run_failing("info", "*.tens")
+
+
+def test_several_files_have_a_summary() -> None:
+    names = [write_damaged_file(), write_vertex(), "missing.mag"]
+    result = run("validate", *names)
+    assert result.stderr.splitlines()[-1] == "3 files, 2 with errors"
+    quiet = run("validate", "-q", *names)
+    assert quiet.exit_code == 1
+    assert ": ok" not in quiet.stdout
+    assert names[0] in quiet.stdout
+    assert run("validate", names[1]).stderr == ""
+    assert run("validate", "-q", names[1]).output == ""
+    result = run("convert", *names, "new/", "--to", "npy", "--drop", "name,dims,attrs")
+    assert result.stderr.splitlines()[-1].startswith("3 files, ")
+    assert json.loads(run("validate", "--json", *names).stdout)
+
+
+def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    path = write_vertex()
+    for module, name, arguments in (
+        ("info", "open_header", ["info", path]),
+        ("validate", "find_faults", ["validate", path]),
+        ("convert", "open_input", ["convert", path, "b.npy"]),
+    ):
+        monkeypatch.setattr(sys.modules[f"xr_tensorfmt.cli.{module}"], name, interrupt)
+        result = run(*arguments)
+        assert (result.exit_code, result.stderr) == (130, "Aborted!\n")

@@ -82,3 +82,13 @@ def test_help_does_not_import_bar() -> None:
         "assert 'tqdm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize("command", ["validate", "convert"])
+def test_several_files_share_a_bar(command: str) -> None:
+    for name in ("a.mag", "b.mag", "c.mag"):
+        save(name)
+    options = ["new/", "--to", "mag"] if command == "convert" else []
+    output = run_in_terminal(command, "a.mag", "b.mag", "c.mag", *options)
+    assert "3/3" in output
+    assert "a.mag" not in output

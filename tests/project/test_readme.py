@@ -12,7 +12,7 @@ import xarray as xr
 
 import xr_tensorfmt
 from tests.paths import ROOT
-from xr_tensorfmt import contract, testing, vespa
+from xr_tensorfmt import cc4s, contract, testing, vespa
 
 PAGES = [
     ROOT / "README.md",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from typing import Any
+
 import click
 
 from xr_tensorfmt.cli.convert import convert
@@ -11,8 +14,23 @@ from xr_tensorfmt.cli.explain import explain
 from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.cli.validate import validate
 
+_INTERRUPTED = 128 + signal.SIGINT
+
+
+class Commands(click.Group):
+    """A group of commands that ends with 130 after Ctrl-C, as a shell expects."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Aborted!", err=True)
+            ctx.exit(_INTERRUPTED)
+
 
 @click.group(
+    cls=Commands,
     commands=[info, validate, convert, explain, diff, examples],
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -31,6 +31,8 @@ from xr_tensorfmt.cli.messages import (
     STANDARD_STREAM,
     errors_in_one_line,
     open_argument,
+    print_summary,
+    show_progress,
     to_one_line,
 )
 from xr_tensorfmt.cli.options import (
@@ -134,7 +136,7 @@ def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
 @click.option("--apply-unit", is_flag=True, help="Convert values to atomic units.")
 @storage_option
 @verify_option
-@click.option("--quiet", "-q", is_flag=True, help="Do not show a progress bar.")
+@click.option("--quiet", "-q", is_flag=True, help="Do not show a bar.")
 def convert(
     sources: tuple[str, ...],
     target: str,
@@ -153,15 +155,18 @@ def convert(
     if target == STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
-    failed = False
+    failed, quiet = 0, options.pop("quiet")
     targets = _find_targets(sources, target, to, storage_options)
-    for source, path in zip(sources, targets, strict=True):
+    is_single = len(sources) == 1
+    for source, path in zip(show_progress(sources, quiet=quiet), targets, strict=True):
         try:
-            _convert_file(source, path, **options)
+            _convert_file(source, path, quiet=quiet or not is_single, **options)
         except click.ClickException as error:
-            failed = True
+            failed += 1
             error.show()
-    raise SystemExit(int(failed))
+    if failed and not is_single:
+        print_summary(len(sources), failed)
+    raise SystemExit(int(failed > 0))
 
 
 def _convert_to_stdout(sources: Sequence[str], *, to: str | None, **options: Any) -> None:

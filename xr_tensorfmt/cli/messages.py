@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from tempfile import TemporaryFile
@@ -139,6 +139,23 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     _print(f"Warning: {to_one_line(_show_options(str(message), message))}", err=True, fg="yellow")
+
+
+def show_progress(files: Sequence[str], *, quiet: bool) -> Iterator[str]:
+    """Yield files, and show one bar for several files if stderr is a terminal."""
+    if quiet or len(files) == 1:
+        yield from files
+        return
+    from tqdm import tqdm  # noqa: PLC0415  # --help does not need it
+
+    for file in tqdm(files, unit=" files", disable=None):
+        with tqdm.external_write_mode():  # lines do not overwrite the bar
+            yield file
+
+
+def print_summary(count: int, failed: int) -> None:
+    """Print the number of files, and of files with errors."""
+    click.echo(f"{count} files, {failed} with errors", err=True)
 
 
 def describe_files(

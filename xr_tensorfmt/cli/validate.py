@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.cli.messages import describe_files, to_one_line
+from xr_tensorfmt.cli.messages import describe_files, print_summary, show_progress, to_one_line
 from xr_tensorfmt.cli.options import (
     KeyValues,
     add_source_options,
@@ -24,12 +24,14 @@ from xr_tensorfmt.validation import validate as find_faults
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")
 @click.option("--all", "show_all", is_flag=True, help="Up to 20 findings per check.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only files with findings, and no bar.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per file.")
 @add_source_options
 def validate(
     files: tuple[str, ...],
     strict: bool,
     show_all: bool,
+    quiet: bool,
     as_json: bool,
     format: str | None,
     storage_options: KeyValues,
@@ -41,12 +43,22 @@ def validate(
         findings = find_faults(content, all=show_all, format=format, storage_options=options)
         return {"findings": findings}
 
-    expanded = expand_paths(files, storage_options)
-    documents = describe_files(expanded, describe, _format_lines, as_json=as_json)
-    findings = [finding for document in documents for finding in document.get("findings", ())]
-    failed = any("error" in document for document in documents)
-    failed |= any(strict or finding.severity == "error" for finding in findings)
-    raise SystemExit(int(failed))
+    def lines(document: Mapping[str, Any]) -> Iterable[str]:
+        return () if quiet and not document["findings"] else _format_lines(document)
+
+    def has_failed(document: Mapping[str, Any]) -> bool:
+        findings = document.get("findings", ())
+        return "error" in document or any(
+            strict or finding.severity == "error" for finding in findings
+        )
+
+    expanded = list(expand_paths(files, storage_options))
+    shown = show_progress(expanded, quiet=quiet or as_json)
+    documents = describe_files(shown, describe, lines, as_json=as_json)
+    failed = sum(map(has_failed, documents))
+    if len(documents) > 1 and not as_json:
+        print_summary(len(documents), failed)
+    raise SystemExit(int(failed > 0))
 
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:

@@ -127,12 +127,14 @@ def _match(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
     """Build the error about an unsupported format."""
     if foreign is None:
-        names = [file_format.name for file_format in load_formats() if not file_format.magics]
+        without_magic = [
+            file_format.name for file_format in load_formats() if not file_format.magics
+        ]
         hint = Hint(
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
-            + ", ".join(f"format={name!r}" for name in names),
-            "name a format that has no magic number: --from " + ", --from ".join(names),
+            + ", ".join(f"format={name!r}" for name in without_magic),
+            "name a format that has no magic number: --from " + ", --from ".join(without_magic),
         )
         foreign = ForeignFormat("of no known format", hint)
     head = reader.head[:8]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests import vespafiles as vf
 from tests.recording import RecordingSource
 from tests.work import limit_memory
-from xr_tensorfmt import TensorFormatError
+from xr_tensorfmt import TensorFormatError, to_file
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
@@ -277,3 +278,19 @@ def test_scan_needs_little_memory() -> None:
     expected = np.cumsum([0, *map(len, short + long)])
     np.testing.assert_array_equal(starts, expected[:-1])
     assert stop == expected[-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_runs_of_equal_lengths_and_other_labels_are_found(seed: int, tmp_path: Path) -> None:
+    random = np.random.default_rng(seed)
+    lengths = np.repeat(random.integers(0, 9, 12), random.integers(1, 300, 12))
+    labels = [
+        f"{i:x}".rjust(5, "é" if i % 97 == 3 else "y") + "x" * k for i, k in enumerate(lengths)
+    ]
+    labels[7] += "\0"
+    if seed % 2:
+        labels[500] = "long" * 50
+    table = xr.DataArray(np.arange(len(labels), dtype="f4"), {"u": labels}, "u", name="tensor")
+    to_file(table, tmp_path / "a.tbf")
+    actual = xr.open_dataset(tmp_path / "a.tbf", engine="tensorfmt").tensor
+    xr.testing.assert_equal(actual, table)

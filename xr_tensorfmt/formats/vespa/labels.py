@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -47,6 +48,14 @@ def decode_labels(window: Window, dimension: int, text_errors: TextErrors) -> St
     lengths, begins = unpack_many(window.content, window.starts)
     for _ in range(dimension):
         lengths, begins = unpack_many(window.content, begins + lengths)
+    # One call decodes contiguous labels, if NUL can separate them.
+    if not dimension and lengths.sum() + lengths.size == window.content.size:
+        joined = window.content.copy()
+        joined[window.starts] = 0
+        if np.count_nonzero(joined) == lengths.sum():
+            with suppress(UnicodeDecodeError):
+                strings = joined[1:].tobytes().decode("utf-8", text_errors).split("\0")
+                return np.fromiter(strings, STRING_DTYPE, len(strings))
     content = window.content.tobytes()
     labels: list[str] = []
     bounds = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)

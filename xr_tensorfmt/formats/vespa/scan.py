@@ -24,6 +24,9 @@ _LARGE_BLOCK_BYTES = 64 << 10
 
 _LONG = struct.Struct(">I")
 
+# Number of blocks after which a run of labels of the same length is searched.
+_MIN_RUN = 64
+
 
 @dataclass(frozen=True, eq=False)
 class Window:
@@ -69,12 +72,31 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
 
     The window starts with a block. The cells of the last block may end after the window.
     """
+    starts, start, stop = array("q"), 0, 0
+    while len(starts) < limit:
+        count = min(limit - len(starts), _MIN_RUN)
+        found, start, stop = _scan_blocks(content, header, stop, count)
+        starts.extend(found)
+        if len(found) < count:
+            break
+        if len(header.mapped) == 1:
+            run = _find_run(content, start, stop, limit - len(starts))
+            starts.extend(run)
+            stop += len(run) * (stop - start)
+    return np.frombuffer(starts, dtype=np.int64), stop
+
+
+def _scan_blocks(
+    content: Bytes, header: VespaHeader, stop: int, limit: int
+) -> tuple[list[int], int, int]:
+    """Return the offsets of blocks after `stop`, and the start and end of the last one."""
     view = content.data
     dimensions, block_bytes = range(len(header.mapped)), header.block_bytes
-    starts, start = array("q"), 0
+    starts: list[int] = []
+    start = stop
     with suppress(IndexError, struct.error):  # a length after the end of the window
         for _ in range(limit):
-            end = start
+            end = stop
             for _ in dimensions:
                 length = view[end]
                 if length < LONG_BIT:
@@ -83,9 +105,28 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
                     end += 4 + (_LONG.unpack_from(view, end)[0] & MAX_INTEGER)
             if end > content.size:
                 break
+            start, stop = stop, end + block_bytes
             starts.append(start)
-            start = end + block_bytes
-    return np.frombuffer(starts, dtype=np.int64), start
+    return starts, start, stop
+
+
+def _find_run(content: Bytes, start: int, stop: int, limit: int) -> range:
+    """Return the offsets of the blocks after a block whose labels have the same length.
+
+    `start` and `stop` are the bounds of the block. The last block is left out, because its label
+    may not be in the window.
+    """
+    step = stop - start
+    lengths = content[stop : stop + limit * step : step]
+    count, size = 0, _MIN_RUN
+    while content[start] < LONG_BIT and count < lengths.size:
+        differ = np.flatnonzero(lengths[count : count + size] != content[start])
+        if differ.size:
+            count += int(differ[0])
+            break
+        count = min(count + size, lengths.size)
+        size *= 2  # the cost is in proportion to the run
+    return range(stop, stop + max(0, count - 1) * step, step)
 
 
 def _build_truncation_error(source: Source, start: int, block: int, part: str) -> TensorFormatError:
