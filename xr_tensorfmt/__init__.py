@@ -24,7 +24,6 @@ if typing.TYPE_CHECKING:
         select_cc4s_states,
         to_cc4s_calculation,
     )
-    from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.formats.vespa.json import vespa_from_hex, vespa_from_json
     from xr_tensorfmt.validation import validate
     from xr_tensorfmt.writers import (
@@ -51,7 +50,6 @@ __all__ = [
     "__version__",
     "explain",
     "open_cc4s_calculation",
-    "popcount",
     "select_cc4s_states",
     "to_cc4s",
     "to_cc4s_calculation",
@@ -76,18 +74,18 @@ _LAZY = {
     "core.findings": "Finding",
     "datasets.explanation": "Explanation",
     "formats.cc4s.calculation": "open_cc4s_calculation select_cc4s_states to_cc4s_calculation",
-    "formats.pycauset.popcount": "popcount",
     "formats.vespa.json": "vespa_from_hex vespa_from_json",
     "validation": "validate",
     "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa "
     "vespa_to_json",
 }
+_SUBMODULES = ("pycauset", "tutorial")
 _MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
-    if name == "tutorial":
+    if name in _SUBMODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

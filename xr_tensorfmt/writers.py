@@ -448,7 +448,7 @@ def to_pycauset(
     See Also
     --------
     xr_tensorfmt.to_file : Common keywords.
-    xr_tensorfmt.popcount : Sums of packed bits.
+    xr_tensorfmt.pycauset.popcount : Sums of packed bits.
 
     Notes
     -----
