@@ -13,6 +13,7 @@ import importlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -139,6 +140,7 @@ __all__ = [
     "Layout",
     "Match",
     "OpenOptions",
+    "Option",
     "Piece",
     "Plain",
     "PlannedVariable",
@@ -197,6 +199,58 @@ class Match(IntEnum):
     """The file has this format. It also opens without ``engine=``."""
 
 
+@dataclass(frozen=True)
+class Option:
+    """A keyword of a format.
+
+    Parameters
+    ----------
+    description : str
+        One line for the help and the documentation.
+    choices : tuple
+        Allowed values. If the tuple is empty, the format checks the value.
+    """
+
+    description: str
+    choices: tuple[Any, ...] = ()
+
+    def normalize(self, name: str, value: Any) -> Any:
+        """Return the choice that equals a value. ``1`` and ``"1"`` are equal.
+
+        Parameters
+        ----------
+        name : str
+            Name of the option, for the error.
+        value : object
+            The value that the user passed.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        ValueError
+            The value is not allowed.
+        """
+        for choice in self.choices:
+            if _to_comparable(value) == _to_comparable(choice):
+                return choice
+        if self.choices:
+            hint = did_you_mean(value, self.choices)
+            allowed = ", ".join(map(repr, self.choices))
+            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
+        return value
+
+
+def _to_comparable(value: Any) -> float | str:
+    """Convert a value to a number if possible, otherwise to a str."""
+    try:
+        return str(value) if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
 class Format(ABC):
     """A file format: recognition, reading, writing and validation.
 
@@ -224,8 +278,9 @@ class Format(ABC):
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
         ``apply_unit``. Other options raise an error before `read` is called.
-    write_options : mapping of str to tuple
-        Keywords of `plan` and their allowed values. If the tuple is empty, `plan` checks the value.
+    read_options, write_options : mapping of str to Option
+        Keywords of the format, for `xarray.open_dataset` and `xr_tensorfmt.to_file`. `read` gets
+        the first as ``options.format_options``, `plan` the second as keywords.
     """
 
     contract_version: ClassVar[int]
@@ -236,7 +291,8 @@ class Format(ABC):
     magics: ClassVar[tuple[bytes, ...]] = ()
     reader_attrs: ClassVar[frozenset[str]] = frozenset()
     open_options: ClassVar[frozenset[str]] = frozenset()
-    write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
+    read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
         """Return how well a file matches the format.

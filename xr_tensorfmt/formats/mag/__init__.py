@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions, Option
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class MagFormat(Format):
     suffixes = (".mag",)
     magics = (MAGIC, STREAM_MAGIC)
     open_options = frozenset({"verify"})
-    write_options = MappingProxyType({"version": (300, 1)})
+    write_options = MappingProxyType({"version": Option("Version of the file.", (300, 1))})
 
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
         """Read the header of a file."""

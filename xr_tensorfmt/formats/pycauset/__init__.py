@@ -18,7 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+    Option,
+)
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
 
@@ -39,7 +47,19 @@ class PycausetFormat(Format):
     magics = (MAGIC, ZIP_MAGIC)
     reader_attrs = frozenset({"object_type", "n"})
     open_options = frozenset({"name", "sparse", "verify"})
-    write_options = MappingProxyType({"matrix_type": (), "seed": ()})
+    write_options = MappingProxyType(
+        {
+            "matrix_type": Option(
+                "How to store the matrix: CAUSAL, TRIANGULAR_FLOAT, TRIANGULAR_INTEGER, "
+                "DENSE_FLOAT, INTEGER or VECTOR. The values must fit. The default is the type of "
+                "the opened file, or CAUSAL for bools. If the values do not fit the default, all "
+                "elements are stored."
+            ),
+            "seed": Option(
+                "Seed of the random numbers in the values. The default is the attribute seed."
+            ),
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Match the magic number, or the first member of a zip archive."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions, Option
 from xr_tensorfmt.formats.safetensors.spec import INDEX, LENGTH_BYTES
 
 if TYPE_CHECKING:
@@ -20,7 +20,14 @@ class SafetensorsFormat(Format):
     suffixes = (".safetensors", INDEX)
     index_suffix = INDEX
     open_options = frozenset({"verify"})
-    write_options = MappingProxyType({"max_shard_bytes": ()})
+    write_options = MappingProxyType(
+        {
+            "max_shard_bytes": Option(
+                "Limit on the data of a file if there are several, such as 5GB, the default. A "
+                "single tensor may be larger."
+            )
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the suffix and the first bytes. The format has no magic number."""

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+    Option,
+)
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
@@ -60,7 +68,7 @@ class VespaJsonFormat(Format):
     suffixes = (".json",)
     magics = ()
     open_options = frozenset({"name", "sparse", "fill_value"})
-    write_options = MappingProxyType({"form": ("short", "long", "hex")})
+    write_options = MappingProxyType({"form": Option("Form.", ("short", "long", "hex"))})
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the first bytes, because many programs use the suffix."""
