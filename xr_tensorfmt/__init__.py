@@ -32,16 +32,9 @@ __all__ = [
     "TensorFormatError",
     "TensorFormatWarning",
     "__version__",
-    "cc4s",
-    "contract",
     "explain",
-    "pycauset",
-    "testing",
     "to_file",
-    "tutorial",
     "validate",
-    "vespa",
-    "virtual",
 ]
 
 __version__ = "0.1.0"
@@ -53,6 +46,7 @@ _LAZY = {
     "Explanation": "datasets.explanation",
     "validate": "validation",
 }
+# Modules of functions for one purpose. They are no part of `__all__`, because some need extras.
 _MODULES = ("cc4s", "contract", "pycauset", "testing", "tutorial", "vespa", "virtual")
 
 
@@ -67,4 +61,4 @@ def __getattr__(name: str) -> typing.Any:
 
 def __dir__() -> list[str]:
     """List only the public names."""
-    return list(__all__)
+    return sorted((*__all__, *_MODULES))
