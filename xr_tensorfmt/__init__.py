@@ -16,7 +16,13 @@ from xr_tensorfmt.errors import (
 
 # Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
-    from xr_tensorfmt import cc4s, contract, pycauset, testing, tutorial, vespa, virtual
+    from xr_tensorfmt import cc4s as cc4s
+    from xr_tensorfmt import contract as contract
+    from xr_tensorfmt import pycauset as pycauset
+    from xr_tensorfmt import testing as testing
+    from xr_tensorfmt import tutorial as tutorial
+    from xr_tensorfmt import vespa as vespa
+    from xr_tensorfmt import virtual as virtual
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
