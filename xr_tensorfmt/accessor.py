@@ -183,7 +183,7 @@ def to_file(
     >>> back.identical(ds)
     True
     """
-    from xr_tensorfmt.writing.dispatch import write  # noqa: PLC0415
+    from xr_tensorfmt.saving import write  # noqa: PLC0415
 
     return write(
         data,

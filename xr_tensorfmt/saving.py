@@ -1,4 +1,4 @@
-"""Choose the format of a new file, check the options, and write."""
+"""Write files. `xr_tensorfmt.to_file` documents the parameters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
-from typing import Any, get_args
+from typing import Any
 
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, DataTree
 
-from xr_tensorfmt.accessor import Mode, to_file
 from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
@@ -30,7 +29,7 @@ def write(
     format: str | None,
     format_options: Mapping[str, Any],
     *,
-    mode: Mode,
+    mode: str,
     compute: bool,
     region: Any,
     encoding: Any,
@@ -88,7 +87,7 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
     if name in options:
         return options[name].normalize(name, value)
     keywords = " and ".join(["the keywords of to_file", *sorted(options)])
-    hint = did_you_mean(name, (*options, *signature(to_file).parameters))
+    hint = did_you_mean(name, (*options, *signature(write).parameters))
     if name == "dtype":
         hint = f" (pass encoding={{'dtype': {value!r}}})"
     raise TypeError(
@@ -101,7 +100,7 @@ def _check_keywords(
 ) -> None:
     if not isinstance(region, Mapping | None):
         raise TypeError(f"region= must have the form {{'x': slice(0, 10)}}, not {region!r}")
-    if mode not in get_args(Mode):
+    if mode not in ("w", "x"):
         raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'x' (create a new file)")
     if mode == "x" and region is not None:
         raise ValueError(
