@@ -1,7 +1,7 @@
 """Check the docstrings of the public API against numpydoc's rules, and print the faults.
 
 ``[tool.numpydoc_validation]`` in pyproject.toml selects the rules. Private names are not checked.
-The functions in ``xr_tensorfmt.__all__`` also need an example.
+Public functions also need an example.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing import Any
 from numpydoc.validate import validate
 
 import xr_tensorfmt
-from xr_tensorfmt import accessor, contract, testing, virtual
+from xr_tensorfmt import accessor, cc4s, contract, pycauset, testing, vespa, virtual
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_validation"][
@@ -24,7 +24,10 @@ CHECKS = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["numpydoc_
 ]
 USED = [getattr(xr_tensorfmt, name) for name in xr_tensorfmt.__all__ if name != "__version__"]
 OFFERED = [getattr(contract, name) for name in contract.__all__ if name != "CONTRACT_VERSION"]
-VIRTUAL = [virtual.TensorFormatParser, virtual.to_kerchunk]
+MODULES = [
+    *(getattr(module, name) for module in (cc4s, pycauset, vespa) for name in module.__all__),
+    virtual.TensorFormatParser,
+]
 OTHERS = [
     accessor.TensorFormatAccessor,
     *(getattr(testing, name) for name in testing.__all__),
@@ -60,9 +63,9 @@ def find_faults(name: str, *, example: bool) -> Iterator[str]:
 
 def main() -> int:
     """Print the faults of all docstrings and return their number."""
-    functions = [thing for thing in (*USED, *VIRTUAL) if inspect.isfunction(thing)]
+    functions = [thing for thing in (*USED, *MODULES) if inspect.isfunction(thing)]
     faults, count = [], 0
-    for thing in dict.fromkeys([*USED, *OFFERED, *VIRTUAL, *OTHERS]):
+    for thing in dict.fromkeys([*USED, *OFFERED, *MODULES, *OTHERS]):
         for name in list_names(thing):
             count += 1
             faults += find_faults(name, example=thing in functions)

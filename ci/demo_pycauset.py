@@ -10,7 +10,8 @@ import numpy as np
 import xarray as xr
 from demo_output import say
 
-from xr_tensorfmt import popcount, to_pycauset
+from xr_tensorfmt import to_pycauset
+from xr_tensorfmt.pycauset import popcount
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

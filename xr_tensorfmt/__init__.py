@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import typing
 
-from xr_tensorfmt.accessor import explain  # also registers `ds.tensorfmt`
+from xr_tensorfmt.accessor import explain, to_file  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -16,21 +16,17 @@ from xr_tensorfmt.errors import (
 
 # Type checkers need the imports and the literal `__all__`. `_LAZY` is for Python.
 if typing.TYPE_CHECKING:
+    from xr_tensorfmt import cc4s as cc4s
+    from xr_tensorfmt import contract as contract
+    from xr_tensorfmt import pycauset as pycauset
+    from xr_tensorfmt import testing as testing
+    from xr_tensorfmt import tutorial as tutorial
+    from xr_tensorfmt import vespa as vespa
+    from xr_tensorfmt import virtual as virtual
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
-    from xr_tensorfmt.formats.pycauset.popcount import popcount
     from xr_tensorfmt.validation import validate
-    from xr_tensorfmt.writers import (
-        to_cc4s,
-        to_file,
-        to_mag,
-        to_npy,
-        to_pycauset,
-        to_safetensors,
-        to_tens,
-        to_vespa,
-    )
 
 __all__ = [
     "Explanation",
@@ -43,41 +39,32 @@ __all__ = [
     "TensorFormatWarning",
     "__version__",
     "explain",
-    "popcount",
-    "to_cc4s",
     "to_file",
-    "to_mag",
-    "to_npy",
-    "to_pycauset",
-    "to_safetensors",
-    "to_tens",
-    "to_vespa",
     "validate",
 ]
 
 __version__ = "0.1.0"
 
-# Names imported at first use, because xarray imports this package when it lists its engines.
+# Imported at first use, because xarray imports this package when it lists its engines.
 _LAZY = {
-    "backend": "TensorFormatBackend",
-    "core.findings": "Finding",
-    "datasets.explanation": "Explanation",
-    "formats.pycauset.popcount": "popcount",
-    "validation": "validate",
-    "writers": "to_cc4s to_file to_mag to_npy to_pycauset to_safetensors to_tens to_vespa",
+    "TensorFormatBackend": "backend",
+    "Finding": "core.findings",
+    "Explanation": "datasets.explanation",
+    "validate": "validation",
 }
-_MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
+# Modules of functions for one purpose. They are no part of `__all__`, because some need extras.
+_MODULES = ("cc4s", "contract", "pycauset", "testing", "tutorial", "vespa", "virtual")
 
 
 def __getattr__(name: str) -> typing.Any:
     """Import a public name at its first use."""
-    if name in ("cc4s", "tutorial", "vespa"):
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _MODULES:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """List only the public names and modules."""
-    return list(__all__)
+    """List only the public names."""
+    return sorted((*__all__, *_MODULES))

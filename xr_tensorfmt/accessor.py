@@ -1,12 +1,13 @@
-"""The accessors ``ds.tensorfmt`` and ``tree.tensorfmt``, and the function `explain`.
+"""The functions `to_file` and `explain`, which are also methods of ``ds.tensorfmt``.
 
 xarray imports this module when it lists the engines. Keep its imports cheap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import xarray as xr
 
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 
     from xr_tensorfmt.datasets.explanation import Explanation
 
+Data = xr.Dataset | xr.DataArray | xr.DataTree
 Indexers = Mapping[Any, Any] | None
+Mode = Literal["w", "w-", "x"]
+Region = Mapping[Any, slice | Literal["auto"]] | Literal["auto"]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def explain(
-    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    data: Data,
+    /,
     indexers: Indexers = None,
     **indexers_kwargs: Any,
 ) -> Explanation:
@@ -56,7 +63,7 @@ def explain(
     >>> values = np.ones((4, 3))
     >>> dims = ["a", "b"]
     >>> data = xr.DataArray(values, dims=dims)
-    >>> xr_tensorfmt.to_tens(data, "v.bin")
+    >>> xr_tensorfmt.to_file(data, "v.bin")
     >>> ds = xr.open_dataset(
     ...     "v.bin",
     ...     engine="tensorfmt",
@@ -89,229 +96,147 @@ def explain(
         raise with_hint(type(error)(f"{hint}: {error}"), hint) from error
 
 
-@xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
-@xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
-class TensorFormatAccessor:
-    """The methods of ``ds.tensorfmt``.
+def to_file(
+    data: Data,
+    /,
+    path: Any,
+    format: str | None = None,
+    *,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
+    separator: str = ".",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+    **format_options: Any,
+) -> Delayed | None:
+    """Write a tensor file, chunk by chunk and in parallel.
+
+    ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
+
+    Data are written to a temporary file that replaces `path` once it is complete. If an error
+    occurs before that, an existing file is unchanged.
 
     Parameters
     ----------
-    data : Dataset or DataArray
+    data : Dataset, DataArray or DataTree
+        The data: in memory, lazy, or in dask chunks, which are written in parallel. Coordinates in
+        a header and labels of blocks are loaded into memory. The data may be opened from the file
+        that is overwritten.
+    path : str, PathLike or OpenFile
+        The file, or a URL that fsspec supports.
+    format : str, optional
+        Name of the format. The default depends on the suffix of `path`. A suffix of another format
+        causes a warning.
+    mode : {"w", "w-", "x"}
+        ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
+    compute : bool
+        If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
+    region : mapping of str to slice, or "auto", optional
+        Write to a part of an existing local file with the same variables, encoded as they are in
+        the file. ``"auto"``, for one dimension or for all, finds the slice by the labels. The file
+        is changed in place, so an error can leave the part incomplete.
+    encoding : mapping, optional
+        ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
+        rounded to it; integers must be representable. Without an encoding, values must be
+        representable in the dtype of the file. A name can be a pattern such as ``"layers.*"``, and
+        ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
+        such as floating-point variables for ``"bfloat16"``. Formats with attributes also support
+        the keys of CF, such as ``scale_factor`` and ``units``, as in `xarray.Dataset.to_netcdf`.
+        For a DataTree, ``{"/layers/0": {name: ...}}`` as in `xarray.DataTree.to_zarr`.
+    drop : list of {"name", "dims", "coords", "attrs"}
+        Parts to omit if the format does not support them. Otherwise they raise an error.
+    separator : str
+        Separator between group and variable names of a DataTree.
+    storage_options : mapping, optional
+        Options of the fsspec file system of a URL.
+    fs : AbstractFileSystem, optional
+        The fsspec file system of `path`.
+    **format_options
+        Keywords of the format, which its page lists. None selects the default.
+
+    Returns
+    -------
+    Delayed or None
+        A `Delayed` if `compute` is False.
+
+    Raises
+    ------
+    ValueError
+        The format does not support the data. The message names an alternative.
+    TypeError
+        A keyword is unknown, or a value has the wrong type.
+    OSError
+        The file cannot be written: no space, no permission, no such directory.
+
+    See Also
+    --------
+    xr_tensorfmt.validate : Check a file.
+    xr_tensorfmt.cc4s.to_calculation : Write the files of a cc4s calculation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> tensor = (("a", "b"), np.eye(3))
+    >>> ds = xr.Dataset({"tensor": tensor})
+    >>> xr_tensorfmt.to_file(ds, "identity.tens")
+    >>> path = "identity.tens"
+    >>> back = xr.open_dataset(
+    ...     path, engine="tensorfmt"
+    ... )
+    >>> back.identical(ds)
+    True
+    """
+    from xr_tensorfmt.saving import write  # noqa: PLC0415
+
+    return write(
+        data,
+        path,
+        format,
+        format_options,
+        mode=mode,
+        compute=compute,
+        region=region,
+        encoding=encoding,
+        drop=drop,
+        separator=separator,
+        storage_options=storage_options,
+        fs=fs,
+    )
+
+
+def _as_method(
+    function: Callable[Concatenate[Data, Parameters], Result],
+) -> Callable[Concatenate[TensorFormatAccessor, Parameters], Result]:
+    """Turn a function of data into a method of their accessor, with signature and docstring."""
+
+    @wraps(function)
+    def method(
+        accessor: TensorFormatAccessor, /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        return function(accessor._data, *args, **kwargs)  # noqa: SLF001
+
+    return method
+
+
+@xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+@xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+@xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
+class TensorFormatAccessor:
+    """The methods of ``ds.tensorfmt``: `to_file` and `explain` without their first parameter.
+
+    Parameters
+    ----------
+    data : Dataset, DataArray or DataTree
         The object that the accessor belongs to.
     """
 
-    def __init__(self, data: xr.Dataset | xr.DataArray) -> None:
-        self._data: xr.Dataset | xr.DataArray | xr.DataTree = data
+    def __init__(self, data: Data) -> None:
+        self._data = data
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Raise AttributeError. If the name is a function of the package, point to it."""
-        import xr_tensorfmt  # noqa: PLC0415  # imports this module
-
-        hint = f"; call xr_tensorfmt.{name}" if name in xr_tensorfmt.__all__ else ""
-        message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
-        raise AttributeError(message, name=name, obj=self)
-
-    def explain(self, indexers: Indexers = None, **indexers_kwargs: Any) -> Explanation:
-        """Explain which bytes a selection would read. See `xr_tensorfmt.explain`.
-
-        Parameters
-        ----------
-        indexers : mapping, optional
-            Indices by dimension, as in ``isel``.
-        **indexers_kwargs
-            The keyword form of `indexers`.
-
-        Returns
-        -------
-        Explanation
-            The totals, and a row per chunk.
-
-        See Also
-        --------
-        xr_tensorfmt.explain : The function.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> values = np.ones((1000, 8))
-        >>> dims = ["a", "b"]
-        >>> data = xr.DataArray(values, dims=dims)
-        >>> data.tensorfmt.to_file("v.bin")
-        >>> ds = xr.open_dataset(
-        ...     "v.bin",
-        ...     engine="tensorfmt",
-        ...     chunks={},
-        ... )
-        >>> ds.tensorfmt.explain(b=0).needed_bytes
-        8000
-        """
-        return explain(self._data, indexers, **indexers_kwargs)
-
-    def to_file(
-        self,
-        path: Any,
-        format: str | None = None,
-        *,
-        mode: Literal["w", "w-", "x"] = "w",
-        compute: bool = True,
-        region: Mapping[Any, slice | Literal["auto"]] | Literal["auto"] | None = None,
-        encoding: Mapping[Any, Any] | None = None,
-        drop: Collection[Literal["name", "dims", "coords", "attrs"]] = (),
-        storage_options: Mapping[str, Any] | None = None,
-        fs: AbstractFileSystem | None = None,
-        **format_options: Any,
-    ) -> Delayed | None:
-        """Write to a tensor file, chunk by chunk and in parallel. See `xr_tensorfmt.to_file`.
-
-        Parameters
-        ----------
-        path : str, PathLike or OpenFile
-            The file, or a URL that fsspec supports.
-        format : str, optional
-            Name of the format. The default depends on the suffix of `path`.
-        mode : {"w", "w-", "x"}
-            ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
-        compute : bool
-            If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
-        region : mapping of str to slice, or "auto", optional
-            Write to this part of an existing local file with the same variables. ``"auto"`` finds
-            the part by the labels.
-        encoding : mapping, optional
-            ``{name: {"dtype": ...}}``: the dtype of a variable in the file. A name can be a
-            pattern such as ``"layers.*"``, and ``{"dtype": ...}`` applies to all variables.
-        drop : collection of {"name", "dims", "coords", "attrs"}
-            Parts to omit if the format does not support them. Otherwise they raise an error.
-        storage_options : mapping, optional
-            Options of the fsspec file system of a URL.
-        fs : AbstractFileSystem, optional
-            The fsspec file system of `path`.
-        **format_options
-            Keywords of the format.
-
-        Returns
-        -------
-        Delayed or None
-            A `Delayed` if `compute` is False.
-
-        Raises
-        ------
-        ValueError
-            The format does not support the data. The message names an alternative.
-        OSError
-            The file cannot be written.
-
-        See Also
-        --------
-        xr_tensorfmt.to_file : The function.
-        xr_tensorfmt.validate : Check a file.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> weight = (("x", "y"), np.ones((2, 3)))
-        >>> ds = xr.Dataset({"weight": weight})
-        >>> encoding = {"weight": {"dtype": "float32"}}
-        >>> ds.tensorfmt.to_file(
-        ...     "weights.mag", encoding=encoding
-        ... )
-        >>> back = xr.open_dataset(
-        ...     "weights.mag", engine="tensorfmt"
-        ... )
-        >>> back.weight.dtype
-        dtype('float32')
-        """
-        from xr_tensorfmt.writers import to_file  # noqa: PLC0415
-
-        return to_file(
-            self._data,
-            path,
-            format,
-            mode=mode,
-            compute=compute,
-            region=region,
-            encoding=encoding,
-            drop=drop,
-            storage_options=storage_options,
-            fs=fs,
-            **format_options,
-        )
-
-
-@xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
-class TensorFormatTreeAccessor(TensorFormatAccessor):
-    """The methods of ``tree.tensorfmt``. `explain` names variables by their paths in the tree.
-
-    Parameters
-    ----------
-    tree : DataTree
-        The tree that the accessor belongs to.
-    """
-
-    def __init__(self, tree: xr.DataTree) -> None:
-        self._data = tree
-
-    def to_file(
-        self, path: Any, format: str | None = None, *, separator: str = ".", **options: Any
-    ) -> Delayed | None:
-        """Write to a tensor file that `xarray.open_datatree` opens as the same tree.
-
-        Parameters
-        ----------
-        path : str, PathLike or OpenFile
-            The file, or a URL that fsspec supports.
-        format : str, optional
-            Name of the format. The default depends on the suffix of `path`.
-        separator : str
-            Separator between group and variable names: ``/layers/0/weight`` is written as
-            ``layers.0.weight``.
-        **options
-            The other keywords of `xr_tensorfmt.to_file`.
-
-        Returns
-        -------
-        Delayed or None
-            A `Delayed` if ``compute=False``.
-
-        Raises
-        ------
-        ValueError
-            The file would open as another tree, or the format does not support the data.
-        OSError
-            The file cannot be written.
-
-        See Also
-        --------
-        xr_tensorfmt.to_file : All keywords.
-        xarray.open_datatree : Open a tree.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> ones = np.ones((2, 3), "float32")
-        >>> weight = (("out", "in"), ones)
-        >>> layer = xr.Dataset({"weight": weight})
-        >>> tree = xr.DataTree.from_dict(
-        ...     {
-        ...         "/layers/0": layer,
-        ...         "/layers/1": layer,
-        ...     }
-        ... )
-        >>> tree.tensorfmt.to_file(
-        ...     "model.mag",
-        ...     encoding={"dtype": "float16"},
-        ... )
-        >>> back = xr.open_datatree(
-        ...     "model.mag", engine="tensorfmt"
-        ... )
-        >>> back["layers/1/weight"].dtype
-        dtype('float16')
-        """
-        from xr_tensorfmt.writers import to_file  # noqa: PLC0415
-
-        return to_file(self._data, path, format, separator=separator, **options)
+    to_file = _as_method(to_file)
+    explain = _as_method(explain)

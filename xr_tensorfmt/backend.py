@@ -5,14 +5,21 @@ xarray imports this module when it lists the engines. Keep its imports cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
-from xr_tensorfmt.datasets.options import KEYWORDS, PARAMETERS, parse_keywords, with_keywords
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
+from xr_tensorfmt.datasets.options import KEYWORDS, EngineKeywords, parse_keywords
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from xarray import Dataset, DataTree
+
+    from xr_tensorfmt.core.open_options import Names, Sparse, TextErrors
+    from xr_tensorfmt.sources import InputOutput
 
 
 class TensorFormatBackend(BackendEntrypoint):
@@ -34,9 +41,35 @@ class TensorFormatBackend(BackendEntrypoint):
 
     open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
 
-    # xarray needs a signature with all keywords. `parse_keywords` explains unknown ones.
-    @with_keywords(PARAMETERS)
-    def open_dataset(self, filename_or_obj: Any, **keywords: Any) -> Dataset:
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: bool | Mapping[str, bool] = True,
+        decode_times: Any = True,
+        concat_characters: bool | Mapping[str, bool] = True,
+        decode_coords: bool | Literal["coordinates", "all"] = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | Mapping[str, bool] | None = None,
+        decode_timedelta: Any = None,
+        format: str | None = None,
+        name: str = "tensor",
+        dims: Names = None,
+        sparse: Sparse = "auto",
+        fill_value: float | None = None,
+        text_errors: TextErrors = "strict",
+        verify: bool = True,
+        apply_unit: bool = False,
+        decode_floats: bool = True,
+        group: str | None = None,
+        separator: str = ".",
+        storage_options: Mapping[str, Any] | None = None,
+        fs: Any = None,
+        timeout: float | None = DEFAULT_TIMEOUT,
+        io: InputOutput = "auto",
+        chunk_bytes: int | str = DEFAULT_CHUNK_BYTES,
+        **format_options: Any,
+    ) -> Dataset:
         """Open a file as a lazy Dataset. This method reads only the header.
 
         Parameters
@@ -116,6 +149,8 @@ class TensorFormatBackend(BackendEntrypoint):
             xarray.
         use_cftime, decode_timedelta : bool, mapping or coder, optional
             As in `xarray.open_dataset`.
+        **format_options
+            Keywords of single formats, which their pages list.
 
         Returns
         -------
@@ -160,7 +195,33 @@ class TensorFormatBackend(BackendEntrypoint):
         """
         from xr_tensorfmt.opening import open_file  # noqa: PLC0415
 
-        return open_file(filename_or_obj, parse_keywords(**keywords))
+        keywords = EngineKeywords(
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            drop_variables=drop_variables,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
+            format=format,
+            name=name,
+            dims=dims,
+            sparse=sparse,
+            fill_value=fill_value,
+            text_errors=text_errors,
+            verify=verify,
+            apply_unit=apply_unit,
+            decode_floats=decode_floats,
+            group=group,
+            separator=separator,
+            storage_options=storage_options,
+            fs=fs,
+            timeout=timeout,
+            io=io,
+            chunk_bytes=chunk_bytes,
+            format_options=format_options,
+        )
+        return open_file(filename_or_obj, keywords)
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
         """Open a file as a tree, with groups from the parts of variable names.

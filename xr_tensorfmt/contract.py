@@ -12,111 +12,49 @@ from __future__ import annotations
 import importlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, ceil_div, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Array, Boolean, Element, ElementError, Plain, StoredDtype
-from xr_tensorfmt.core.embedded_metadata import (
-    EMBEDDED_KEY,
-    MAX_EMBEDDED_BYTES,
-    EmbeddedMetadata,
-    EmbeddedVariable,
-)
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform, scatter_uniform
-from xr_tensorfmt.core.findings import End, Finding, Gap, Severity, check_gaps, finding_from_error
+from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import (
-    MAX_DIMENSIONS,
-    MAX_FILLED_ELEMENTS,
-    MAX_ITEM_BYTES,
-    MAX_TENSOR_BYTES,
     Cursor,
     HeaderReader,
-    check_rank,
     check_size,
-    is_addressable,
 )
-from xr_tensorfmt.core.json_text import MAX_NESTED, Document, parse_json, reject_repeated
-from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json, strip_dtypes, to_json
 from xr_tensorfmt.core.layout import (
-    BATCH_BYTES,
-    WHOLE,
-    EncodedBatch,
     Layout,
-    SearchedLayout,
     UnrepresentableValueError,
     WritableLayout,
-    view_as_bytes,
 )
-from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.narrow_floats import BFloat16, build_elements
-from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.selection import (
-    KEEP,
-    MAX_RUNS,
-    Indices,
-    Points,
-    PostIndexer,
-    Runs,
     Selection,
-    array_to_indices,
-    compute_row_major_strides,
-    indices_to_array,
-    take_rows,
 )
 from xr_tensorfmt.core.source import (
-    MAX_WINDOW,
     Source,
-    is_file_name,
     open_sibling,
 )
-from xr_tensorfmt.core.value_checks import (
-    CHECKED_BYTES,
-    BoolArray,
-    check_readable,
-    check_values,
-    iterate_chunks,
-    report_errors,
-)
 from xr_tensorfmt.core.views import (
-    Composite,
     InMemory,
-    Part,
-    Transposed,
-    View,
     column_major,
-    get_stored_layout,
     transpose_layout,
 )
 from xr_tensorfmt.errors import (
-    Hint,
     TensorFormatError,
-    TensorFormatWarning,
     did_you_mean,
-    find_stack_level,
-    shorten,
-    with_hint,
 )
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
-    from xr_tensorfmt.sources.memory import Memory
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
-    from xr_tensorfmt.writing.embedded_metadata import (
-        check_header_size,
-        embed_coordinates,
-        embed_one_tensor,
-        embed_variable,
-        encode_attrs,
-        encode_metadata,
-    )
-    from xr_tensorfmt.writing.encoding import resolve_encoding
     from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable, SiblingFile
     from xr_tensorfmt.writing.write_target import Piece
 
@@ -142,6 +80,7 @@ __all__ = [
     "Layout",
     "Match",
     "OpenOptions",
+    "Option",
     "Piece",
     "Plain",
     "PlannedVariable",
@@ -200,6 +139,58 @@ class Match(IntEnum):
     """The file has this format. It also opens without ``engine=``."""
 
 
+@dataclass(frozen=True)
+class Option:
+    """A keyword of a format.
+
+    Parameters
+    ----------
+    description : str
+        One line for the help and the documentation.
+    choices : tuple
+        Allowed values. If the tuple is empty, the format checks the value.
+    """
+
+    description: str
+    choices: tuple[Any, ...] = ()
+
+    def normalize(self, name: str, value: Any) -> Any:
+        """Return the choice that equals a value. ``1`` and ``"1"`` are equal.
+
+        Parameters
+        ----------
+        name : str
+            Name of the option, for the error.
+        value : object
+            The value that the user passed.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        ValueError
+            The value is not allowed.
+        """
+        for choice in self.choices:
+            if _to_comparable(value) == _to_comparable(choice):
+                return choice
+        if self.choices:
+            hint = did_you_mean(value, self.choices)
+            allowed = ", ".join(map(repr, self.choices))
+            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
+        return value
+
+
+def _to_comparable(value: Any) -> float | str:
+    """Convert a value to a number if possible, otherwise to a str."""
+    try:
+        return str(value) if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
 class Format(ABC):
     """A file format: recognition, reading, writing and validation.
 
@@ -224,8 +215,9 @@ class Format(ABC):
     open_options : frozenset of str
         Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
         ``apply_unit``, ``decode_floats``. Other options raise an error before `read` is called.
-    write_options : mapping of str to tuple
-        Keywords of `plan` and their allowed values. If the tuple is empty, `plan` checks the value.
+    read_options, write_options : mapping of str to Option
+        Keywords of the format, for `xarray.open_dataset` and `xr_tensorfmt.to_file`. `read` gets
+        the first as ``options.format_options``, `plan` the second as keywords.
     """
 
     contract_version: ClassVar[int]
@@ -235,7 +227,8 @@ class Format(ABC):
     directory_patterns: ClassVar[tuple[str, ...]] = ()
     magics: ClassVar[tuple[bytes, ...]] = ()
     open_options: ClassVar[frozenset[str]] = frozenset()
-    write_options: ClassVar[Mapping[str, tuple[Any, ...]]] = MappingProxyType({})
+    read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
         """Return how well a file matches the format.

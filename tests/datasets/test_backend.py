@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import io
 import pickle
@@ -22,6 +23,7 @@ from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError
 from xr_tensorfmt.accessor import TensorFormatAccessor
+from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.sources import open_source
 
 VALUES = np.arange(24.0).reshape(2, 3, 4)
@@ -440,9 +442,12 @@ def test_ambiguous_option_values_raise(path: Path) -> None:
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
-def test_dir_shows_exactly_public_names() -> None:
-    assert dir(xr_tensorfmt) == sorted([*xr_tensorfmt.__all__, "cc4s", "tutorial"])
+def test_dir_shows_public_names_and_modules() -> None:
+    modules = {"cc4s", "contract", "pycauset", "testing", "tutorial", "vespa", "virtual"}
+    assert dir(xr_tensorfmt) == sorted({*xr_tensorfmt.__all__, *modules})
     assert len(set(xr_tensorfmt.__all__)) == len(xr_tensorfmt.__all__)
+    for name in modules - {"virtual"}:  # needs VirtualiZarr
+        assert inspect.ismodule(getattr(xr_tensorfmt, name))
 
 
 @pytest.mark.slow
@@ -450,13 +455,10 @@ def test_tab_completion_knows_names_that_are_imported_at_first_use() -> None:
     code = (
         "import rlcompleter, xr_tensorfmt\n"
         "complete = rlcompleter.Completer({'x': xr_tensorfmt}).complete\n"
-        "found = [complete('x.to_', number) for number in range(9)]\n"
-        "print([name.rstrip('(') for name in found])"
+        "print([complete(f'x.{start}', 0).rstrip('(') for start in ('vali', 'pyc')])"
     )
     done = run_python("-c", code)
-    names = [name for name in sorted(xr_tensorfmt.__all__) if name.startswith("to_")]
-    assert len(names) == 9
-    assert done.stdout.strip() == str([f"x.{name}" for name in names])
+    assert done.stdout.strip() == "['x.validate', 'x.pycauset']"
 
 
 def test_every_public_name_can_be_imported_and_is_documented() -> None:
@@ -470,20 +472,27 @@ def test_unknown_name_is_attribute_error() -> None:
         xr_tensorfmt.to_nothing  # noqa: B018
 
 
-def test_accessor_takes_keywords_of_to_file_with_their_defaults() -> None:
-    # A Dataset has no groups, so its method has no separator.
-    function = dict(inspect.signature(xr_tensorfmt.to_file).parameters)
-    del function["separator"]
-    method = inspect.signature(TensorFormatAccessor.to_file).parameters
-    assert list(method)[1:] == list(function)[1:]
-    assert [(parameter.kind, parameter.default) for parameter in method.values()][1:] == [
-        (parameter.kind, parameter.default) for parameter in function.values()
-    ][1:]
+@pytest.mark.parametrize("data", [xr.Dataset(), xr.DataArray(), xr.DataTree()], ids=type)
+def test_methods_have_parameters_of_functions_except_the_first(data: Any) -> None:
+    for function in (xr_tensorfmt.to_file, xr_tensorfmt.explain):
+        first, *others = inspect.signature(function).parameters.values()
+        assert first.name == "data"
+        method = getattr(data.tensorfmt, function.__name__)
+        assert [*inspect.signature(method).parameters.values()] == others
+
+
+def test_signature_of_open_dataset_states_all_keywords() -> None:
+    parameters = inspect.signature(TensorFormatBackend.open_dataset).parameters
+    stated = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    options = {field.name: field.default for field in dataclasses.fields(EngineKeywords)}
+    del options["format_options"]
+    assert stated == options
+    assert not hasattr(TensorFormatBackend.open_dataset, "__signature__")
 
 
 def test_help_shows_keywords_of_to_file() -> None:
     text = pydoc.plain(pydoc.render_doc(xr.Dataset().tensorfmt.to_file))
-    signature, description = text.split("Write to a tensor file", 1)
+    signature, description = text.split("Write a tensor file", 1)
     for name in ("mode", "compute", "region", "encoding", "drop", "storage_options", "fs"):
         assert f"{name}: " in signature
         assert f"    {name} : " in description

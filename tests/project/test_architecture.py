@@ -32,7 +32,18 @@ LEVELS = (
     {"contract"},
     {"formats.*"},
     {"formats"},
-    {"", "accessor", "backend", "cc4s", "opening", "testing", "validation", "vespa", "virtual", "writers"},
+    {
+        "",
+        "accessor",
+        "backend",
+        "cc4s",
+        "opening",
+        "testing",
+        "validation",
+        "vespa",
+        "virtual",
+        "writers",
+    },
     {"cli", "tutorial", "__main__"},
 )
 """Folders and modules from the lowest level to the highest. Imports point down."""

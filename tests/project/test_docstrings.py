@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import xr_tensorfmt
-from xr_tensorfmt import TensorFormatBackend, cc4s, tutorial, vespa
-from xr_tensorfmt.accessor import TensorFormatAccessor, TensorFormatTreeAccessor
+from xr_tensorfmt import TensorFormatBackend, cc4s, pycauset, tutorial, vespa
+from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
 from xr_tensorfmt.core.selection import Selection
 
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (xr_tensorfmt, cc4s, tutorial, vespa)
+    for module in (xr_tensorfmt, cc4s, pycauset, tutorial, vespa)
     for name in module.__all__
 }
 
@@ -32,9 +32,7 @@ def test_example_of_public_name_runs_as_pasted(name: str, tmp_path: Path, monkey
     run_examples(PUBLIC[name], {})
 
 
-@pytest.mark.parametrize(
-    "class_", [TensorFormatAccessor, TensorFormatBackend, TensorFormatTreeAccessor]
-)
+@pytest.mark.parametrize("class_", [TensorFormatAccessor, TensorFormatBackend])
 def test_examples_of_methods_run(class_: type, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for name, method in vars(class_).items():

@@ -9,12 +9,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from xr_tensorfmt.writers import to_file
 
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from xr_tensorfmt import to_tens, to_vespa
-from xr_tensorfmt.writers import to_file
 
 CHANGES: dict[str, Any] = {
     "nothing": lambda ds: ds,

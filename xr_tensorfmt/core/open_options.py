@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
@@ -91,6 +91,8 @@ class OpenOptions:
         Whether to multiply values by the factor to atomic units in the file.
     decode_floats : bool
         Whether bfloat16 and float8 become float32.
+    format_options : mapping of str to object
+        The ``read_options`` of the format that the user passed.
     """
 
     name: str = "tensor"
@@ -101,6 +103,7 @@ class OpenOptions:
     text_errors: TextErrors = "strict"
     apply_unit: bool = False
     decode_floats: bool = True
+    format_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise an error if a value is invalid."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions
-from xr_tensorfmt.errors import did_you_mean
 
 if TYPE_CHECKING:
     from xr_tensorfmt.sources import InputOutput
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -76,37 +72,12 @@ class EngineKeywords(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-KEYWORDS = tuple(field.name for field in fields(EngineKeywords))
-"""Names of all keywords."""
+KEYWORDS = tuple(field.name for field in fields(EngineKeywords) if field.name != "format_options")
+"""Names of the keywords of `TensorFormatBackend.open_dataset`, except those of single formats."""
 
 
 def parse_keywords(**keywords: Any) -> EngineKeywords:
-    """Parse keywords of the engine. Raise TypeError if a keyword is unknown."""
-    for name in keywords:
-        if name not in KEYWORDS:
-            raise TypeError(
-                f"{name!r}{did_you_mean(name, KEYWORDS)} is not a keyword of the engine "
-                f"'tensorfmt', expected one of {', '.join(KEYWORDS)}; pass options of a file "
-                "system in storage_options="
-            )
-    return EngineKeywords(**keywords)
-
-
-PARAMETERS = tuple(
-    Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-    for field in fields(EngineKeywords)
-)
-"""The keywords as parameters of a function."""
-
-
-def with_keywords(keywords: Iterable[Parameter]) -> Callable[[Function], Function]:
-    """Replace ``**keywords`` in the signature of a function with named keywords."""
-
-    def replace_signature(function: Function) -> Function:
-        original = signature(function)
-        named = [p for p in original.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        replaced = original.replace(parameters=[*named, *keywords])
-        function.__signature__ = replaced  # type: ignore[attr-defined]
-        return function
-
-    return replace_signature
+    """Separate the keywords of the engine from those of a format."""
+    own = {name: value for name, value in keywords.items() if name in KEYWORDS}
+    others = {name: value for name, value in keywords.items() if name not in KEYWORDS}
+    return EngineKeywords(**own, format_options=others)

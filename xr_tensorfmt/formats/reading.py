@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 
 from xr_tensorfmt.contract import Format
@@ -12,7 +12,7 @@ from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, find_names
-from xr_tensorfmt.errors import shorten, suggest_pattern
+from xr_tensorfmt.errors import did_you_mean, shorten, suggest_pattern
 
 DECLARED_OPTIONS = {
     "name": "contains variable names; use ds.rename",
@@ -36,7 +36,7 @@ def read_container(
 
     Omitted tensors are reported by one finding, unless they are `dropped`.
     """
-    _check_options(file_format, options)
+    options = _check_options(file_format, options)
     if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
         hint = "a writer is replacing its files, or has failed; write them again"
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
@@ -75,14 +75,25 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
     return replace(container, findings=(*container.findings, *findings))
 
 
-def _check_options(file_format: Format, options: OpenOptions) -> None:
-    """Raise ValueError if an option does not apply to a format."""
+def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
+    """Return the options with normalized values. Raise an error if one does not apply."""
     for keyword, reason in DECLARED_OPTIONS.items():
         value = getattr(options, keyword)
         if keyword not in file_format.open_options and value != getattr(OpenOptions, keyword):
             raise ValueError(
                 f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )
+    own = file_format.read_options
+    for name in options.format_options:
+        if name not in own:
+            keywords = (*own, *(field.name for field in fields(options)))
+            raise TypeError(
+                f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
+                f"'tensorfmt' for format {file_format.name!r}, expected one of "
+                f"{', '.join(keywords)}; pass options of a file system in storage_options="
+            )
+    values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
+    return replace(options, format_options=values)
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:

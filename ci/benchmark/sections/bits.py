@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmark.files import CAUSET_OFFSET, open_tensor, write_causal_matrix
 from benchmark.job import Job, Prepared
 from benchmark.report import format_bytes
-from xr_tensorfmt import popcount
+from xr_tensorfmt.pycauset import popcount
 
 TITLE = "Causal matrices of bits"
 INTRO = """\

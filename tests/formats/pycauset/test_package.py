@@ -16,7 +16,8 @@ import pytest
 import xarray as xr
 
 from tests.processes import run_python
-from xr_tensorfmt import popcount, to_pycauset, validate
+from xr_tensorfmt import to_pycauset, validate
+from xr_tensorfmt.pycauset import popcount
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("pycauset") is None, reason="pycauset is not installed"

@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import xr_tensorfmt
 from tests import pycausetfiles as pf
 from tests.opening import open_tensor
 from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
-from xr_tensorfmt import popcount
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts
 from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
 
 RNG = np.random.default_rng(1)
@@ -210,8 +209,6 @@ def test_only_bool_can_be_counted() -> None:
         popcount(xr.DataArray([1.0]))
     with pytest.raises(ValueError, match="'x' not found in array dimensions"):
         popcount(xr.DataArray([True], dims="a"), "x")
-    with pytest.raises(AttributeError, match="has no attribute 'popcounts'"):
-        _ = xr_tensorfmt.popcounts
 
 
 def test_row_counts_of_some_columns_read_only_their_words() -> None:

@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xr_tensorfmt.writers import to_file, to_tens
 
 from tests import tensfiles as tf
 from tests.opening import open_lazily
@@ -19,7 +20,6 @@ from tests.tensfiles import make_values
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
-from xr_tensorfmt.writers import to_file, to_tens
 
 DTYPES = ["f4", "f8", "c8", "c16", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8))]
 NUMPY = {

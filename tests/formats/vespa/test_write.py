@@ -15,6 +15,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xr_tensorfmt.writers import to_file, to_vespa
 
 from tests import vespafiles as vf
 from xr_tensorfmt import vespa
@@ -22,7 +23,6 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import labelled_blocks
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
-from xr_tensorfmt.writers import to_file, to_vespa
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}

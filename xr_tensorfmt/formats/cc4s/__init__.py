@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+    Option,
+)
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
@@ -20,7 +28,16 @@ class Cc4sFormat(Format):
     title = "cc4s"
     suffixes = (YAML, ELEMENTS)
     open_options = frozenset({"name", "sparse", "apply_unit"})
-    write_options = MappingProxyType({"elements": ("text", "binary")})
+    write_options = MappingProxyType(
+        {
+            "elements": Option(
+                "How to store the elements. The default keeps text, and is text for EigenEnergies "
+                "and for real vectors of at most 16,384 elements, because some programs read only "
+                "text.",
+                ("text", "binary"),
+            )
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the keys of the YAML file, because many programs write YAML."""

@@ -17,7 +17,15 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+    Option,
+)
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
 
@@ -37,7 +45,19 @@ class PycausetFormat(Format):
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
     open_options = frozenset({"name", "sparse", "verify"})
-    write_options = MappingProxyType({"matrix_type": (), "seed": ()})
+    write_options = MappingProxyType(
+        {
+            "matrix_type": Option(
+                "How to store the matrix: CAUSAL, TRIANGULAR_FLOAT, TRIANGULAR_INTEGER, "
+                "DENSE_FLOAT, INTEGER or VECTOR. The values must fit. The default is the type of "
+                "the opened file, or CAUSAL for bools. If the values do not fit the default, all "
+                "elements are stored."
+            ),
+            "seed": Option(
+                "Seed of the random numbers in the values. The default is the attribute seed."
+            ),
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Match the magic number, or the first member of a zip archive."""

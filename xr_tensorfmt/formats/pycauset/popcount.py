@@ -152,22 +152,22 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 
     See Also
     --------
-    xr_tensorfmt.to_pycauset : Write bits.
+    xr_tensorfmt.to_file : Write bits.
 
     Examples
     --------
     >>> import numpy as np
     >>> import xarray as xr
-    >>> import xr_tensorfmt
+    >>> from xr_tensorfmt import pycauset
     >>> bits = np.triu(np.ones((4, 4), bool), 1)
     >>> dims = ["a", "b"]
     >>> order = xr.DataArray(bits, dims=dims)
     >>> path = "order.pycauset"
-    >>> xr_tensorfmt.to_pycauset(order, path)
+    >>> order.tensorfmt.to_file(path)
     >>> causal = xr.open_dataarray(
     ...     path, engine="tensorfmt"
     ... )
-    >>> counts = xr_tensorfmt.popcount(causal, "b")
+    >>> counts = pycauset.popcount(causal, "b")
     >>> counts.values
     array([3, 2, 1, 0])
     """

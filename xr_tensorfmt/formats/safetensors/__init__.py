@@ -6,7 +6,7 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import Container, Format, HeaderReader, Match, OpenOptions, Option
 from xr_tensorfmt.formats.safetensors.spec import INDEX, INDEX_SUFFIX, LENGTH_BYTES
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ class SafetensorsFormat(Format):
     suffixes = (".safetensors", INDEX)
     directory_patterns = ("*.safetensors*.index*.json", "*.safetensors")
     open_options = frozenset({"verify", "decode_floats"})
-    write_options = MappingProxyType({"max_shard_bytes": ()})
+    write_options = MappingProxyType(
+        {
+            "max_shard_bytes": Option(
+                "Limit on the data of a file if there are several, such as 5GB, the default. A "
+                "single tensor may be larger."
+            )
+        }
+    )
 
     def find_suffix(self, path: str) -> str:
         """Return the suffix. The suffix of an index may contain a variant."""

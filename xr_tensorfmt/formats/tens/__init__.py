@@ -16,7 +16,15 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+    Option,
+)
 from xr_tensorfmt.formats.tens.spec import MAGIC
 
 if TYPE_CHECKING:
@@ -31,7 +39,16 @@ class TensFormat(Format):
     suffixes = (".tens", ".bin")
     magics = (MAGIC,)
     open_options = frozenset({"name", "sparse", "verify"})
-    write_options = MappingProxyType({"version": ("1.0", "0.9")})
+    write_options = MappingProxyType(
+        {
+            "version": Option(
+                "1.0 is the version of the specification. 0.9 is the version of sisi4s, and of "
+                "cc4s until 2020: float64 or complex128 without names, coordinates and attributes. "
+                "The default is 0.9 for the suffix .bin, and for data of version 0.9.",
+                ("1.0", "0.9"),
+            )
+        }
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Check the header fields, because four other formats have the same magic number."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.contract import (
+    Container,
+    Finding,
+    Format,
+    HeaderReader,
+    Match,
+    OpenOptions,
+)
 
 if TYPE_CHECKING:
     from xr_tensorfmt.contract import CheckedInput, FilePlan

@@ -1,0 +1,249 @@
+"""Functions for bit matrices of PyCauset and for causal sets.
+
+A causal matrix has an element per pair of events: ``causal[i, j]`` is True if `i` precedes `j`.
+Functions read square blocks of the packed file, so memory stays bounded, and skip blocks without
+relations, such as all blocks below the diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import dask.array
+import numpy as np
+from numpy.typing import NDArray
+from xarray import DataArray, Variable
+
+from xr_tensorfmt.datasets.lazy_array import drop_chunks
+from xr_tensorfmt.formats.pycauset.popcount import popcount
+
+__all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
+
+_BLOCK = 2048
+"""Rows and columns of a block: 16 MiB of float32, enough for a fast product of matrices."""
+
+
+def count_between(causal: DataArray) -> DataArray:
+    """Count the events between every two events: the product of the matrix with itself.
+
+    Parameters
+    ----------
+    causal : DataArray
+        A square matrix of bool. If it was opened from a file, with or without chunks, each task
+        reads its blocks from the file. Other arrays are loaded.
+
+    Returns
+    -------
+    DataArray
+        Counts of dtype int32 in dask chunks of 2048 x 2048 elements, with the dims and coordinates
+        of `causal`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `causal` is not a square matrix of bool.
+
+    See Also
+    --------
+    interval_sizes : The histogram of these counts, without storing them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import pycauset
+    >>> chain = np.triu(np.ones((4, 4), bool), 1)
+    >>> causal = xr.DataArray(chain, dims=("row", "col"))
+    >>> pycauset.count_between(causal).values
+    array([[0, 0, 1, 2],
+           [0, 0, 0, 1],
+           [0, 0, 0, 0],
+           [0, 0, 0, 0]], dtype=int32)
+    """
+    matrix = _Matrix.from_array(causal)
+    values = _map_blocks(matrix, _count_between, (matrix.lengths,) * 2, np.int32)
+    return DataArray(values, causal.coords, causal.dims)
+
+
+def links(causal: DataArray) -> DataArray:
+    """Return the relations without an event between: ``causal & (count_between(causal) == 0)``.
+
+    Parameters
+    ----------
+    causal : DataArray
+        As for `count_between`.
+
+    Returns
+    -------
+    DataArray
+        A matrix of bool in dask chunks, with the dims and coordinates of `causal`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `causal` is not a square matrix of bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import pycauset
+    >>> chain = np.triu(np.ones((4, 4), bool), 1)
+    >>> causal = xr.DataArray(chain, dims=("row", "col"))
+    >>> int(pycauset.links(causal).sum())
+    3
+    """
+    matrix = _Matrix.from_array(causal)
+    values = _map_blocks(matrix, _find_links, (matrix.lengths,) * 2, np.bool_)
+    return DataArray(values, causal.coords, causal.dims)
+
+
+def interval_sizes(causal: DataArray) -> DataArray:
+    """Count the related pairs by the number of events between them.
+
+    Parameters
+    ----------
+    causal : DataArray
+        As for `count_between`.
+
+    Returns
+    -------
+    DataArray
+        Element `n` along ``size`` is the number of pairs with `n` events between them, as int64 in
+        a dask array. Element 0 is the number of links.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `causal` is not a square matrix of bool.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import pycauset
+    >>> chain = np.triu(np.ones((4, 4), bool), 1)
+    >>> causal = xr.DataArray(chain, dims=("row", "col"))
+    >>> pycauset.interval_sizes(causal).values
+    array([3, 2, 1, 0])
+    """
+    matrix = _Matrix.from_array(causal)
+    ones = (1,) * len(matrix.lengths)
+    counts = _map_blocks(matrix, _count_sizes, (ones, ones, (matrix.size,)), np.int64)
+    return DataArray(counts.sum(axis=(0, 1)), dims="size")
+
+
+def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
+    """Return the positions of the events between two events.
+
+    Read one row and one column. ``causal[i] & causal[:, j]`` would pair all rows with all columns,
+    because the two dimensions have different names.
+
+    Parameters
+    ----------
+    causal : DataArray
+        A square matrix of bool.
+    first, last : int
+        Positions of the two events.
+
+    Returns
+    -------
+    ndarray of int64
+        Sorted positions, for example for ``causal.isel(row=between, col=between)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `causal` is not a square matrix of bool.
+    IndexError
+        A position is out of bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from xr_tensorfmt import pycauset
+    >>> chain = np.triu(np.ones((6, 6), bool), 1)
+    >>> causal = xr.DataArray(chain, dims=("row", "col"))
+    >>> pycauset.interval(causal, 1, 4)
+    array([2, 3])
+    """
+    _check_causal(causal)
+    variable = drop_chunks(causal.variable)
+    return np.flatnonzero(variable[first].values & variable[:, last].values)
+
+
+def _check_causal(causal: DataArray) -> None:
+    if not isinstance(causal, DataArray) or causal.dtype != np.bool_:
+        actual = getattr(causal, "dtype", type(causal).__name__)
+        raise TypeError(f"a causal matrix is a DataArray of bool, not {actual}")
+    if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
+        raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Matrix:
+    """A causal matrix, divided into square blocks."""
+
+    variable: Variable
+    size: int
+
+    @classmethod
+    def from_array(cls, causal: DataArray) -> _Matrix:
+        _check_causal(causal)
+        variable = drop_chunks(causal.variable)
+        return cls(variable if variable.chunks is None else variable.load(), causal.shape[0])
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        full, rest = divmod(self.size, _BLOCK)
+        return (_BLOCK,) * full + ((rest,) if rest else ())
+
+    def read(self, row: int, column: int) -> NDArray[np.bool_]:
+        rows, columns = (slice(n * _BLOCK, (n + 1) * _BLOCK) for n in (row, column))
+        return np.asarray(self.variable[rows, columns].values)
+
+
+def _count_between(matrix: _Matrix, row: int, column: int) -> NDArray[np.int32]:
+    """Multiply a row of blocks with a column of blocks."""
+    shape = matrix.lengths[row], matrix.lengths[column]
+    counts = np.zeros(shape, np.float32)  # exact, because counts are below 2**24
+    for middle in range(len(matrix.lengths)):
+        left = matrix.read(row, middle)
+        if left.any() and (right := matrix.read(middle, column)).any():
+            counts += left.astype(np.float32) @ right.astype(np.float32)
+    return counts.astype(np.int32)
+
+
+def _find_links(matrix: _Matrix, row: int, column: int) -> NDArray[np.bool_]:
+    related = matrix.read(row, column)
+    return related & (_count_between(matrix, row, column) == 0) if related.any() else related
+
+
+def _count_sizes(matrix: _Matrix, row: int, column: int) -> NDArray[np.int64]:
+    related = matrix.read(row, column)
+    sizes = _count_between(matrix, row, column)[related] if related.any() else np.empty(0, int)
+    return np.bincount(sizes, minlength=matrix.size).reshape(1, 1, -1)
+
+
+def _map_blocks(
+    matrix: _Matrix,
+    compute: Callable[..., NDArray[Any]],
+    chunks: tuple[tuple[int, ...], ...],
+    dtype: type[np.generic],
+) -> Any:
+    """Compute a dask array with one chunk per block of the matrix."""
+
+    def run(block_info: Any) -> NDArray[Any]:
+        return compute(matrix, *block_info[None]["chunk-location"][:2])
+
+    return dask.array.map_blocks(  # type: ignore[no-untyped-call]
+        run,
+        chunks=chunks,
+        dtype=dtype,
+        meta=np.empty((0,) * len(chunks), dtype),
+        name=f"{compute.__name__.strip('_')}-{uuid4().hex}",  # dask would read the matrix
+    )
