@@ -36,7 +36,7 @@ def convert(folder: Path) -> Path:
         old, engine="tensorfmt", name="CoulombVertex", dims=DIMS, chunks={}
     ).CoulombVertex
     start = time.perf_counter()
-    xr_tensorfmt.to_cc4s(vertex.assign_attrs(unit=1.0, halfGrid=1), path)
+    xr_tensorfmt.to_file(vertex.assign_attrs(unit=1.0, halfGrid=1), path, "cc4s")
     lines = len(path.read_text().splitlines())
     print(f"written in {time.perf_counter() - start:.1f} s; {path.name} has {lines} lines")
     return path
@@ -61,7 +61,7 @@ def compute_pair_energies(path: Path) -> xr.DataArray:
     names = dict(zip("ijab", ("State", "State_2", "State_3", "State_4"), strict=True))
     target = path.parent / "CoulombIntegrals.yaml"
     with progress("integrals"):
-        xr_tensorfmt.to_cc4s(integrals.rename(names).rename("CoulombIntegrals"), target)
+        xr_tensorfmt.to_file(integrals.rename(names).rename("CoulombIntegrals"), target, "cc4s")
     ds = xr.open_dataset(target, engine="tensorfmt", dims=tuple("ijab"))
     print(f"{dict(ds.CoulombIntegrals.sizes)}, findings: {xr_tensorfmt.validate(target)}")
 

@@ -18,7 +18,7 @@ from demo_output import progress, say
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 # Files that released versions of magnetron wrote.
 GENUINE = Path(__file__).resolve().parents[1] / "tests" / "data"
@@ -89,7 +89,7 @@ def write_images(path: Path) -> None:
         members = np.flatnonzero(labels == number)
         images[members] = make_images(name, members.size, random)
     tensors = {"train_images": images, "train_labels": labels}
-    to_mag(build_dataset(tensors, {"source": "random", "classes": list(SHAPES)}), path)
+    to_file(build_dataset(tensors, {"source": "random", "classes": list(SHAPES)}), path, "mag")
 
 
 def spread(layer: int) -> float:
@@ -112,7 +112,7 @@ def write_model(path: Path) -> None:
             tensors[f"layers.{layer}.{name}.weight"] = values
     config = {"num_hidden_layers": LAYERS, "hidden_size": WIDTH, "intermediate_size": INNER}
     model = build_dataset(tensors, {"architecture": "random", "model_config": config})
-    to_mag(model, path, encoding={key: {"dtype": "bfloat16"} for key in tensors})
+    to_file(model, path, "mag", encoding={key: {"dtype": "bfloat16"} for key in tensors})
 
 
 def show_genuine() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from demo_output import say
 
-from xr_tensorfmt import to_pycauset
+from xr_tensorfmt import to_file
 from xr_tensorfmt.pycauset import popcount
 
 mpl.use("Agg")
@@ -33,7 +33,7 @@ def make_causal_set(count: int) -> np.ndarray:
 
 def write_causal(path: Path, causal: np.ndarray) -> None:
     """Write a Boolean matrix."""
-    to_pycauset(xr.DataArray(causal, dims=("row", "col")), path)
+    to_file(xr.DataArray(causal, dims=("row", "col")), path, "pycauset")
 
 
 def draw(small: xr.DataArray, futures: xr.DataArray, pasts: xr.DataArray, picture: Path) -> None:

@@ -31,7 +31,7 @@ def write_embeddings(path: Path) -> None:
     pages = subjects + 0.6 * random.normal(size=(len(FIELDS), SUBJECTS, PAGES, WIDTH))
     labels = [f"{FIELDS[field]}/{i}/{j}" for field, i, j in np.ndindex(pages.shape[:3])]
     values = pages.reshape(-1, WIDTH).astype("f4")
-    xr_tensorfmt.to_vespa(xr.DataArray(values, {"page": labels}, ("page", "x")), path)
+    xr_tensorfmt.to_file(xr.DataArray(values, {"page": labels}, ("page", "x")), path, "vespa")
 
 
 def cosine(embeddings: xr.DataArray, one: xr.DataArray) -> xr.DataArray:

@@ -91,7 +91,9 @@ def main(folder: Path, picture: Path) -> None:
 
     say(f'to_pycauset(count_between(causal), "{counted.name}") computes and writes in parallel')
     with progress("between"):
-        xr_tensorfmt.to_pycauset(count_between(causal), counted, matrix_type="TRIANGULAR_INTEGER")
+        xr_tensorfmt.to_file(
+            count_between(causal), counted, "pycauset", matrix_type="TRIANGULAR_INTEGER"
+        )
     print(f"{counted.stat().st_size / 1e6:.0f} MB written")
 
     say("the command xr-tensorfmt converts the file to MAG, and checks all files")

@@ -69,7 +69,7 @@ def write_causal_set(path: Path) -> None:
         coords={"time": ("event", time), "place": ("event", place)},
         name="precedes",
     )
-    xr_tensorfmt.to_pycauset(causal, path)
+    xr_tensorfmt.to_file(causal, path, "pycauset")
 
 
 def write_sharded_model(directory: Path) -> None:
@@ -85,7 +85,7 @@ def write_sharded_model(directory: Path) -> None:
         for key, shape in sizes.items()
     }
     directory.mkdir(exist_ok=True)
-    xr_tensorfmt.to_safetensors(
+    xr_tensorfmt.to_file(
         xr.Dataset(weights),
         directory / "model.safetensors.index.json",
         encoding={"dtype": "bfloat16"},
@@ -113,7 +113,7 @@ def write_network(path: Path) -> None:
         "out.bias": ((), offset),
     }
     ds = xr.Dataset(weights, attrs={"format": "pt", "task": "points inside a circle"})
-    xr_tensorfmt.to_safetensors(ds.astype("float32"), path)
+    xr_tensorfmt.to_file(ds.astype("float32"), path, "safetensors")
 
 
 def write_cities(path: Path) -> None:
@@ -133,7 +133,7 @@ def write_cities(path: Path) -> None:
         coords={"city": np.array(list(CITIES), dtype=object)},
         name="tensor",
     )
-    xr_tensorfmt.to_vespa(tensor, path)
+    xr_tensorfmt.to_file(tensor, path, "vespa")
 
 
 if __name__ == "__main__":

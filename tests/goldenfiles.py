@@ -24,7 +24,7 @@ from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests import vespafiles as vf
 from tests.pycausetblocks import block_matrix
-from xr_tensorfmt import to_cc4s, to_file, to_mag, to_npy, to_pycauset, to_tens, to_vespa
+from xr_tensorfmt import to_file
 
 Make = Callable[[Path], Path]
 """Makes a file, with those beside it, in a directory, and gives its path."""

@@ -1,56 +1,28 @@
 """The contract for file formats, built-in or of other packages.
 
 A package registers a format with an entry point in the group ``xr_tensorfmt.formats`` that names a
-subclass of `Format`. Of this package, built-in formats import only this module,
-``xr_tensorfmt.formats._shared`` and their own folder. The names in ``__all__`` are public, and
-stable within a `CONTRACT_VERSION`. Other names are for built-in formats and can change in any
-release.
+subclass of `Format`. The names in ``__all__`` are stable within a `CONTRACT_VERSION`.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import IntEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
 from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
-from xr_tensorfmt.core.header import (
-    Cursor,
-    HeaderReader,
-    check_size,
-)
-from xr_tensorfmt.core.layout import (
-    Layout,
-    UnrepresentableValueError,
-    WritableLayout,
-)
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.layout import Layout, UnrepresentableValueError, WritableLayout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import (
-    Selection,
-)
-from xr_tensorfmt.core.source import (
-    Source,
-    open_sibling,
-)
-from xr_tensorfmt.core.views import (
-    InMemory,
-    column_major,
-    transpose_layout,
-)
-from xr_tensorfmt.errors import (
-    TensorFormatError,
-    did_you_mean,
-)
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source, open_sibling
+from xr_tensorfmt.core.views import InMemory, column_major, transpose_layout
+from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -102,264 +74,18 @@ __all__ = [
 
 # Names for writers, imported at first use because they need xarray and dask.
 _LAZY = {
-    "datasets.lazy_array": "LazyRead get_lazy_read",
-    "sources.memory": "Memory",
-    "writing.checked_input": "CheckedInput",
-    "writing.conversion": "Conversion",
-    "writing.encoding": "resolve_encoding",
-    "writing.embedded_metadata": "check_header_size embed_coordinates embed_one_tensor "
-    "embed_variable encode_attrs encode_metadata",
-    "writing.file_plan": "DeferredPlans FilePlan PlannedVariable SiblingFile",
-    "writing.write_target": "Piece",
+    "CheckedInput": "writing.checked_input",
+    "Conversion": "writing.conversion",
+    "DeferredPlans": "writing.file_plan",
+    "FilePlan": "writing.file_plan",
+    "Piece": "writing.write_target",
+    "PlannedVariable": "writing.file_plan",
+    "SiblingFile": "writing.file_plan",
 }
-_MODULES = {name: module for module, names in _LAZY.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     """Import a name at its first use."""
-    if name not in _MODULES:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"xr_tensorfmt.{_MODULES[name]}"), name)
-
-
-CONTRACT_VERSION = 1
-"""Version of the contract. It increases if formats of other packages must change."""
-
-
-class Match(IntEnum):
-    """How well a file matches a format."""
-
-    NONE = 0
-    """The file has another format."""
-
-    POSSIBLE = 1
-    """The file may have this format. It opens with ``engine="tensorfmt"``."""
-
-    CERTAIN = 2
-    """The file has this format. It also opens without ``engine=``."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """A keyword of a format.
-
-    Parameters
-    ----------
-    description : str
-        One line for the help and the documentation.
-    choices : tuple
-        Allowed values. If the tuple is empty, the format checks the value.
-    """
-
-    description: str
-    choices: tuple[Any, ...] = ()
-
-    def normalize(self, name: str, value: Any) -> Any:
-        """Return the choice that equals a value. ``1`` and ``"1"`` are equal.
-
-        Parameters
-        ----------
-        name : str
-            Name of the option, for the error.
-        value : object
-            The value that the user passed.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        ValueError
-            The value is not allowed.
-        """
-        for choice in self.choices:
-            if _to_comparable(value) == _to_comparable(choice):
-                return choice
-        if self.choices:
-            hint = did_you_mean(value, self.choices)
-            allowed = ", ".join(map(repr, self.choices))
-            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
-        return value
-
-
-def _to_comparable(value: Any) -> float | str:
-    """Convert a value to a number if possible, otherwise to a str."""
-    try:
-        return str(value) if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return str(value)
-
-
-class Format(ABC):
-    """A file format: recognition, reading, writing and validation.
-
-    A subclass defines the attributes and overrides `read`. Other methods are optional. Instances
-    have no state, and modules should import readers, writers and checks lazily.
-
-    Attributes
-    ----------
-    contract_version : int
-        The `CONTRACT_VERSION` that the format supports.
-    name : str
-        The value for ``format=``, in lower case.
-    title : str
-        Name of the format in messages.
-    suffixes : tuple of str
-        File suffixes, in lower case and with the dot. `to_file` uses them to select the format.
-    directory_patterns : tuple of str
-        Patterns of lower-case file names. A directory opens as the only file that matches the first
-        of these patterns that matches any file. Other files are ignored.
-    magics : tuple of bytes
-        Magic numbers. Files begin with one of them, unless the tuple is empty.
-    open_options : frozenset of str
-        Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
-        ``apply_unit``, ``decode_floats``. Other options raise an error before `read` is called.
-    read_options, write_options : mapping of str to Option
-        Keywords of the format, for `xarray.open_dataset` and `xr_tensorfmt.to_file`. `read` gets
-        the first as ``options.format_options``, `plan` the second as keywords.
-    """
-
-    contract_version: ClassVar[int]
-    name: ClassVar[str]
-    title: ClassVar[str]
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    directory_patterns: ClassVar[tuple[str, ...]] = ()
-    magics: ClassVar[tuple[bytes, ...]] = ()
-    open_options: ClassVar[frozenset[str]] = frozenset()
-    read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-    write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-
-    def match(self, reader: HeaderReader) -> Match:
-        """Return how well a file matches the format.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file. ``reader.head`` holds the first 64 bytes. ``reader.source`` has the size and
-            the name of the file. Other programs may use the same magic number or suffix.
-
-        Returns
-        -------
-        Match
-            By default, ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
-            magic number, ``POSSIBLE`` if the file has one of ``suffixes``. Otherwise ``NONE``.
-        """
-        if self.magics:
-            return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
-        return Match.POSSIBLE if self.find_suffix(reader.source.file_name) else Match.NONE
-
-    def find_suffix(self, path: str) -> str:
-        """Return the longest of ``suffixes`` that a path ends with, or an empty string.
-
-        Parameters
-        ----------
-        path : str
-            Path or URL of a file.
-
-        Returns
-        -------
-        str
-        """
-        name = os.path.basename(path.casefold())
-        fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
-        return max(fitting, key=len, default="")
-
-    @abstractmethod
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file, and no values.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        options : OpenOptions
-            The options of the user.
-
-        Returns
-        -------
-        Container
-
-        Raises
-        ------
-        TensorFormatError
-            The file is corrupt or has another format.
-        ValueError
-            An option does not apply to the file.
-        """
-
-    def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Adjust the result of `read` after the embedded metadata has been applied.
-
-        Parameters
-        ----------
-        container : Container
-            The content of the file.
-        options : OpenOptions
-            The open options.
-
-        Returns
-        -------
-        Container
-            By default the same container.
-
-        Raises
-        ------
-        ValueError
-            An option does not apply to the file.
-        """
-        return container
-
-    @property
-    def can_write(self) -> bool:
-        """Whether the format supports writing."""
-        return type(self).plan is not Format.plan
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file: its header and the layout of every variable.
-
-        Compute only values that the header contains, such as coordinates. If the plan depends on
-        other values, return `DeferredPlans`.
-
-        Parameters
-        ----------
-        checked : CheckedInput
-            The Dataset to write, and the options of the user.
-        **options
-            The ``write_options`` that the user passed.
-
-        Returns
-        -------
-        FilePlan or DeferredPlans
-            The plan, or a sequence of plans to try if the plan depends on values.
-
-        Raises
-        ------
-        ValueError
-            The format does not support the Dataset. The message should name an alternative.
-        """
-        raise NotImplementedError
-
-    @property
-    def validation_options(self) -> OpenOptions:
-        """Options of `read` for validation: lenient, to read as much as possible."""
-        lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
-        return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check rules of the format that `read` does not: padding, properties, checksums.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        container : Container
-            The result of `read` with `validation_options`.
-        limit : int
-            Maximum number of findings of each kind: 1, unless the user asked for all of them.
-
-        Yields
-        ------
-        Finding
-        """
-        return iter(())
+    return getattr(importlib.import_module(f"xr_tensorfmt.{_LAZY[name]}"), name)

@@ -13,7 +13,7 @@ from typing import Any
 from dask.delayed import Delayed
 from xarray import DataArray, Dataset, DataTree
 
-from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats import registry

@@ -75,7 +75,7 @@ def validate(
     >>> import xr_tensorfmt
     >>> ones = np.ones(5, "float32")
     >>> ds = xr.Dataset({"weight": ("x", ones)})
-    >>> xr_tensorfmt.to_mag(ds, "model.mag")
+    >>> xr_tensorfmt.to_file(ds, "model.mag")
     >>> xr_tensorfmt.validate("model.mag")
     []
     """

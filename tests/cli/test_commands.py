@@ -184,7 +184,7 @@ def test_statistics_of_all_values() -> None:
         "empty": {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0},
     }
     assert "min -1.5, max 3, mean 0.5, nan 1, zeros 1" in run_ok("info", "--stats", "a.mag")
-    xr_tensorfmt.to_tens(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
+    xr_tensorfmt.to_file(xr.DataArray([3 + 4j, 0, -1j], dims="x"), "c.tens")
     assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
 
 
@@ -610,7 +610,7 @@ def test_single_tensor_formats_require_variable_option(to: str) -> None:
 def test_convert_applies_the_unit_of_cc4s() -> None:
     ds = xr.Dataset({"v": (("p", "q"), np.eye(3), {"unit": 0.5})})
     drop = ["--drop", "name", "--drop", "attrs"]
-    xr_tensorfmt.to_cc4s(ds, "v.yaml")
+    xr_tensorfmt.to_file(ds, "v.yaml")
     refusal = run_failing("convert", "v.yaml", "v.bin")
     assert "pass --drop name,attrs to leave them out" in refusal
     warning = run("convert", "v.yaml", "v.bin", *drop).stderr

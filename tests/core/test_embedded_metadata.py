@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as stnp
 from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests.strategies import index_labels, json_values, names
-from xr_tensorfmt import TensorFormatWarning, to_file, to_mag
+from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -169,7 +169,7 @@ def test_unsupported_json_values_raise(value: Any, match: str) -> None:
         to_json(value, "it")
     dataset = xr.Dataset({"w": ("x", np.ones(3, "f4"))}, attrs={"bad": value, "good": 1})
     with pytest.raises(ValueError, match=r"bad.*, or pass drop=\['attrs'\] to leave it out"):
-        to_mag(dataset, "/nowhere/a.mag")
+        to_file(dataset, "/nowhere/a.mag")
 
 
 def test_deepest_nesting_round_trips() -> None:
@@ -484,7 +484,7 @@ def read_usr_metadata(path) -> dict[str, Any]:
 def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
     attrs = {"epoch": np.int32(3), "rate": np.float32(0.5), "best": [np.float64(1), {"a": True}]}
     weights = ("x", np.ones(2, "f4"))
-    to_mag(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
+    to_file(xr.Dataset({"w": weights}, attrs=attrs), tmp_path / "a.mag")
     metadata = read_usr_metadata(tmp_path / "a.mag")
     plain = {"epoch": 3, "rate": 0.5, "best": [1.0, {"a": True}]}
     embedded = metadata.pop("xr_tensorfmt")
@@ -503,12 +503,12 @@ def test_other_programs_find_plain_numbers_in_metadata(tmp_path) -> None:
 def test_plain_numbers_need_no_embedded_metadata(tmp_path) -> None:
     attrs = {"epoch": 3, "rate": 0.5, "names": ["a"]}
     dims = [f"w_dim_{axis}" for axis in range(2)]
-    to_mag(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
+    to_file(xr.Dataset({"w": (dims, np.ones((2, 2), "f4"))}, attrs=attrs), tmp_path / "a.mag")
     assert read_usr_metadata(tmp_path / "a.mag") == attrs
 
 
 def write_file(dataset: xr.Dataset, tmp_path) -> str:
-    to_mag(dataset, tmp_path / "a.mag")
+    to_file(dataset, tmp_path / "a.mag")
     return str(tmp_path / "a.mag")
 
 
@@ -557,7 +557,7 @@ def test_large_coordinates_are_not_embedded(tmp_path) -> None:
     large = xr.Dataset({"w": ("x", np.ones(3, "i1"))}, {"y": ("y", np.zeros((16 << 17) + 1))})
     with pytest.raises(ValueError, match=r"cannot store the coordinate 'y' of 2097153 labels"):
         write_file(large, tmp_path)
-    to_mag(large, tmp_path / "a.mag", drop=["coords"])
+    to_file(large, tmp_path / "a.mag", drop=["coords"])
     assert "y" not in xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").coords
 
 

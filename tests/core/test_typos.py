@@ -14,7 +14,7 @@ import xarray as xr
 from tests.commands import run_failing
 from tests.magfiles import make_document, put
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatWarning, to_file, to_mag, to_pycauset
+from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
 
@@ -47,11 +47,11 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
         lambda path: to_file(SQUARE, "x.mag", dtype="f4"), "(pass encoding={'dtype': 'f4'})"
     ),
     "encoding": (
-        lambda path: to_mag(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
+        lambda path: to_file(SQUARE, "x.mag", encoding={"wieght": {"dtype": "f4"}}),
         "names 'wieght' (did you mean 'weight'?)",
     ),
     "encoding in a tree": (
-        lambda path: to_mag(SQUARE.rename(weight="l.weight"), "x.mag", encoding={"weight": {}}),
+        lambda path: to_file(SQUARE.rename(weight="l.weight"), "x.mag", encoding={"weight": {}}),
         "names 'weight' (did you mean '*.weight'?)",
     ),
     "dims in a tree": (
@@ -69,15 +69,15 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
         "'encodings' (did you mean 'encoding'?)",
     ),
     "value": (
-        lambda path: to_pycauset(SQUARE, "x.pycauset", matrix_type="causal"),
+        lambda path: to_file(SQUARE, "x.pycauset", matrix_type="causal"),
         "'causal' (did you mean 'CAUSAL'?)",
     ),
     "region": (
-        lambda path: to_mag(SQUARE, "square.mag", region={"rwo": slice(0, 3)}),
+        lambda path: to_file(SQUARE, "square.mag", region={"rwo": slice(0, 3)}),
         "'rwo' (did you mean 'row'?)",
     ),
     "variable of region": (
-        lambda path: to_mag(SQUARE.rename(weight="weigth"), "square.mag", region={}),
+        lambda path: to_file(SQUARE.rename(weight="weigth"), "square.mag", region={}),
         "'weigth' (did you mean 'weight'?)",
     ),
 }  # fmt: skip
@@ -85,7 +85,7 @@ MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_error_suggests_similar_name(model: str, mistake: str) -> None:
-    to_mag(SQUARE, "square.mag")
+    to_file(SQUARE, "square.mag")
     call, hint = MISTAKES[mistake]
     with pytest.raises((ValueError, TypeError)) as error:
         call(model)
@@ -121,8 +121,8 @@ def test_no_suggestion_without_similar_name(model: str) -> None:
 
 def test_suffix_of_another_format_causes_a_warning(tmp_path: Path) -> None:
     with pytest.warns(TensorFormatWarning, match=r"is for MAG files, but .*PyCauset; .*\.pycauset"):
-        to_pycauset(SQUARE, tmp_path / "x.mag")
-    to_pycauset(SQUARE, tmp_path / "x.dat")
+        to_file(SQUARE, tmp_path / "x.mag", "pycauset")
+    to_file(SQUARE, tmp_path / "x.dat", "pycauset")
 
 
 @pytest.mark.parametrize("suffixes", [(".mag",), ()])

@@ -391,7 +391,7 @@ def test_labels_of_every_dtype_can_be_saved_elsewhere(
     tmp_path: Path, labels: np.ndarray, engine: str, chunks: Any
 ) -> None:
     before = xr.Dataset({"w": ("x", np.arange(3, dtype="f4"))}, {"label": ("x", labels)})
-    xr_tensorfmt.to_mag(before, tmp_path / "a.mag")
+    xr_tensorfmt.to_file(before, tmp_path / "a.mag")
     dataset = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", chunks=chunks)
     if engine == "zarr":
         dataset.to_zarr(tmp_path / "copy", zarr_format=2, consolidated=False)
@@ -422,7 +422,7 @@ def test_attributes_of_other_types_than_in_netcdf_are_kept(
     tmp_path: Path, attrs: dict[str, Any], decode_coords: Any
 ) -> None:
     before = xr.Dataset({"w": ("x", np.arange(3, dtype="f4"), attrs)})
-    xr_tensorfmt.to_mag(before, tmp_path / "a.mag")
+    xr_tensorfmt.to_file(before, tmp_path / "a.mag")
     after = xr.open_dataset(
         tmp_path / "a.mag", engine="tensorfmt", decode_coords=decode_coords, decode_timedelta=False
     )
@@ -537,7 +537,7 @@ def test_docstrings_describe_every_keyword_and_have_example(documented) -> None:
 def test_options_that_format_does_not_declare_raise(
     tmp_path: Path, options: dict[str, Any], words: str
 ) -> None:
-    xr_tensorfmt.to_mag(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), tmp_path / "a.mag")
+    xr_tensorfmt.to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), tmp_path / "a.mag")
     (keyword,) = options
     with pytest.raises(
         ValueError, match=f"{keyword}=.* does not apply to format 'mag', which .*{words}"

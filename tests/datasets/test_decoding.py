@@ -12,7 +12,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 DAYS = {"units": "days since 2000-01-01"}
 
@@ -54,7 +54,7 @@ def test_attributes_describe_other_variables(
     tmp_path: Path, keywords: dict[str, Any], chunks: Any
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(build_references(), path)
+    to_file(build_references(), path, "mag")
     actual = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **keywords)
     stored = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
     xr.testing.assert_identical(stored, build_references())
@@ -62,7 +62,7 @@ def test_attributes_describe_other_variables(
 
 
 def test_netcdf_is_decoded_the_same_way(tmp_path: Path) -> None:
-    to_mag(build_references(), tmp_path / "a.mag")
+    to_file(build_references(), tmp_path / "a.mag")
     build_references().to_netcdf(tmp_path / "a.nc", engine="scipy")
     for decode_coords in (True, "all"):
         with xr.open_dataset(tmp_path / "a.nc", decode_coords=decode_coords) as expected:
@@ -84,7 +84,7 @@ def test_attributes_describe_other_variables_of_a_group(tmp_path: Path) -> None:
 
 
 def test_dropped_variables_are_not_decoded(tmp_path: Path) -> None:
-    to_mag(build_references(), tmp_path / "a.mag")
+    to_file(build_references(), tmp_path / "a.mag")
     ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", drop_variables=["lat", "time"])
     assert set(ds.coords) == {"lon", "station"}
     assert ds.time_bnds.dtype == np.float32
@@ -95,7 +95,7 @@ def test_attribute_of_the_file_with_another_meaning_is_kept(
     tmp_path: Path, coordinates: Any
 ) -> None:
     ds = build_references().assign_attrs(coordinates=coordinates)
-    to_mag(ds, tmp_path / "a.mag")
+    to_file(ds, tmp_path / "a.mag")
     actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt")
     assert set(actual.coords) == {"lat", "lon", "time"}
     assert actual.attrs == ds.attrs
@@ -133,7 +133,7 @@ def test_any_attributes_are_decoded_as_by_xarray(
     dims = {"a": "x", "b": "x", "x": "x", "y": "y"}
     ds = xr.Dataset({name: (dims[name], values, attrs[name]) for name in NAMES}, attrs=global_attrs)
     path = tmp_path_factory.mktemp("decoding") / "a.mag"
-    to_mag(ds, path)
+    to_file(ds, path, "mag")
     keywords = {"decode_coords": decode_coords, "decode_timedelta": False}
     stored = xr.open_dataset(path, engine="tensorfmt", decode_cf=False)
     xr.testing.assert_identical(stored, ds)

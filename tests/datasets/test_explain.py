@@ -184,7 +184,7 @@ def test_trees_are_explained_by_path(tmp_path: Path, chunks: dict[str, int] | No
 def test_parts_of_joined_files_that_are_not_read_are_not_explained(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.mag" for number in range(4)]
     for path in paths:
-        xr_tensorfmt.to_mag(xr.Dataset({"w": (("a", "b"), np.ones((4, 3), "f4"))}), path)
+        xr_tensorfmt.to_file(xr.Dataset({"w": (("a", "b"), np.ones((4, 3), "f4"))}), path, "mag")
     joined = xr.open_mfdataset(
         paths, engine="tensorfmt", combine="nested", concat_dim="step", chunks={}
     )
@@ -196,7 +196,7 @@ def test_parts_of_joined_files_that_are_not_read_are_not_explained(tmp_path: Pat
 
 
 def test_unnamed_computation_has_a_name(tmp_path: Path) -> None:
-    xr_tensorfmt.to_mag(xr.Dataset({"w": ("a", np.ones(4, "f4"))}), tmp_path / "a.mag")
+    xr_tensorfmt.to_file(xr.Dataset({"w": ("a", np.ones(4, "f4"))}), tmp_path / "a.mag")
     w = open_lazily(tmp_path / "a.mag", chunks={}).w
     assert xr_tensorfmt.explain(w + w.rename("v")).reads[0].variable == "<this-array>"
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from tests import magfiles as mf
 from tests import tensfiles as tf
 from tests.magfiles import put
-from xr_tensorfmt import TensorFormatBackend, to_file, to_mag
+from xr_tensorfmt import TensorFormatBackend, to_file
 from xr_tensorfmt.datasets.groups import MAX_GROUP_LEVELS, quote, unquote
 
 KEYS = ["embed.weight", "layers.0.attn.q", "layers.0.norm", "layers.1.norm", "scale"]
@@ -345,7 +345,7 @@ class TestGroupsAsADict:
     def test_variables_with_attributes_are_not_confused_by_dask(self, tmp_path: Path) -> None:
         """xarray decodes variables with attributes, which makes new variables."""
         values = {f"{name}.w": ("x", np.full(3, name == "b", "f4"), {"u": 1}) for name in "ab"}
-        to_mag(xr.Dataset(values), tmp_path / "model.mag")
+        to_file(xr.Dataset(values), tmp_path / "model.mag")
         groups = xr.open_groups(tmp_path / "model.mag", engine="tensorfmt", chunks={})
         assert (groups["/b"].w - groups["/a"].w).values.tolist() == [1] * 3
 

@@ -14,7 +14,7 @@ from tests import magfiles as mf
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests.families import FILES
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_cc4s, validate
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 
 VALUES = np.arange(6.0).reshape(2, 3)
 
@@ -85,7 +85,7 @@ def test_other_sizes_raise_if_the_size_locates_data(name: str, verify: bool) -> 
 
 def test_elements_of_cc4s_may_be_longer_as_programs_do_not_truncate_them(tmp_path: Path) -> None:
     path = tmp_path / "Any.yaml"
-    to_cc4s(xr.DataArray(VALUES, dims=("State", "State_2"), name="Any"), path)
+    to_file(xr.DataArray(VALUES, dims=("State", "State_2"), name="Any"), path, "cc4s")
     expected = open_loaded(path)
     with (tmp_path / "Any.elements").open("ab") as file:
         file.write(bytes(8))

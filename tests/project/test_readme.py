@@ -37,11 +37,11 @@ def write_files_of_a_reader() -> None:
         name="CoulombVertex",
         attrs={"unit": 0.5},
     )
-    xr_tensorfmt.to_cc4s(vertex, "CoulombVertex.yaml")
+    xr_tensorfmt.to_file(vertex, "CoulombVertex.yaml")
     order = xr.DataArray(np.triu(np.ones((9, 9), bool), 1), dims=("row", "col"))
-    xr_tensorfmt.to_pycauset(order, "causet.pycauset")
+    xr_tensorfmt.to_file(order, "causet.pycauset")
     weight = xr.Dataset({"layers.0.attention.weight": (("out", "in"), np.ones((16, 16), "f4"))})
-    xr_tensorfmt.to_safetensors(weight, "model.safetensors")
+    xr_tensorfmt.to_file(weight, "model.safetensors")
 
 
 @pytest.mark.parametrize(

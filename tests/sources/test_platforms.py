@@ -18,7 +18,7 @@ import xarray as xr
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.opening import load, open_lazily
-from xr_tensorfmt import to_cc4s, to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location
@@ -62,7 +62,7 @@ def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_writes_and_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     for mode in ("x", "w"):
-        to_mag(make_dataset().chunk(x=16), path, mode=mode)
+        to_file(make_dataset().chunk(x=16), path, "mag", mode=mode)
     xr.testing.assert_identical(load(path), make_dataset())
     xr.testing.assert_identical(
         open_lazily(path).isel(y=[3, 400]).load(), make_dataset().isel(y=[3, 400])
@@ -73,7 +73,7 @@ def test_windows_writes_and_reads(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("windows")
 def test_windows_writes_file_with_siblings(tmp_path: Path) -> None:
     expected = xr.Dataset({"tensor": (("x", "y"), np.eye(3))})
-    to_cc4s(expected, tmp_path / "a.yaml")
+    to_file(expected, tmp_path / "a.yaml")
     assert sorted(os.listdir(tmp_path)) == ["a.elements", "a.yaml"]
     np.testing.assert_array_equal(load(tmp_path / "a.elements").to_dataarray()[0], np.eye(3))
 
@@ -84,9 +84,9 @@ def test_loaded_values_do_not_change_with_region(
 ) -> None:
     set_platform(monkeypatch, platform)
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     before = load(path)
-    to_mag(make_dataset(2).isel(x=slice(8)), path, region={"x": slice(8)})
+    to_file(make_dataset(2).isel(x=slice(8)), path, "mag", region={"x": slice(8)})
     xr.testing.assert_identical(before, make_dataset())
     assert load(path).a.sum() == 256 * 512 + 8 * 512
 
@@ -94,7 +94,7 @@ def test_loaded_values_do_not_change_with_region(
 @pytest.mark.usefixtures("windows")
 def test_windows_maps_values_copy_on_write(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     values = load(path).a.values
     assert not values.flags.owndata
     values[:] = 7
@@ -103,7 +103,7 @@ def test_windows_maps_values_copy_on_write(tmp_path: Path) -> None:
 
 def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
 
     def refuse(source: str, target: str) -> None:
         raise PermissionError(errno.EACCES, "Access is denied", source, None, target)
@@ -112,7 +112,7 @@ def test_file_in_use_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(
         PermissionError, match=r"Access is denied.*the target is unchanged"
     ) as caught:
-        to_mag(make_dataset(2), path)
+        to_file(make_dataset(2), path, "mag")
     assert caught.value.filename == str(path)
     xr.testing.assert_identical(load(path), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -128,10 +128,10 @@ def test_new_file_without_hard_links(
         raise OSError(code, "Incorrect function")
 
     monkeypatch.setattr(os, "link", refuse)
-    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+    to_file(make_dataset(), tmp_path / "a.mag", mode="x")
     xr.testing.assert_identical(load(tmp_path / "a.mag"), make_dataset())
     with pytest.raises(FileExistsError, match="exists already"):
-        to_mag(make_dataset(2), tmp_path / "a.mag", mode="x")
+        to_file(make_dataset(2), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -150,14 +150,14 @@ def test_drive_is_not_scheme_of_url(
     monkeypatch.chdir(tmp_path)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     assert not is_url(path)
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     xr.testing.assert_identical(load(path), make_dataset())
 
 
 def test_file_url_with_drive(tmp_path: Path) -> None:
     (tmp_path / "C:").mkdir()
     url = f"file://{tmp_path}/C:/a.mag"
-    to_mag(make_dataset(), url)
+    to_file(make_dataset(), url, "mag")
     xr.testing.assert_identical(load(url), make_dataset())
     assert is_url("file:///C:/a.mag")
 

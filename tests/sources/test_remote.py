@@ -24,7 +24,7 @@ from tests import vespafiles as vf
 from tests.families import FILES, SHAPE, make_values
 from tests.opening import load, open_tensor, skip_if_unsupported
 from tests.servers import Handler, HttpStore, MemoryStore, S3Store, Store
-from xr_tensorfmt import SourceChangedError, to_mag
+from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.locations import Location
@@ -283,7 +283,7 @@ def test_replaced_object_is_not_mixed_up_by_dask(open_any: Any, attrs: dict[str,
     arrays = []
     for value in (0.0, 1.0):
         ds = xr.Dataset({"w": ("x", np.full(4, value, "f4"), attrs)})
-        to_mag(ds, "memory://replaced/a.mag", mode="w")
+        to_file(ds, "memory://replaced/a.mag", mode="w")
         arrays.append(open_any("memory://replaced/a.mag", engine="tensorfmt", chunks={})["w"])
     with pytest.raises(SourceChangedError):
         (arrays[1] - arrays[0]).compute()

@@ -23,14 +23,7 @@ from tests import tensfiles as tf
 from tests.opening import open_lazily, open_tensor
 from tests.processes import run_python
 from tests.servers import HttpStore, S3Store
-from xr_tensorfmt import (
-    SourceChangedError,
-    StoreUnavailableError,
-    explain,
-    to_file,
-    to_mag,
-    validate,
-)
+from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file, validate
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.sources import find_source
@@ -208,16 +201,16 @@ def test_writing_to_read_only_server(http: HttpStore, way: Way) -> None:
     ds = xr.Dataset({"a": ("x", np.zeros(3, "f4"))})
     for mode in ("w", "x"):
         with pytest.raises(OSError, match=r"is read-only|exists already") as caught:
-            to_mag(ds, url, storage_options=options, mode=mode)
+            to_file(ds, url, "mag", storage_options=options, mode=mode)
         assert_silent(caught.value)
     with pytest.raises(ValueError, match="region=") as refused:
-        to_mag(ds, url, storage_options=options, region={"x": slice(0, 1)})
+        to_file(ds, url, "mag", storage_options=options, region={"x": slice(0, 1)})
     assert_silent(refused.value)
     with pytest.raises(ValueError, match="the suffix names no format") as unknown:
         to_file(ds, url.replace("t.mag", "t.xyz"), storage_options=options)
     assert_silent(unknown.value)
     with pytest.raises(OSError, match="is read-only") as delayed:
-        to_mag(ds, url, storage_options=options, compute=False)
+        to_file(ds, url, "mag", storage_options=options, compute=False)
     assert_silent(delayed.value)
 
 
@@ -228,8 +221,8 @@ def test_upload_that_s3_refuses(s3: S3Store) -> None:
     s3.refused = lambda environ: True
     try:
         with pytest.raises(PermissionError, match=r"403 not you; .*'s3://bucket/x.mag'") as caught:
-            to_mag(ds, "s3://bucket/x.mag", storage_options=options)
-        tasks = to_mag(ds, "s3://bucket/x.mag", storage_options=options, compute=False)
+            to_file(ds, "s3://bucket/x.mag", storage_options=options)
+        tasks = to_file(ds, "s3://bucket/x.mag", storage_options=options, compute=False)
         assert_silent(caught.value, dict(tasks.__dask_graph__()))
         assert len(list(iterate_chain(caught.value))) == 1
         with pytest.raises(PermissionError, match="s3://bucket/first") as refused:
@@ -318,7 +311,7 @@ def test_source_in_encoding_is_without_secrets(http: HttpStore, way: Way, chunks
 def test_file_object_is_no_target(http: HttpStore, way: Way) -> None:
     url, options = way(http.put("t", tf.make_0_9(np.zeros(40))))
     with fsspec.open(url, **options) as file, pytest.raises(TypeError, match="URL") as caught:
-        to_mag(xr.Dataset({"a": ("x", np.zeros(3, "f4"))}), file)
+        to_file(xr.Dataset({"a": ("x", np.zeros(3, "f4"))}), file, "mag")
     assert_silent(caught.value)
 
 

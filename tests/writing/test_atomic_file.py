@@ -18,7 +18,7 @@ import xarray as xr
 from dask.delayed import Delayed
 
 from tests.opening import open_lazily
-from xr_tensorfmt import SourceChangedError, to_cc4s, to_mag
+from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.write_target import Piece
 
@@ -52,9 +52,9 @@ class PeculiarError(Exception):
 @pytest.mark.parametrize("error", [PeculiarError("odd"), MemoryError("much"), KeyboardInterrupt()])
 def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     with dask.config.set(scheduler=scheduler), pytest.raises(type(error)) as caught:
-        to_mag(make_failing(error), path)
+        to_file(make_failing(error), path, "mag")
     assert f"{path} was not written; the target is unchanged." in caught.value.__notes__
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -63,7 +63,7 @@ def test_failing_chunk_leaves_old_file(tmp_path: Path, error, scheduler: str) ->
 def test_failing_chunk_leaves_no_new_file(tmp_path: Path) -> None:
     for _ in range(20):  # the first task
         with pytest.raises(PeculiarError):
-            to_mag(make_failing(PeculiarError()), tmp_path / "a.mag")
+            to_file(make_failing(PeculiarError()), tmp_path / "a.mag")
         assert os.listdir(tmp_path) == []
 
 
@@ -71,8 +71,8 @@ def test_failing_chunk_of_delayed_write_leaves_no_readable_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
-    task = to_mag(make_failing(PeculiarError()), path, compute=False)
+    to_file(make_dataset(), path, "mag")
+    task = to_file(make_failing(PeculiarError()), path, "mag", compute=False)
     with pytest.raises(PeculiarError):
         task.compute(scheduler="synchronous")  # other threads would continue to write
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
@@ -80,13 +80,13 @@ def test_failing_chunk_of_delayed_write_leaves_no_readable_file(
     for name in list_leftovers(tmp_path):
         with pytest.raises(ValueError, match="magic number"):
             open_lazily(tmp_path / name)
-    to_mag(make_dataset(2), path)
+    to_file(make_dataset(2), path, "mag")
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset(2))
 
 
 def test_delayed_write_writes_on_every_compute(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    task = to_mag(make_dataset(3, chunks=1), path, compute=False)
+    task = to_file(make_dataset(3, chunks=1), path, "mag", compute=False)
     assert os.listdir(tmp_path) == []
     for _ in range(2):
         assert task.compute() is None
@@ -97,7 +97,7 @@ def test_delayed_write_writes_on_every_compute(tmp_path: Path) -> None:
 def test_relative_path_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    task = to_mag(make_dataset(), "a.mag", compute=False)
+    task = to_file(make_dataset(), "a.mag", compute=False)
     monkeypatch.chdir(tmp_path / "elsewhere")
     task.compute()
     assert sorted(os.listdir(tmp_path)) == ["a.mag", "elsewhere"]
@@ -105,7 +105,7 @@ def test_relative_path_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.M
 
 def test_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    to_mag(make_dataset(), "~/a.mag")
+    to_file(make_dataset(), "~/a.mag")
     assert open_lazily("~/a.mag").a.shape == (4, 256)
     assert (tmp_path / "a.mag").exists()
 
@@ -124,30 +124,30 @@ NAMES = [
 def test_names_that_file_can_have(tmp_path: Path, name: str) -> None:
     assert len(os.fsencode(name)) <= 255
     for number in (1, 2):
-        to_mag(make_dataset(number), tmp_path / name)
+        to_file(make_dataset(number), tmp_path / name, "mag")
     assert os.listdir(tmp_path) == [name]
     xr.testing.assert_identical(open_lazily(tmp_path / name).load(), make_dataset(2))
 
 
 def test_paths_of_bytes_raise() -> None:
     with pytest.raises(TypeError, match="neither a path nor a URL"):
-        to_mag(make_dataset(), b"a.mag")
+        to_file(make_dataset(), b"a.mag")
 
 
 def test_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no directory .*missing; create it first"):
-        to_mag(make_dataset(), tmp_path / "missing" / "a.mag")
+        to_file(make_dataset(), tmp_path / "missing" / "a.mag")
 
 
 def test_directory_is_not_file(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a directory, expected a file; append a name"):
-        to_mag(make_dataset(), tmp_path)
+        to_file(make_dataset(), tmp_path, "mag")
 
 
 def test_pipe_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mag")
     with pytest.raises(OSError, match="not a regular file"):
-        to_mag(make_dataset(), tmp_path / "a.mag")
+        to_file(make_dataset(), tmp_path / "a.mag")
     assert stat.S_ISFIFO((tmp_path / "a.mag").stat().st_mode)
     assert os.listdir(tmp_path) == ["a.mag"]
 
@@ -155,7 +155,7 @@ def test_pipe_is_not_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
 def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     path.chmod(mode)
     seen = set()
 
@@ -164,7 +164,7 @@ def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
         return values
 
     array = da.zeros((4, 256), chunks=(1, 256), dtype="f4").map_blocks(look, dtype="f4")
-    to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
+    to_file(xr.Dataset({"a": (("x", "y"), array)}), path, "mag")
     assert stat.S_IMODE(path.stat().st_mode) == mode
     assert seen == {0}
 
@@ -173,7 +173,7 @@ def test_permissions_are_kept(tmp_path: Path, mode: int) -> None:
 def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        to_mag(make_dataset(), tmp_path / "a.mag")
+        to_file(make_dataset(), tmp_path / "a.mag")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.mag").stat().st_mode) == 0o666 & ~umask
@@ -183,13 +183,13 @@ def test_new_file_has_mode_that_new_files_have(tmp_path: Path, umask: int) -> No
 @pytest.mark.parametrize("compute", [True, False])
 def test_write_protected_file_is_not_replaced(tmp_path: Path, compute: bool) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     path.chmod(0o444)
     with pytest.raises(PermissionError, match=r"\(mode 0444\) .* is write-protected") as caught:
-        to_mag(make_failing(PeculiarError()), path, compute=compute)
+        to_file(make_failing(PeculiarError()), path, "mag", compute=compute)
     assert caught.value.filename == str(path)
     with pytest.raises(PermissionError):
-        to_mag(make_dataset(2).isel(x=[0]), path, region={"x": slice(1)})
+        to_file(make_dataset(2).isel(x=[0]), path, "mag", region={"x": slice(1)})
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
     path.chmod(0o644)
@@ -200,20 +200,20 @@ def test_file_on_read_only_file_system_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     monkeypatch.setattr(os, "access", lambda *_: False)
     for options in ({"compute": compute}, {"region": {}}):
         with pytest.raises(PermissionError, match="or its file system is write-pro") as caught:
-            to_mag(make_dataset(2), path, **options)
+            to_file(make_dataset(2), path, "mag", **options)
         assert caught.value.filename == str(path)
 
 
 def test_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:
     values = xr.Dataset({"w": (("p", "q"), np.ones((2, 2)))})
-    to_cc4s(values, tmp_path / "w.yaml")
+    to_file(values, tmp_path / "w.yaml")
     (tmp_path / "w.elements").chmod(0o444)
     with pytest.raises(PermissionError, match=r"w\.elements"):
-        to_cc4s(values * 2, tmp_path / "w.yaml")
+        to_file(values * 2, tmp_path / "w.yaml")
     assert open_lazily(tmp_path / "w.yaml").w.values.sum() == 4
 
 
@@ -230,12 +230,12 @@ def limit_files(size: int):
 
 def test_file_that_is_too_large_for_system_leaves_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     with (
         limit_files(5000),
         pytest.raises(OSError, match="while writing its 8192 bytes") as caught,
     ):
-        to_mag(make_dataset(2), path)
+        to_file(make_dataset(2), path, "mag")
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(path)
     assert "the target is unchanged" in str(caught.value)
@@ -248,7 +248,7 @@ def test_full_disk_leaves_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -256,7 +256,7 @@ def test_full_disk_leaves_old_file(
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
         with pytest.raises(OSError, match="No space left on device, while writing") as caught:
-            to_mag(make_dataset(2, chunks=1), path)
+            to_file(make_dataset(2, chunks=1), path, "mag")
     assert caught.value.errno == errno.ENOSPC
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -272,11 +272,11 @@ def test_too_small_disk_raises_before_computing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     set_free_space(monkeypatch, 1 << 20, 8191)
     words = r"No space .* \(8191 bytes are free\), while writing its 8192 bytes; the target is"
     with pytest.raises(OSError, match=words) as caught:
-        to_mag(make_failing(PeculiarError()), path)
+        to_file(make_failing(PeculiarError()), path, "mag")
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
     assert os.listdir(tmp_path) == ["a.mag"]
@@ -287,21 +287,21 @@ def test_disk_that_is_large_enough_or_of_unknown_size_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, space: int
 ) -> None:
     set_free_space(monkeypatch, total, space)
-    to_mag(make_dataset(), tmp_path / "a.mag")
+    to_file(make_dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
 def test_threads_write_without_pwrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite")
     expected = make_dataset().assign(a=(("x", "y"), np.arange(1024, dtype="f4").reshape(4, 256)))
-    to_mag(expected.chunk(x=1), tmp_path / "a.mag")
+    to_file(expected.chunk(x=1), tmp_path / "a.mag")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), expected)
 
 
 def test_short_writes_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, offset: full(file, data[:1000], offset))
-    to_mag(make_dataset(), tmp_path / "a.mag")
+    to_file(make_dataset(), tmp_path / "a.mag")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
@@ -315,7 +315,7 @@ def test_directory_without_permission_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compute: bool
 ) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
+    to_file(make_dataset(), path, "mag")
     tmp_path.chmod(0o500)
     if os.geteuid() == 0:  # root may write everywhere
         plain = os.open
@@ -327,7 +327,7 @@ def test_directory_without_permission_raises(
 
         monkeypatch.setattr(os, "open", refused)
     with pytest.raises(PermissionError, match="Permission denied, while writing") as caught:
-        compute_write(to_mag(make_dataset(2), path, compute=compute))
+        compute_write(to_file(make_dataset(2), path, "mag", compute=compute))
     assert caught.value.filename == str(path)
     tmp_path.chmod(0o700)
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
@@ -335,9 +335,9 @@ def test_directory_without_permission_raises(
 
 def test_mode_x_refuses_existing_file_before_computing(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path, mode="x")
+    to_file(make_dataset(), path, "mag", mode="x")
     with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
-        to_mag(make_failing(PeculiarError()), path, mode="x")
+        to_file(make_failing(PeculiarError()), path, "mag", mode="x")
     xr.testing.assert_identical(open_lazily(path).load(), make_dataset())
 
 
@@ -360,7 +360,7 @@ def test_mode_x_does_not_replace_a_new_file(
     array = da.zeros((4, 256), chunks=-1, dtype="f4").map_blocks(appear, dtype="f4")
     meanwhile = xr.Dataset({"a": (("x", "y"), array)})
     with pytest.raises(FileExistsError, match="exists already; pass mode='w' to replace it"):
-        compute_write(to_mag(meanwhile, path, mode="x", compute=compute))
+        compute_write(to_file(meanwhile, path, "mag", mode="x", compute=compute))
     assert path.read_bytes() == b"of another program"
     assert os.listdir(tmp_path) == ["a.mag"]
     path.unlink()
@@ -373,7 +373,7 @@ def test_mode_x_succeeds_if_the_unfinished_file_remains(
         raise OSError(errno.EACCES, "no removing here", path)
 
     monkeypatch.setattr(os, "unlink", unable)
-    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+    to_file(make_dataset(), tmp_path / "a.mag", mode="x")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), make_dataset())
 
 
@@ -385,7 +385,7 @@ def test_mode_x_works_without_links(
         raise OSError(number, "no links here")
 
     monkeypatch.setattr(os, "link", unable)
-    to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+    to_file(make_dataset(), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == ["a.mag"]
 
 
@@ -393,11 +393,11 @@ def test_mode_x_works_without_links(
 @pytest.mark.parametrize("way", ["auto", "mmap", "read"])
 def test_file_can_replace_its_own_source(tmp_path: Path, chunks, way: str) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(2), path)
+    to_file(make_dataset(2), path, "mag")
     lazy = open_lazily(path, io=way)
     if chunks is not None:
         lazy = lazy.chunk(chunks)
-    to_mag((lazy if chunks is None else lazy * np.float32(3)), path)
+    to_file((lazy if chunks is None else lazy * np.float32(3)), path, "mag")
     expected = make_dataset(2 if chunks is None else 6)
     xr.testing.assert_identical(open_lazily(path).load(), expected)
     with pytest.raises(SourceChangedError):
@@ -414,7 +414,7 @@ def test_concurrent_writers_do_not_mix(tmp_path: Path) -> None:
 
     def write(value: int) -> None:
         array = da.full((4, 256), value, chunks=-1, dtype="f4").map_blocks(meet, dtype="f4")
-        to_mag(xr.Dataset({"a": (("x", "y"), array)}), path)
+        to_file(xr.Dataset({"a": (("x", "y"), array)}), path, "mag")
 
     threads = [threading.Thread(target=write, args=(value,)) for value in (1, 2)]
     for thread in threads:
@@ -465,8 +465,8 @@ def test_errors_of_system_name_file_that_is_written(tmp_path: Path) -> None:
 
 def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(make_dataset(), path)
-    task = to_mag(make_dataset(2, chunks=1), path, compute=False)
+    to_file(make_dataset(), path, "mag")
+    task = to_file(make_dataset(2, chunks=1), path, "mag", compute=False)
     graph = dict(task.dask)
     blocks = [key for key in graph if key[0].startswith("write-")]
     assert len(blocks) == 4
@@ -483,7 +483,7 @@ def test_parts_of_two_unfinished_files_do_not_become_one(tmp_path: Path) -> None
 def test_one_task_computed_by_many_threads_at_once_gives_whole_files(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     chunks = da.from_array(np.full((64, 256), 7, "f4"), chunks=(1, 256))
-    task = to_mag(xr.Dataset({"a": (("x", "y"), chunks)}), path, compute=False)
+    task = to_file(xr.Dataset({"a": (("x", "y"), chunks)}), path, "mag", compute=False)
     task.compute()
     stop = threading.Event()
     problems: list[Exception] = []
@@ -531,7 +531,7 @@ def test_interrupt_in_system_call_leaves_no_file(
 
     monkeypatch.setattr(os, call, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        to_mag(make_dataset(), tmp_path / "a.mag", mode="x")
+        to_file(make_dataset(), tmp_path / "a.mag", mode="x")
     assert os.listdir(tmp_path) == []
 
 
@@ -548,7 +548,7 @@ def test_files_appear_after_all_are_complete(
 ) -> None:
     path = tmp_path / "s.yaml"
     both = xr.Dataset({"a": ("x", np.ones(3)), "b": ("x", np.ones(3) * 2)})
-    to_cc4s(both, path)
+    to_file(both, path, "cc4s")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     calls = 0
     fsync = os.fsync
@@ -562,5 +562,5 @@ def test_files_appear_after_all_are_complete(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device.*unchanged"):
-        to_cc4s(both * 3, path)
+        to_file(both * 3, path, "cc4s")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

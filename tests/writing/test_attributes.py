@@ -9,12 +9,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from xr_tensorfmt.writers import to_file
 
 from tests import pycausetfiles as pf
 from tests import tensfiles as tf
 from tests.opening import open_lazily
-from xr_tensorfmt import to_tens, to_vespa
+from xr_tensorfmt import to_file
 
 CHANGES: dict[str, Any] = {
     "nothing": lambda ds: ds,
@@ -38,7 +37,7 @@ def write_vespa_file(path: Path) -> Path:
     users = xr.DataArray(
         np.arange(6, dtype="f4").reshape(2, 3), {"user": ["ada", "bob"]}, dims=("user", "x")
     )
-    to_vespa(users, path)
+    to_file(users, path, "vespa")
     return path
 
 
@@ -101,7 +100,7 @@ def test_vespa_type_describes_the_written_file(tmp_path: Path) -> None:
         (ds.mean("user", keep_attrs=True), {}, "tensor<float>(x[3])"),
         (ds, {"tensor": {"dtype": "bfloat16"}}, "tensor<bfloat16>(user{},x[3])"),
     ):
-        to_vespa(changed, path, encoding=encoding)
+        to_file(changed, path, "vespa", encoding=encoding)
         back = open_lazily(path)
         assert back.tensor.encoding["tensorfmt"]["type"] == expected
         np.testing.assert_array_equal(back.tensor, changed.tensor)
@@ -111,7 +110,7 @@ def test_unit_attribute_belongs_to_user(tmp_path: Path) -> None:
     array = xr.DataArray(np.eye(2), dims=("a", "b"), attrs={"unit": 0.5})
     to_file(array, tmp_path / "t.yaml")
     with pytest.raises(ValueError, match="cannot store the attribute 'unit'"):
-        to_vespa(open_lazily(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
+        to_file(open_lazily(tmp_path / "t.yaml"), tmp_path / "t.tbf", drop=["name"])
 
 
 def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
@@ -122,10 +121,10 @@ def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
         r"write ds\['z'\]\.real to leave that out, or "
     )
     with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
-        to_tens(array, tmp_path / "t.tens", encoding=real)
+        to_file(array, tmp_path / "t.tens", encoding=real)
     with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
-        to_vespa(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
-    to_tens(array.real, tmp_path / "t.tens", encoding=real)
+        to_file(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
+    to_file(array.real, tmp_path / "t.tens", encoding=real)
     assert open_lazily(tmp_path / "t.tens").z.values.tolist() == [1, 1]
 
 

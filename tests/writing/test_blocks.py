@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests import tensfiles as tf
 from tests.opening import load
 from tests.strategies import bits
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.core import dense
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain, StoredDtype
@@ -120,7 +120,7 @@ def test_file_with_another_fastest_axis_is_written_in_tiles(tmp_path: Path) -> N
         )
         assert variable.chunks is None
         assert blocks.chunks == ((1984, 1016), (2000,))
-        to_mag(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
+        to_file(ds, tmp_path / "a.mag", encoding={"tensor": {"dtype": "float32"}})
         back = xr.open_dataarray(tmp_path / "a.mag", engine="tensorfmt")
         np.testing.assert_array_equal(back, values.astype("f4"))
 
@@ -332,9 +332,9 @@ def test_only_dask_arrays_are_written_by_the_scheduler(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     ds = xr.Dataset({"a": ("x", np.arange(6, dtype="f4")), "b": ("y", np.ones(3, dtype="f4"))})
     with dask.config.set(scheduler=refuse):
-        to_mag(ds, path)
-        to_mag(ds[["a"]] * 2, path, region={})
+        to_file(ds, path, "mag")
+        to_file(ds[["a"]] * 2, path, "mag", region={})
         xr.testing.assert_equal(load(path), ds.assign(a=ds.a * 2))
         with pytest.raises(ConnectionError, match="workers"):
-            to_mag(ds.chunk(y=1), path)
+            to_file(ds.chunk(y=1), path, "mag")
     xr.testing.assert_equal(load(path), ds.assign(a=ds.a * 2))

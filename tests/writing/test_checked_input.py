@@ -16,7 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 import xr_tensorfmt
 from tests.opening import load
 from tests.processes import run_python
-from xr_tensorfmt import to_file, to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.writing.checked_input import check_input
 
 
@@ -76,7 +76,7 @@ NOT_WRITTEN = {
 def test_unsupported_input_raises(tmp_path: Path, case: str) -> None:
     data, error, match = NOT_WRITTEN[case]
     with pytest.raises(error, match=match):
-        to_mag(data, tmp_path / "a.mag")
+        to_file(data, tmp_path / "a.mag")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,29 +166,29 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     array = da.from_array(np.arange(10, dtype="f4"), chunks=5)
     unknown = make(array[array > 3], "x")
     with pytest.raises(ValueError, match=r"'a' has chunks of unknown size; call compute_chunk_siz"):
-        to_mag(unknown, tmp_path / "a.mag")
+        to_file(unknown, tmp_path / "a.mag")
     expected = make(array[array > 3].compute_chunk_sizes(), "x")
-    to_mag(expected, tmp_path / "a.mag")
+    to_file(expected, tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.arange(4, 10))
 
 
 def test_unnamed_arrays_have_name_in_file(tmp_path: Path) -> None:
-    to_mag(xr.DataArray(np.ones(3, "f4")), tmp_path / "a.mag")
+    to_file(xr.DataArray(np.ones(3, "f4")), tmp_path / "a.mag")
     assert list(load(tmp_path / "a.mag")) == ["tensor"]
 
 
 def test_arrays_keep_their_name_attributes_and_coordinates(tmp_path: Path) -> None:
     array = make_dataset().a.assign_coords(x=["p", "q"]).assign_attrs(unit="m")
-    to_mag(array, tmp_path / "a.mag")
+    to_file(array, tmp_path / "a.mag")
     xr.testing.assert_identical(xr.load_dataarray(tmp_path / "a.mag", engine="tensorfmt"), array)
 
 
 def test_coordinates_themselves_are_written(tmp_path: Path) -> None:
     full = make_dataset().assign_coords(x=[10, 20], level=("x", np.arange(2, dtype="i4")))
-    to_mag(full.level, tmp_path / "a.mag")
+    to_file(full.level, tmp_path / "a.mag")
     expected = xr.Dataset({"level": ("x", np.arange(2, dtype="i4"))}, {"x": [10, 20]})
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
-    to_mag(full[["x"]], tmp_path / "a.mag")
+    to_file(full[["x"]], tmp_path / "a.mag")
     xr.testing.assert_identical(load(tmp_path / "a.mag"), full[["x"]])
 
 
@@ -219,7 +219,7 @@ WRONG = {
 def test_invalid_arguments_raise(tmp_path: Path, case: str) -> None:
     options, error, match = WRONG[case]
     with pytest.raises(error, match=match.replace("{name", r"\{name").replace(r"\\{", r"\{")):
-        to_mag(make_dataset(), tmp_path / "a.mag", **options)
+        to_file(make_dataset(), tmp_path / "a.mag", **options)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,10 +230,10 @@ def test_unsupported_parts_can_be_dropped(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"'bad' of the Dataset contains a object.*drop=\['attrs'\]"
     ):
-        to_mag(data, tmp_path / "a.mag", drop=["coords"])
+        to_file(data, tmp_path / "a.mag", drop=["coords"])
     with pytest.raises(ValueError, match=r"'t' has dtype object.*, or pass drop=\['coords'\]"):
-        to_mag(data, tmp_path / "a.mag", drop=["attrs"])
-    to_mag(data, tmp_path / "a.mag", drop=["attrs", "coords"])
+        to_file(data, tmp_path / "a.mag", drop=["attrs"])
+    to_file(data, tmp_path / "a.mag", drop=["attrs", "coords"])
     expected = make_dataset(good=1).assign_coords(s=5)
     xr.testing.assert_identical(load(tmp_path / "a.mag"), expected)
 
@@ -260,10 +260,10 @@ class Reluctant(Duck):
 
 def test_duck_arrays_are_converted_or_raise(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
-    to_mag(make(Duck(values), "x", "y"), tmp_path / "a.mag")
+    to_file(make(Duck(values), "x", "y"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
     with pytest.raises(RuntimeError, match=r"call todense\(\) first"):
-        to_mag(make(Reluctant(values), "x", "y"), tmp_path / "a.mag")
+        to_file(make(Reluctant(values), "x", "y"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, values)
 
 
@@ -273,18 +273,18 @@ class Named(np.ndarray):
 
 def test_ndarray_subclasses_are_written(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").view(Named)
-    to_mag(make(values, "x"), tmp_path / "a.mag")
-    to_mag(make(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
+    to_file(make(values, "x"), tmp_path / "a.mag")
+    to_file(make(da.from_array(values, chunks=3, asarray=False), "x"), tmp_path / "b.mag")
     for name in ("a.mag", "b.mag"):
         np.testing.assert_array_equal(load(tmp_path / name).a, np.arange(6))
 
 
 def test_masked_arrays_become_nan_like_xarray(tmp_path: Path) -> None:
     masked = np.ma.masked_array(np.arange(4, dtype="f4"), [0, 1, 0, 0])
-    to_mag(make(masked, "x"), tmp_path / "a.mag")
+    to_file(make(masked, "x"), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, [0, np.nan, 2, 3])
     try:
-        to_mag(make(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
+        to_file(make(da.from_array(masked, chunks=2), "x"), tmp_path / "b.mag")
     except TypeError as error:  # older versions of xarray keep the masks of dask
         assert "'a' has masked values; fill them first" in str(error)  # noqa: PT017
         assert not (tmp_path / "b.mag").exists()
@@ -308,7 +308,7 @@ MADE = {
 
 @pytest.mark.parametrize("case", MADE)
 def test_chunks_are_converted_by_numpy(tmp_path: Path, case: str) -> None:
-    to_mag(make_blocks(MADE[case]), tmp_path / "a.mag")
+    to_file(make_blocks(MADE[case]), tmp_path / "a.mag")
     np.testing.assert_array_equal(load(tmp_path / "a.mag").a, np.zeros(2000))
 
 
@@ -329,7 +329,7 @@ SURPRISES = {
 def test_unexpected_chunk_shapes_raise(tmp_path: Path, case: str) -> None:
     function, match = SURPRISES[case]
     with pytest.raises((ValueError, TypeError), match=match):
-        to_mag(make_blocks(function), tmp_path / "a.mag")
+        to_file(make_blocks(function), tmp_path / "a.mag")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -337,17 +337,17 @@ def test_unexpected_chunk_shapes_raise(tmp_path: Path, case: str) -> None:
 def test_dtypes_of_ml_dtypes_are_written_as_they_are(tmp_path: Path, name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name))
     values = np.array([1, -0.5, np.nan], "f4").astype(dtype)
-    to_mag(make(values, "x"), tmp_path / "a.mag")
+    to_file(make(values, "x"), tmp_path / "a.mag")
     actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").a
     assert actual.encoding["dtype"] == name
     np.testing.assert_array_equal(actual, values.astype("f4"))
-    to_mag(make_dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
+    to_file(make_dataset(), tmp_path / "a.mag", encoding={"a": {"dtype": dtype.type}})
     assert load(tmp_path / "a.mag").a.encoding["dtype"] == name
 
 
 def test_coordinates_use_requested_encoding(tmp_path: Path) -> None:
     data = make_dataset().assign_coords(x=[0.5, 1.5])
-    to_mag(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
+    to_file(data, tmp_path / "a.mag", encoding={"x": {"dtype": "float32"}})
     actual = load(tmp_path / "a.mag")
     assert actual.x.dtype == np.float32
     xr.testing.assert_equal(actual, data)
@@ -356,7 +356,7 @@ def test_coordinates_use_requested_encoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunks", [(), (1,), -1])
 def test_scalar_input(tmp_path: Path, chunks) -> None:
     array = da.from_array(np.float32(3), chunks=()) if chunks == () else np.float32(3)
-    to_mag(make(array), tmp_path / "a.mag")
+    to_file(make(array), tmp_path / "a.mag")
     assert load(tmp_path / "a.mag").a == 3
 
 
@@ -364,7 +364,7 @@ def test_input_is_not_modified(tmp_path: Path) -> None:
     values = np.arange(6, dtype="f4").reshape(2, 3)
     data = make(values, "x", "y").assign_coords(x=["p", "q"]).assign_attrs(a=[1, {"b": None}])
     before = data.copy(deep=True)
-    to_mag(data, tmp_path / "a.mag", encoding={"a": {"dtype": "bfloat16"}})
+    to_file(data, tmp_path / "a.mag", encoding={"a": {"dtype": "bfloat16"}})
     xr.testing.assert_identical(data, before)
     assert data.a.values is values or np.shares_memory(data.a.values, values)
     assert data.a.chunks is None
@@ -416,7 +416,7 @@ def test_dimensions_of_one_name_raise(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"'v' has two dimensions of the same name in \('a', 'a'\)"
     ):
-        to_mag(twice, tmp_path / "v.mag")
+        to_file(twice, tmp_path / "v.mag")
 
 
 def test_unknown_keywords_raise(tmp_path: Path) -> None:
@@ -435,7 +435,7 @@ def test_drop_accepts_a_str(tmp_path: Path) -> None:
     to_file(data, tmp_path / "a.npy", drop="dims", encoding={})
     assert load(tmp_path / "a.npy").tensor.dims == ("dim_0", "dim_1")
     with pytest.raises(ValueError, match="drop=True must be a list with any of 'name', 'dims'"):
-        to_mag(make_dataset(), tmp_path / "a.mag", drop=True)
+        to_file(make_dataset(), tmp_path / "a.mag", drop=True)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import xarray as xr
 
 from tests.opening import open_lazily
 from tests.processes import run_python, run_script
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 MIB = 1 << 20
 
@@ -107,7 +107,7 @@ def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
     dataset = xr.Dataset({"a": (("x", "y"), da.from_array(values, chunks=(2, -1))), "b": 1.0})
     encoding = {"b": {"dtype": "float32"}}
     with dask.config.set(scheduler=scheduler, num_workers=2):
-        to_mag(dataset, tmp_path / "a.mag", encoding=encoding)
+        to_file(dataset, tmp_path / "a.mag", encoding=encoding)
     np.testing.assert_array_equal(open_lazily(tmp_path / "a.mag").a, values)
 
 

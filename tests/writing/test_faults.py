@@ -24,7 +24,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.opening import open_lazily
 from tests.servers import S3Store
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.writing import upload
 
 MIB = 1 << 20
@@ -103,7 +103,7 @@ def make_dataset(operation: str) -> xr.Dataset:
 
 
 def to_mag_later(data: xr.Dataset, url: str, **options: Any) -> None:
-    to_mag(data, url, compute=False, **options).compute()
+    to_file(data, url, "mag", compute=False, **options).compute()
 
 
 WAYS = {"now": to_mag, "later": to_mag_later}
@@ -171,7 +171,7 @@ def get_message(error: BaseException) -> str:
 def test_fault_that_passes(s3: S3Store, bucket: Any, operation: str, kind: str) -> None:
     url, data = "s3://bucket/new.mag", make_dataset(operation)
     s3.fault = Faults(operation, kind, times=1)
-    to_mag(data, url, storage_options=make_impatient(s3))
+    to_file(data, url, "mag", storage_options=make_impatient(s3))
     xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
     if (operation, kind) != ("create", "lost answer"):
         assert bucket.list_multipart_uploads("bucket") == []
@@ -181,7 +181,7 @@ def test_object_found_by_retry_is_uncertain(s3: S3Store, bucket: Any) -> None:
     url, data = "s3://bucket/new.mag", make_dataset("put")
     s3.fault = Faults("put", "lost answer", times=1)
     with pytest.raises(FileExistsError, match=f"exists already; .*; {UNCERTAIN}"):
-        to_mag(data, url, storage_options=make_impatient(s3), mode="x")
+        to_file(data, url, "mag", storage_options=make_impatient(s3), mode="x")
     xr.testing.assert_identical(open_lazily(url, storage_options=s3.options).load(), data.compute())
 
 
@@ -191,7 +191,7 @@ def test_fault_of_abort_leaves_old_object(s3: S3Store, bucket: Any, kind: str) -
     refused, fault = Faults("complete", "403 AccessDenied"), Faults("abort", kind)
     s3.fault = lambda environ, answer: refused(environ, lambda: fault(environ, answer))
     with pytest.raises(OSError, match=UNCERTAIN):
-        to_mag(make_dataset("abort"), url, storage_options=make_impatient(s3))
+        to_file(make_dataset("abort"), url, "mag", storage_options=make_impatient(s3))
     fault.released.set()
     check_healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
@@ -251,7 +251,7 @@ def run_stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subproce
         return answer()
 
     source = folder / "source.mag"
-    to_mag(xr.Dataset({"a": (("x", "y"), np.full((8, 1 << 20), 9, "f4"))}), source)
+    to_file(xr.Dataset({"a": (("x", "y"), np.full((8, 1 << 20), 9, "f4"))}), source, "mag")
     s3.fault = stall
     arguments = json.dumps([way, "s3://bucket/x.mag", s3.options, str(folder), str(source)])
     environment = {**os.environ, "TMPDIR": str(folder)}
@@ -336,7 +336,7 @@ def test_move_without_answer(moves: bool) -> None:
     fs.pipe_file("/bucket/x.mag", OLD)
     fs.moves = moves
     with pytest.raises(TimeoutError, match=f"no answer; {UNCERTAIN}"):
-        to_mag(make_dataset("put"), "/bucket/x.mag", fs=fs)
+        to_file(make_dataset("put"), "/bucket/x.mag", fs=fs)
     assert fs.find("/bucket") == ["/bucket/x.mag"]
     assert len(fs.cat_file("/bucket/x.mag")) == (WHOLE if moves else len(OLD))
 
@@ -356,6 +356,6 @@ def test_object_is_unchanged_until_move() -> None:
     fs = TakesNoBytes()
     fs.pipe_file("/bucket/x.mag", bytes(WHOLE))
     with pytest.raises(OSError, match=f"quota is used up; {UNCERTAIN}") as caught:
-        to_mag(make_dataset("put"), "/bucket/x.mag", fs=fs)
+        to_file(make_dataset("put"), "/bucket/x.mag", fs=fs)
     assert caught.value.errno == ENOSPC
     assert fs.find("/bucket") == ["/bucket/x.mag"]

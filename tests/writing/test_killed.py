@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from xr_tensorfmt import TensorFormatError, to_mag
+from xr_tensorfmt import TensorFormatError, to_file
 
 SHAPE = (8, 1024)
 CALLS = ("open", "ftruncate", "pwrite", "fsync", "chmod", "replace", "link", "unlink")
@@ -99,7 +99,7 @@ def test_killed_write_leaves_old_or_new_file(tmp_path: Path) -> None:
     assert outcomes == sorted(outcomes)
     assert outcomes.index(True) > SHAPE[0]
     assert unfinished
-    to_mag(xr.Dataset({"a": (("x", "y"), np.full(SHAPE, 1001, "f4"))}), path)
+    to_file(xr.Dataset({"a": (("x", "y"), np.full(SHAPE, 1001, "f4"))}), path, "mag")
     assert read_value(path) == 1001
     assert os.listdir(tmp_path) == ["a.mag"]
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 from tests import tensfiles as tf
 from tests.opening import load
-from xr_tensorfmt import to_file, to_mag, to_pycauset, to_tens, to_vespa, validate
+from xr_tensorfmt import to_file, validate
 from xr_tensorfmt.formats.registry import find_format
 
 WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
@@ -26,14 +26,14 @@ def test_chunks_without_elements(tmp_path: Path) -> None:
     values = np.add.outer(np.arange(4.0), np.arange(4.0))
     lengths = (0, 2, 0, 2, 0)
     chunked = xr.Dataset({"v": (("a", "b"), da.from_array(values, chunks=(lengths, lengths)))})
-    to_tens(chunked, tmp_path / "a.tens")
+    to_file(chunked, tmp_path / "a.tens")
     xr.testing.assert_identical(load(tmp_path / "a.tens"), chunked.compute())
     assert not validate(tmp_path / "a.tens")
 
 
 def test_odd_bools_become_those_of_numpy(tmp_path: Path) -> None:
     odd = np.array([[0, 1, 2], [255, 128, 0]], dtype="u1").view(bool)
-    to_mag(make_matrix(odd), tmp_path / "a.mag")
+    to_file(make_matrix(odd), tmp_path / "a.mag")
     assert not validate(tmp_path / "a.mag")
     actual = load(tmp_path / "a.mag").v.values
     assert actual.view("u1").tolist() == [[0, 1, 1], [1, 1, 0]]
@@ -89,20 +89,20 @@ def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("region", ["auto", 5, [("p", slice(1))]])
 def test_region_is_mapping(tmp_path: Path, region) -> None:
-    to_tens(make_matrix(np.ones((2, 3))), tmp_path / "a.tens")
+    to_file(make_matrix(np.ones((2, 3))), tmp_path / "a.tens")
     with pytest.raises(TypeError, match=r"must have the form .'x': slice"):
-        to_tens(make_matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
+        to_file(make_matrix(np.ones((2, 3))), tmp_path / "a.tens", region=region)
 
 
 @pytest.mark.parametrize("path", [None, 3, b"a.tens", ["a.tens"]])
 def test_invalid_path_type_raises(path) -> None:
     with pytest.raises(TypeError, match="is neither a path nor a URL; pass a str or a PathLike"):
-        to_tens(make_matrix(np.ones((2, 3))), path)
+        to_file(make_matrix(np.ones((2, 3))), path, "tens")
 
 
 def write_tens_with_metadata(path: Path, note: object) -> None:
     """Write a TENS file with replaced embedded metadata."""
-    to_tens(make_matrix(np.arange(6.0).reshape(2, 3), unit="m"), path)
+    to_file(make_matrix(np.arange(6.0).reshape(2, 3), unit="m"), path, "tens")
     content = path.read_bytes()
     start, stop = content.index(b"XRTENSOR") + 16, content.index(b"DENSDATA")
     text = json.dumps(note).encode().ljust(stop - start, b"\0")

@@ -19,12 +19,7 @@ from hypothesis import strategies as st
 from tests import magfiles as mf
 from tests.opening import load
 from tests.workflows.formats import WRITABLE, make_array, open_array, write
-from xr_tensorfmt import (
-    SourceChangedError,
-    TensorFormatError,
-    to_file,
-    to_mag,
-)
+from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.extents import Extents
@@ -52,7 +47,7 @@ def make_base() -> xr.Dataset:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "a.mag"
-    to_mag(make_base(), file, encoding={"a": {"dtype": "bfloat16"}})
+    to_file(make_base(), file, "mag", encoding={"a": {"dtype": "bfloat16"}})
     return file
 
 
@@ -62,7 +57,7 @@ def patch(*shape: int, value: float = -1, dtype: str = "f4", dims=("x", "y")) ->
 
 def test_only_region_changes(path: Path) -> None:
     size = path.stat().st_size
-    to_mag(patch(2, 3), path, region={"x": slice(1, 3), "y": slice(-3, None)})
+    to_file(patch(2, 3), path, "mag", region={"x": slice(1, 3), "y": slice(-3, None)})
     expected = make_base()
     expected.a[1:3, 3:] = -1
     xr.testing.assert_identical(load(path), expected)
@@ -118,7 +113,12 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
 
 def test_dims_may_have_another_order(path: Path) -> None:
     values = np.arange(4, dtype="f4").reshape(2, 2)
-    to_mag(xr.Dataset({"a": (("y", "x"), values)}), path, region={"x": slice(2), "y": slice(1, 3)})
+    to_file(
+        xr.Dataset({"a": (("y", "x"), values)}),
+        path,
+        "mag",
+        region={"x": slice(2), "y": slice(1, 3)},
+    )
     np.testing.assert_array_equal(load(path).a[:2, 1:3], values.T)
 
 
@@ -128,14 +128,14 @@ def test_empty_region_writes_whole_variables(path: Path) -> None:
 
 
 def test_delayed_region(path: Path) -> None:
-    task = to_mag(patch(1, 6).chunk(y=2), path, region={"x": slice(1)}, compute=False)
+    task = to_file(patch(1, 6).chunk(y=2), path, "mag", region={"x": slice(1)}, compute=False)
     xr.testing.assert_identical(load(path), make_base())
     task.compute()
     assert (load(path).a[0] == -1).all()
 
 
 def test_empty_regions_change_nothing(path: Path) -> None:
-    to_mag(patch(0, 6), path, region={"x": slice(2, 2)})
+    to_file(patch(0, 6), path, "mag", region={"x": slice(2, 2)})
     xr.testing.assert_identical(load(path), make_base())
 
 
@@ -143,15 +143,24 @@ def test_files_of_other_programs_are_written_to(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     path.write_bytes(mf.make_archive({"w": mf.put(np.arange(6, dtype="f2").reshape(2, 3))}))
     dims = ("w_dim_0", "w_dim_1")
-    to_mag(xr.Dataset({"w": (dims, np.ones((2, 1), "f8"))}), path, region={"w_dim_1": slice(1, 2)})
+    to_file(
+        xr.Dataset({"w": (dims, np.ones((2, 1), "f8"))}),
+        path,
+        "mag",
+        region={"w_dim_1": slice(1, 2)},
+    )
     np.testing.assert_array_equal(load(path).w, [[0, 1, 2], [3, 1, 5]])
 
 
 def test_numbers_are_rounded_only_if_requested(path: Path) -> None:
     with pytest.raises(ValueError, match=r"'a' contains .*1\.1.*, which bfloat16 cannot represent"):
-        to_mag(patch(1, 6, value=1.1), path, region={"x": slice(1)})
-    to_mag(
-        patch(1, 6, value=1.1), path, region={"x": slice(1)}, encoding={"a": {"dtype": "bfloat16"}}
+        to_file(patch(1, 6, value=1.1), path, "mag", region={"x": slice(1)})
+    to_file(
+        patch(1, 6, value=1.1),
+        path,
+        "mag",
+        region={"x": slice(1)},
+        encoding={"a": {"dtype": "bfloat16"}},
     )
     assert (load(path).a[0] == np.float32(1.1015625)).all()
 
@@ -159,7 +168,7 @@ def test_numbers_are_rounded_only_if_requested(path: Path) -> None:
 def check_refused(data: xr.Dataset, path: Path, region, match: str, **options) -> None:
     before = path.read_bytes()
     with pytest.raises(ValueError, match=match):
-        to_mag(data, path, region=region, **options)
+        to_file(data, path, "mag", region=region, **options)
     assert path.read_bytes() == before
 
 
@@ -215,7 +224,7 @@ def test_other_dims_raise(path: Path) -> None:
 
 def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
     part = make_base()[["a"]].isel(x=slice(1, 3))
-    to_mag(part * 2, path, region={"x": slice(1, 3)})
+    to_file(part * 2, path, "mag", region={"x": slice(1, 3)})
     expected = make_base().a.values
     expected[1:3] *= 2
     np.testing.assert_array_equal(load(path).a, expected)
@@ -227,7 +236,7 @@ def test_labels_along_region_must_be_those_of_file(path: Path) -> None:
 
 def test_kept_labels_must_equal_those_of_the_file(path: Path) -> None:
     one = make_base()[["a"]].isel(x=slice(1)).drop_vars("x")
-    to_mag(one * 2, path, region={"x": slice(1)})
+    to_file(one * 2, path, "mag", region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])
     region = {"x": slice(1)}
     check_refused(one.assign_coords(label="other"), path, region, "'label' is other, but")
@@ -251,8 +260,8 @@ def test_file_is_not_changed_while_it_is_read(path: Path, chunks) -> None:
     link = path.parent / "link.mag"
     link.symlink_to(path)
     with pytest.raises(ValueError, match="reads from"):
-        to_mag(changed.isel(x=[0]), link, region={"x": slice(1)})
-    to_mag(changed.isel(x=[0]).load(), path, region={"x": slice(1)})
+        to_file(changed.isel(x=[0]), link, "mag", region={"x": slice(1)})
+    to_file(changed.isel(x=[0]).load(), path, "mag", region={"x": slice(1)})
 
 
 def test_loaded_values_are_not_changed_by_writing_into_their_file(tmp_path: Path) -> None:
@@ -289,7 +298,7 @@ def make_wide(value: float) -> xr.Dataset:
 
 
 def test_device_has_another_number_on_another_machine(path: Path, monkeypatch) -> None:
-    task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
+    task = to_file(patch(1, 6), path, "mag", region={"x": slice(1)}, compute=False)
     stat = os.stat
 
     def elsewhere(*args: Any, **keywords: Any) -> os.stat_result:
@@ -312,15 +321,15 @@ def test_hard_link_is_same_file(path: Path) -> None:
 
 def test_another_file_is_read_while_one_is_changed(path: Path) -> None:
     other = path.parent / "b.mag"
-    to_mag(make_base() * np.float32(2), other)
+    to_file(make_base() * np.float32(2), other, "mag")
     lazy = xr.open_dataset(other, engine="tensorfmt", chunks={})[["a"]].drop_vars("x")
-    to_mag(lazy.isel(x=[0]), path, region={"x": slice(1)})
+    to_file(lazy.isel(x=[0]), path, "mag", region={"x": slice(1)})
     np.testing.assert_array_equal(load(path).a[0], 2 * make_base().a[0])
 
 
 def test_replaced_file_is_not_changed(path: Path) -> None:
-    task = to_mag(patch(1, 6), path, region={"x": slice(1)}, compute=False)
-    to_mag(xr.Dataset({"other": ("z", np.zeros(9, "i4"))}), path)
+    task = to_file(patch(1, 6), path, "mag", region={"x": slice(1)}, compute=False)
+    to_file(xr.Dataset({"other": ("z", np.zeros(9, "i4"))}), path, "mag")
     before = path.read_bytes()
     with pytest.raises(SourceChangedError, match="replaced, expected the file whose header"):
         task.compute()
@@ -329,7 +338,7 @@ def test_replaced_file_is_not_changed(path: Path) -> None:
 
 def test_earlier_reads_detect_change(path: Path) -> None:
     lazy = xr.open_dataset(path, engine="tensorfmt")
-    to_mag(patch(1, 6), path, region={"x": slice(1)})
+    to_file(patch(1, 6), path, "mag", region={"x": slice(1)})
     with pytest.raises(SourceChangedError):
         lazy.load()
 
@@ -340,12 +349,12 @@ def test_mode_x_and_region_exclude_each_other(path: Path) -> None:
 
 def test_without_file_there_is_no_region(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        to_mag(patch(4, 6), tmp_path / "none.mag", region={})
+        to_file(patch(4, 6), tmp_path / "none.mag", region={})
 
 
 def test_store_has_no_regions() -> None:
     with pytest.raises(ValueError, match="no store can change a part of an object"):
-        to_mag(patch(4, 6), "s3://bucket/a.mag", region={})
+        to_file(patch(4, 6), "s3://bucket/a.mag", region={})
 
 
 def test_others_may_write_while_header_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,20 +365,22 @@ def test_others_may_write_while_header_is_read(path: Path, monkeypatch: pytest.M
         return full(source, extents)
 
     monkeypatch.setattr(MutableFile, "read", touched)
-    to_mag(patch(1, 6), path, region={"x": slice(1)})
+    to_file(patch(1, 6), path, "mag", region={"x": slice(1)})
     assert (load(path).a[0] == -1).all()
 
 
 def write_rows(path: str, first: int) -> None:
     for row in range(first, 24, 2):
         values = np.full((1, 1000), row, "f4")
-        to_mag(xr.Dataset({"a": (("x", "y"), values)}), path, region={"x": slice(row, row + 1)})
+        to_file(
+            xr.Dataset({"a": (("x", "y"), values)}), path, "mag", region={"x": slice(row, row + 1)}
+        )
 
 
 @pytest.mark.slow
 def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(xr.Dataset({"a": (("x", "y"), np.zeros((24, 1000), "f4"))}), path)
+    to_file(xr.Dataset({"a": (("x", "y"), np.zeros((24, 1000), "f4"))}), path, "mag")
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=write_rows, args=(str(path), first)) for first in (0, 1)]
     for file in both:
@@ -430,26 +441,26 @@ def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, 
 def test_attributes_without_a_meaning_for_values_may_differ(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
     attrs = {"_FillValue": np.float32("nan"), "units": "eV", "note": "first"}
-    to_mag(xr.Dataset({"p": ("x", np.zeros(3, "f4"), attrs)}), path)
+    to_file(xr.Dataset({"p": ("x", np.zeros(3, "f4"), attrs)}), path, "mag")
     data = xr.Dataset({"p": ("x", np.ones(3, "f4"), {"note": 2})})
     for same in (data, data.assign(p=data.p.assign_attrs(_FillValue=np.float32("nan")))):
-        to_mag(same, path, region={})
+        to_file(same, path, "mag", region={})
     np.testing.assert_array_equal(load(path).p, [1, 1, 1])
     with pytest.raises(ValueError, match="has units='eV' in the file, but 'K' in the data"):
-        to_mag(data.assign(p=data.p.assign_attrs(units="K")), path, region={})
+        to_file(data.assign(p=data.p.assign_attrs(units="K")), path, "mag", region={})
 
 
 def test_values_that_the_dtype_of_the_file_cannot_represent_raise(tmp_path: Path) -> None:
     path = tmp_path / "a.mag"
-    to_mag(xr.Dataset({"i": ("x", np.arange(4)), "f": ("x", np.ones(4, "f4"))}), path)
+    to_file(xr.Dataset({"i": ("x", np.arange(4)), "f": ("x", np.ones(4, "f4"))}), path, "mag")
     halves = xr.Dataset({"i": ("x", [0.5, 1.0])})
     for encoding in (None, {"i": {"dtype": "int64"}}):
         with pytest.raises(ValueError, match="change the values, or rewrite the whole file to k"):
-            to_mag(halves, path, region={"x": slice(0, 2)}, encoding=encoding)
+            to_file(halves, path, "mag", region={"x": slice(0, 2)}, encoding=encoding)
     tenths = xr.Dataset({"f": ("x", [0.1, 1.0])})
     with pytest.raises(ValueError, match=r"pass encoding=.* to round such values, or rewrite the"):
-        to_mag(tenths, path, region={"x": slice(0, 2)})
-    to_mag(tenths, path, region={"x": slice(0, 2)}, encoding={"f": {"dtype": "float32"}})
+        to_file(tenths, path, "mag", region={"x": slice(0, 2)})
+    to_file(tenths, path, "mag", region={"x": slice(0, 2)}, encoding={"f": {"dtype": "float32"}})
     np.testing.assert_array_equal(load(path).f, np.float32([0.1, 1, 1, 1]))
 
 

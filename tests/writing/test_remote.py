@@ -24,7 +24,7 @@ from fsspec.spec import AbstractFileSystem
 
 from tests.opening import open_lazily
 from tests.servers import HttpStore, S3Store
-from xr_tensorfmt import to_file, to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.writing import upload
 
 MIB = 1 << 20
@@ -87,7 +87,7 @@ def get_options(s3: S3Store) -> dict[str, Any]:
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 def test_dataset_round_trips_from_s3(s3: S3Store, bucket: Any, chunks: dict) -> None:
-    to_mag(make_dataset().chunk(chunks), "s3://bucket/x.mag", **get_options(s3))
+    to_file(make_dataset().chunk(chunks), "s3://bucket/x.mag", **get_options(s3))
     xr.testing.assert_identical(
         open_lazily("s3://bucket/x.mag", **get_options(s3)).load(), make_dataset()
     )
@@ -125,7 +125,7 @@ def test_shared_tasks_are_computed_once(memory: Any, scheduler: str) -> None:
     ones = da.ones((40, 10), chunks=(1, 10), dtype="f4")
     values = ones.map_blocks(counted, meta=np.ones((0, 0), "f4"))
     with dask.config.set(scheduler=scheduler):
-        to_mag(xr.Dataset({"a": (("x", "y"), values - values.mean())}), "memory://bucket/x.mag")
+        to_file(xr.Dataset({"a": (("x", "y"), values - values.mean())}), "memory://bucket/x.mag")
     assert len(calls) == 40
     assert not open_lazily("memory://bucket/x.mag").a.any()
 
@@ -146,7 +146,7 @@ def make_failing() -> xr.Dataset:
 def test_failing_chunk_leaves_old_object_and_no_part(s3: S3Store, bucket: Any) -> None:
     url = s3.put("x.mag", b"old")
     with pytest.raises(ZeroDivisionError) as caught:
-        to_mag(make_failing(), url, **get_options(s3))
+        to_file(make_failing(), url, "mag", **get_options(s3))
     assert f"{url} was not written; the target is unchanged." in caught.value.__notes__
     assert bucket.cat_file("bucket/x.mag") == b"old"
     assert bucket.list_multipart_uploads("bucket") == []
@@ -155,7 +155,7 @@ def test_failing_chunk_leaves_old_object_and_no_part(s3: S3Store, bucket: Any) -
 def test_failed_delayed_write_leaves_no_object(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
     url = s3.put("x.mag", b"old")
     with dask.config.set({"temporary-directory": str(tmp_path)}):
-        tasks = to_mag(make_failing(), url, compute=False, **get_options(s3))
+        tasks = to_file(make_failing(), url, "mag", compute=False, **get_options(s3))
     with pytest.raises(ZeroDivisionError):
         tasks.compute(scheduler="synchronous")
     assert bucket.list_multipart_uploads("bucket") == []
@@ -163,7 +163,7 @@ def test_failed_delayed_write_leaves_no_object(s3: S3Store, bucket: Any, tmp_pat
 
 
 def test_delayed_write_writes_on_every_compute(s3: S3Store, bucket: Any) -> None:
-    tasks = to_mag(
+    tasks = to_file(
         make_dataset().chunk(x=500), "s3://bucket/x.mag", compute=False, **get_options(s3)
     )
     assert not bucket.exists("bucket/x.mag")
@@ -183,7 +183,7 @@ def test_store_that_refuses_leaves_old_object(s3: S3Store, bucket: Any, what: st
         environ["REQUEST_METHOD"] in requests and query in environ["QUERY_STRING"]
     )
     with pytest.raises(PermissionError, match=f"the target is unchanged unless .*: '{url}'"):
-        to_mag(make_dataset(6000).chunk(x=500), url, **get_options(s3))
+        to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     s3.refused = lambda environ: False
     assert bucket.list_multipart_uploads("bucket") == []
     assert bucket.cat_file("bucket/x.mag") == b"old"
@@ -202,7 +202,7 @@ def test_dead_line_in_middle_leaves_old_object(
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", cut)
     with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged .*'{url}'"):
-        to_mag(make_dataset(6000).chunk(x=500), url, **get_options(s3))
+        to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     assert bucket.list_multipart_uploads("bucket") == []
     assert bucket.cat_file("bucket/x.mag") == b"old"
 
@@ -219,28 +219,28 @@ def test_other_errors_name_object(
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", odd)
     with pytest.raises(OSError, match=r"RuntimeError: a library gave up; .*'s3://bucket/x.mag'"):
-        to_mag(make_dataset(10), "s3://bucket/x.mag", **get_options(s3))
+        to_file(make_dataset(10), "s3://bucket/x.mag", **get_options(s3))
 
 
 def test_missing_bucket_is_named(s3: S3Store) -> None:
     for rows in (10, 6000):
         with pytest.raises(FileNotFoundError, match=r"bucket does not exist; .*'s3://none/x.mag'"):
-            to_mag(make_dataset(rows), "s3://none/x.mag", **get_options(s3))
+            to_file(make_dataset(rows), "s3://none/x.mag", **get_options(s3))
 
 
 @pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
 def test_opened_object_can_be_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
     url = "s3://bucket/x.mag"
-    to_mag(make_dataset(rows), url, **get_options(s3))
+    to_file(make_dataset(rows), url, "mag", **get_options(s3))
     again = open_lazily(url, chunks={}, chunk_bytes=4 * MIB, **get_options(s3))
-    to_mag(again + 1, url, **get_options(s3))
+    to_file(again + 1, url, "mag", **get_options(s3))
     xr.testing.assert_equal(open_lazily(url, **get_options(s3)).load(), make_dataset(rows) + 1)
 
 
 def test_object_in_memory_can_be_replaced(memory: Any) -> None:
-    to_mag(make_dataset(), "memory://bucket/x.mag")
+    to_file(make_dataset(), "memory://bucket/x.mag")
     again = open_lazily("memory://bucket/x.mag", chunks={}, chunk_bytes=MIB)
-    to_mag(again + 1, "memory://bucket/x.mag")
+    to_file(again + 1, "memory://bucket/x.mag")
     xr.testing.assert_equal(open_lazily("memory://bucket/x.mag").load(), make_dataset() + 1)
 
 
@@ -249,18 +249,18 @@ EXISTS = "exists already; pass mode='w' to replace it"
 
 def test_mode_x_replaces_no_file(s3: S3Store, bucket: Any, memory: Any) -> None:
     options = {"mode": "x", **get_options(s3)}
-    to_mag(make_dataset(10), "s3://bucket/x.mag", **options)
+    to_file(make_dataset(10), "s3://bucket/x.mag", **options)
     with pytest.raises(FileExistsError, match=f"s3://bucket/x.mag {EXISTS}"):
-        to_mag(make_dataset(20), "s3://bucket/x.mag", **options)
-    to_mag(make_dataset(10), "memory://bucket/x.mag", mode="x")
+        to_file(make_dataset(20), "s3://bucket/x.mag", **options)
+    to_file(make_dataset(10), "memory://bucket/x.mag", mode="x")
     with pytest.raises(FileExistsError, match=f"memory://bucket/x.mag {EXISTS}"):
-        to_mag(make_dataset(20), "memory://bucket/x.mag", mode="x")
+        to_file(make_dataset(20), "memory://bucket/x.mag", mode="x")
     xr.testing.assert_identical(open_lazily("memory://bucket/x.mag").load(), make_dataset(10))
 
 
 @pytest.mark.parametrize("rows", [10, 6000], ids=["small", "in parts"])
 def test_object_created_during_upload_is_not_replaced(s3: S3Store, bucket: Any, rows: int) -> None:
-    tasks = to_mag(
+    tasks = to_file(
         make_dataset(rows), "s3://bucket/x.mag", mode="x", compute=False, **get_options(s3)
     )
     s3.put("x.mag", b"another's")
@@ -270,7 +270,7 @@ def test_object_created_during_upload_is_not_replaced(s3: S3Store, bucket: Any, 
 
 
 def test_file_created_during_write_is_not_replaced(memory: Any) -> None:
-    tasks = to_mag(make_dataset(10), "memory://bucket/x.mag", mode="x", compute=False)
+    tasks = to_file(make_dataset(10), "memory://bucket/x.mag", mode="x", compute=False)
     memory.pipe_file("/bucket/x.mag", b"another's")
     with pytest.raises(FileExistsError, match=EXISTS):
         tasks.compute()
@@ -280,10 +280,10 @@ def test_file_created_during_write_is_not_replaced(memory: Any) -> None:
 
 def test_stores_with_atomic_uploads_get_objects_directly() -> None:
     fs = AppearingStore()
-    to_mag(make_dataset(), "bucket/x.mag", fs=fs)
+    to_file(make_dataset(), "bucket/x.mag", fs=fs)
     assert list(fs.objects) == ["bucket/x.mag"]
     xr.testing.assert_identical(open_lazily("bucket/x.mag", fs=fs).load(), make_dataset())
-    tasks = to_mag(make_dataset(10), "bucket/y.mag", fs=fs, mode="x", compute=False)
+    tasks = to_file(make_dataset(10), "bucket/y.mag", fs=fs, mode="x", compute=False)
     fs.objects["bucket/y.mag"] = b"another's"
     with pytest.raises(FileExistsError):
         tasks.compute()
@@ -297,7 +297,7 @@ def test_failed_write_creates_no_object(tmp_path: Path, compute: bool) -> None:
 
     def write() -> None:
         with dask.config.set({"temporary-directory": str(tmp_path)}):
-            tasks = to_mag(make_failing(), "bucket/x.mag", fs=fs, compute=compute)
+            tasks = to_file(make_failing(), "bucket/x.mag", fs=fs, compute=compute)
         tasks.compute(scheduler="synchronous")
 
     with pytest.raises(ZeroDivisionError):
@@ -308,13 +308,13 @@ def test_failed_write_creates_no_object(tmp_path: Path, compute: bool) -> None:
 def test_temporary_file_is_removed_after_failure(memory: Any) -> None:
     memory.pipe_file("/bucket/x.mag", b"old")
     with pytest.raises(ZeroDivisionError):
-        to_mag(make_failing(), "memory://bucket/x.mag")
+        to_file(make_failing(), "memory://bucket/x.mag")
     assert memory.find("/bucket") == ["/bucket/x.mag"]
     assert memory.cat_file("/bucket/x.mag") == b"old"
 
 
 def test_directory_of_store_is_store(memory: Any) -> None:
-    to_mag(make_dataset(10), "x.mag", fs=DirFileSystem("/bucket", fs=memory))
+    to_file(make_dataset(10), "x.mag", fs=DirFileSystem("/bucket", fs=memory))
     xr.testing.assert_identical(open_lazily("memory://bucket/x.mag").load(), make_dataset(10))
 
 
@@ -343,17 +343,20 @@ def test_open_file_of_fsspec_names_object(s3: S3Store, bucket: Any) -> None:
 def test_region_of_object_raises(s3: S3Store, memory: Any) -> None:
     words = "no store can change a part of an object"
     with pytest.raises(ValueError, match=words):
-        to_mag(make_dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **get_options(s3))
+        to_file(
+            make_dataset(10), "s3://bucket/x.mag", region={"x": slice(0, 10)}, **get_options(s3)
+        )
     with pytest.raises(ValueError, match=words):
-        to_mag(make_dataset(10), "bucket/x.mag", region={"x": slice(0, 10)}, fs=memory)
+        to_file(make_dataset(10), "bucket/x.mag", region={"x": slice(0, 10)}, fs=memory)
 
 
 def test_region_of_local_url_is_written(tmp_path: Path) -> None:
     url = (tmp_path / "x.mag").as_uri()
-    to_mag(make_dataset(10), url)
-    to_mag(
+    to_file(make_dataset(10), url, "mag")
+    to_file(
         (make_dataset(10)[["a"]] + 1).drop_vars("x").isel(x=slice(3, 5)),
         url,
+        "mag",
         region={"x": slice(3, 5)},
     )
     np.testing.assert_array_equal(open_lazily(url).a[3:5], make_dataset(10).a[3:5] + 1)
@@ -361,7 +364,7 @@ def test_region_of_local_url_is_written(tmp_path: Path) -> None:
 
 def test_read_only_store_raises(http: HttpStore) -> None:
     with pytest.raises(OSError, match=r"its file system is read-only; write to a local .*x.mag'"):
-        to_mag(make_dataset(10), f"{http.url}/x.mag")
+        to_file(make_dataset(10), f"{http.url}/x.mag")
 
 
 @pytest.mark.parametrize("format", ["mag", None])
@@ -387,15 +390,17 @@ def test_compressed_files_are_not_written(tmp_path: Path) -> None:
 def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) -> None:
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
         with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
-            to_mag(make_dataset(10), url, storage_options=s3.options if url[0] == "s" else None)
+            to_file(
+                make_dataset(10), url, "mag", storage_options=s3.options if url[0] == "s" else None
+            )
     with pytest.raises(ValueError, match="the cache would keep the previous object"):
-        to_mag(make_dataset(10), "simplecache::memory://bucket/x.mag")
+        to_file(make_dataset(10), "simplecache::memory://bucket/x.mag")
     with pytest.raises(
         ValueError, match=r"storage_options= applies only to URLs, but .*x.mag is a"
     ):
-        to_mag(make_dataset(10), tmp_path / "x.mag", **get_options(s3))
+        to_file(make_dataset(10), tmp_path / "x.mag", **get_options(s3))
     with pytest.raises(TypeError, match="neither a path nor a URL"):
-        to_mag(make_dataset(10), b"x.mag")
+        to_file(make_dataset(10), b"x.mag")
 
 
 @pytest.mark.parametrize("compute", [True, False])
@@ -404,7 +409,7 @@ def test_directory_of_dask_is_used(memory: Any, tmp_path: Path, compute: bool) -
 
     def write() -> None:
         with dask.config.set({"temporary-directory": missing}):
-            tasks = to_mag(make_dataset(), "memory://bucket/x.mag", compute=compute)
+            tasks = to_file(make_dataset(), "memory://bucket/x.mag", compute=compute)
         tasks.compute()
 
     with pytest.raises(FileNotFoundError, match="set dask's 'temporary-directory'") as caught:
@@ -423,7 +428,7 @@ def test_too_little_local_space_raises_before_computing(
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(OSError, match=words) as caught,
     ):
-        to_mag(make_failing(), "memory://bucket/x.mag")
+        to_file(make_failing(), "memory://bucket/x.mag")
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert memory.cat_file("/bucket/x.mag") == b"old"
     assert list(tmp_path.iterdir()) == []
@@ -440,14 +445,14 @@ def test_local_directory_that_fills_up_is_named(
         dask.config.set({"temporary-directory": str(tmp_path)}),
         pytest.raises(OSError, match=r"No space left .*'temporary-directory'") as caught,
     ):
-        to_mag(make_dataset(10), "memory://bucket/x.mag")
+        to_file(make_dataset(10), "memory://bucket/x.mag")
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_write_shared_file(s3: S3Store, bucket: Any, tmp_path: Path) -> None:
     with dask.config.set({"scheduler": "processes", "temporary-directory": str(tmp_path)}):
-        to_mag(make_dataset(300).chunk(x=50, y=500), "s3://bucket/x.mag", **get_options(s3))
+        to_file(make_dataset(300).chunk(x=50, y=500), "s3://bucket/x.mag", **get_options(s3))
     xr.testing.assert_identical(
         open_lazily("s3://bucket/x.mag", **get_options(s3)).load(), make_dataset(300)
     )
@@ -456,7 +461,7 @@ def test_processes_write_shared_file(s3: S3Store, bucket: Any, tmp_path: Path) -
 
 def test_processes_write_to_memory_of_this_one(memory: Any) -> None:
     with dask.config.set(scheduler="processes"):
-        to_mag(make_dataset(10), "memory://bucket/x.mag")
+        to_file(make_dataset(10), "memory://bucket/x.mag")
     xr.testing.assert_identical(open_lazily("memory://bucket/x.mag").load(), make_dataset(10))
 
 
@@ -466,7 +471,7 @@ def test_refused_upload_leaves_no_file_on_disk(
 ) -> None:
     def write() -> None:
         with dask.config.set({"temporary-directory": str(tmp_path)}):
-            tasks = to_mag(
+            tasks = to_file(
                 make_dataset(10), "s3://bucket/x.mag", compute=compute, **get_options(s3)
             )
         tasks.compute()
@@ -484,7 +489,7 @@ def test_worker_that_does_not_see_directory_raises(
     fs = AppearingStore()
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         monkeypatch.setattr(upload.UploadedFile, "create", lambda file: file)
-        tasks = to_mag(make_dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
+        tasks = to_file(make_dataset().chunk(x=500), "bucket/x.mag", fs=fs, compute=False)
         with pytest.raises(FileNotFoundError, match=words):
             tasks.compute()
 
@@ -506,7 +511,7 @@ def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.Mon
         return await call(fs, method, *more, **options)
 
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", noted)
-    to_mag(make_dataset(6000).chunk(x=700), "s3://bucket/x.mag", **get_options(s3))
+    to_file(make_dataset(6000).chunk(x=700), "s3://bucket/x.mag", **get_options(s3))
     last = lengths.pop(lengths.index(min(lengths)))
     assert lengths == [5 * MIB] * 4
     assert 0 < last < 5 * MIB
@@ -566,7 +571,7 @@ def test_one_task_computed_by_many_threads_at_once_gives_whole_object(
     tmp_path: Path, memory: Any
 ) -> None:
     with dask.config.set({"temporary-directory": str(tmp_path)}):
-        task = to_mag(make_dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
+        task = to_file(make_dataset().chunk(x=100), "memory://bucket/x.mag", compute=False)
     with ThreadPoolExecutor(4) as threads:
         computed = [threads.submit(task.compute, scheduler="synchronous") for _ in range(8)]
     assert [part.result() for part in computed] == [None] * 8

@@ -15,7 +15,7 @@ from tests import magfiles as mf
 from tests.opening import open_lazily
 from tests.paths import DATA
 from tests.strategies import NARROW_DTYPES, bits, datasets
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 
@@ -40,11 +40,11 @@ def assert_same(actual: xr.Dataset, expected: xr.Dataset) -> None:
 def test_any_dataset_round_trips(dataset: xr.Dataset) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.mag")
-        to_mag(dataset, path)
+        to_file(dataset, path, "mag")
         assert_same(open_lazily(path), dataset)
         # Write the opened file over itself, lazily and in chunks.
-        to_mag(open_lazily(path), path)
-        to_mag(open_lazily(path, chunks={}), path)
+        to_file(open_lazily(path), path, "mag")
+        to_file(open_lazily(path, chunks={}), path, "mag")
         assert_same(open_lazily(path), dataset)
 
 
@@ -54,8 +54,8 @@ def test_narrow_dtypes_round_trip(tmp_path: Path, name: str, chunks) -> None:
     kind = LITTLE_ENDIAN[name]
     raw = bits(np.random.default_rng(0), (7, 5), kind.stored)
     values = xr.DataArray(kind.decode(raw), dims=("x", "y"), name="w")
-    to_mag(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})
-    to_mag(open_lazily(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
+    to_file(values, tmp_path / "1.mag", encoding={"w": {"dtype": name}})
+    to_file(open_lazily(tmp_path / "1.mag", chunks=chunks), tmp_path / "2.mag")
     for number in (1, 2):
         actual = open_lazily(tmp_path / f"{number}.mag").w
         assert actual.encoding["dtype"] == name
@@ -76,9 +76,9 @@ def test_numbers_that_became_others_are_not_rounded_to_dtype_of_file(
     changed = open_lazily(path).load() + np.float32(1e-6)
     changed.w.encoding = open_lazily(path).w.encoding
     with pytest.raises(ValueError, match="bfloat16 cannot represent") as caught:
-        to_mag(changed, tmp_path / "v.mag")
+        to_file(changed, tmp_path / "v.mag")
     assert "to round such values, or use 'float32' there to keep them" in str(caught.value)
-    to_mag(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
+    to_file(changed, tmp_path / "v.mag", encoding={"w": {"dtype": "float32"}})
     xr.testing.assert_identical(open_lazily(tmp_path / "v.mag").load(), changed)
     assert open_lazily(tmp_path / "v.mag").w.encoding["dtype"] == np.float32
 
@@ -90,7 +90,7 @@ REAL = sorted(path.name for path in DATA.glob("*.mag"))
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_real_files_round_trip(tmp_path: Path, name: str, chunks) -> None:
     before = open_lazily(DATA / name, chunks=chunks)
-    to_mag(before, tmp_path / "again.mag")
+    to_file(before, tmp_path / "again.mag")
     assert_files_same(open_lazily(tmp_path / "again.mag"), before)
 
 
@@ -103,13 +103,13 @@ def test_every_real_file_round_trips(conformance: Path, tmp_path: Path) -> None:
             continue  # damaged; other tests check the errors
         if not any(variable.size for variable in before.values()):
             with pytest.raises(ValueError, match="without elements"):
-                to_mag(before, tmp_path / path.name)
+                to_file(before, tmp_path / path.name, "mag")
             continue
         if any(variable.ndim > 16 for variable in before.values()):
             with pytest.raises(ValueError, match="loads at most 16"):
-                to_mag(before, tmp_path / path.name)
+                to_file(before, tmp_path / path.name, "mag")
             continue
-        to_mag(before, tmp_path / path.name)
+        to_file(before, tmp_path / path.name, "mag")
         assert_files_same(open_lazily(tmp_path / path.name), before)
         count += 1
     assert count > 25
@@ -132,7 +132,7 @@ def test_lazy_variables_of_other_engines_are_written(tmp_path: Path) -> None:
     before = xr.Dataset({"a": (("x", "y"), values)}, {"x": [1.0, 2.0, 3.0, 4.0]}, {"t": "text"})
     before.to_netcdf(tmp_path / "a.nc")
     with xr.open_dataset(tmp_path / "a.nc") as lazy:
-        to_mag(lazy.isel(x=slice(None, None, -1)), tmp_path / "a.mag")
+        to_file(lazy.isel(x=slice(None, None, -1)), tmp_path / "a.mag")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.mag").load(), before.isel(x=[3, 2, 1, 0]))
 
 
@@ -149,9 +149,9 @@ LAZY = {
 def test_lazy_selections_are_written(tmp_path: Path, key: str) -> None:
     values = np.arange(5 * 3 * 4, dtype="i4").reshape(5, 3, 4)
     full = xr.DataArray(values, dims=("x", "y", "z"), name="a")
-    to_mag(full, tmp_path / "whole.mag")
+    to_file(full, tmp_path / "whole.mag")
     lazy = LAZY[key](open_lazily(tmp_path / "whole.mag").a)
-    to_mag(xr.Dataset({"a": lazy, "b": np.int8(1)}), tmp_path / "part.mag")
+    to_file(xr.Dataset({"a": lazy, "b": np.int8(1)}), tmp_path / "part.mag")
     xr.testing.assert_identical(open_lazily(tmp_path / "part.mag").a.load(), LAZY[key](full))
 
 
@@ -160,6 +160,6 @@ def test_chunks_of_any_size_give_same_file(tmp_path: Path) -> None:
     contents = set()
     for number, chunks in enumerate([(40, 30, 20), (7, 11, 3), (1, 30, 20), (40, 1, 20)]):
         path = tmp_path / f"{number}.mag"
-        to_mag(xr.Dataset({"a": (("x", "y", "z"), da.from_array(values, chunks))}), path)
+        to_file(xr.Dataset({"a": (("x", "y", "z"), da.from_array(values, chunks))}), path, "mag")
         contents.add(path.read_bytes()[-values.nbytes :])
     assert contents == {values.tobytes()}

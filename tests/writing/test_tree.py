@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from tests.magfiles import put
-from xr_tensorfmt import to_file, to_mag
+from xr_tensorfmt import to_file
 
 
 def round_trip(tree: xr.DataTree, path: Path, **options) -> xr.DataTree:
@@ -140,7 +140,7 @@ def test_encoding_names_groups_and_paths(tmp_path: Path, encoding: dict[str, Any
 
 
 def test_functions_of_formats_accept_trees(tmp_path: Path) -> None:
-    to_mag(make_model(), tmp_path / "a.mag")
+    to_file(make_model(), tmp_path / "a.mag")
     xr.testing.assert_identical(
         xr.open_datatree(tmp_path / "a.mag", engine="tensorfmt").load(), make_model()
     )

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 
-from xr_tensorfmt.contract import Format
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, find_names

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from xr_tensorfmt.contract import Format, Match
+from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source, check_pointer

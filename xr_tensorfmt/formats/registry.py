@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from xr_tensorfmt.contract import CONTRACT_VERSION, Format
+from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from tests.paths import DOCS
-from xr_tensorfmt import to_cc4s
+from xr_tensorfmt import to_file
 
 PAGE = DOCS / "tutorials" / "cc4s.md"
 OCCUPIED, STATES, POINTS = 2, 5, 16
@@ -69,7 +69,7 @@ def compute_energy(psi: np.ndarray, energies: np.ndarray) -> float:
 def test_second_order_energy(tmp_path: Path, is_complex: bool, half_grid: int, unit: float) -> None:
     psi, energies = make_orbitals(is_complex=is_complex), np.array([-3.0, -2.5, 0.5, 1.25, 2.0])
     vertex = make_vertex(psi, half_grid=half_grid)
-    to_cc4s((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")
+    to_file((vertex / unit).assign_attrs(vertex.attrs, unit=unit), tmp_path / "CoulombVertex.yaml")
     opened = xr.open_dataarray(
         tmp_path / "CoulombVertex.yaml", dims=("F", "p", "r"), apply_unit=True, chunks={}
     )

@@ -24,7 +24,7 @@ from tests.paths import DATA as ALL_DATA
 from tests.processes import run_script
 from tests.servers import S3Store
 from tests.tensfiles import make_0_9
-from xr_tensorfmt import TensorFormatWarning, to_cc4s, to_file, validate
+from xr_tensorfmt import TensorFormatWarning, to_file, validate
 
 DATA = ALL_DATA / "cc4s"
 
@@ -58,7 +58,7 @@ class TestFiles:
     @pytest.mark.parametrize("chunks", [None, {}, {"State": 1}])
     def test_yaml_has_keys_that_cc4s_reads(self, tmp_path: Path, chunks: Any) -> None:
         dataset = make_vertex(halfGrid=1)
-        to_cc4s(
+        to_file(
             dataset if chunks is None else dataset.chunk(chunks), tmp_path / "CoulombVertex.yaml"
         )
         assert sorted(read_files(tmp_path)) == ["CoulombVertex.elements", "CoulombVertex.yaml"]
@@ -72,7 +72,7 @@ class TestFiles:
         assert elements == cf.pack_binary(dataset.CoulombVertex.values)
 
     def test_set_has_file_for_each_component(self, tmp_path: Path) -> None:
-        to_cc4s(make_integrals(), tmp_path / "Any.yaml")
+        to_file(make_integrals(), tmp_path / "Any.yaml")
         files = read_files(tmp_path)
         for name, variable in make_integrals().items():
             content = files.pop(f"Any.components.{name}.elements")
@@ -99,7 +99,7 @@ class TestFiles:
     def test_genuine_files_are_written_as_they_are(self, tmp_path: Path, name: str) -> None:
         source = DATA / f"{name}.yaml"
         target = tmp_path / Path(f"{name}.yaml").name
-        to_cc4s(open_lazily(source).drop_vars("occupied", errors="ignore"), target)
+        to_file(open_lazily(source).drop_vars("occupied", errors="ignore"), target, "cc4s")
         # The metadata of EigenEnergies differ from its elements, so the written file has others.
         actual, expected = (
             load(path).drop_vars("occupied", errors="ignore") for path in (target, source)
@@ -185,7 +185,7 @@ class TestRoundTrips:
     def test_written_dataset_round_trips(self, tmp_path: Path, dataset: Any) -> None:
         shutil.rmtree(tmp_path)
         tmp_path.mkdir()
-        to_cc4s(dataset, tmp_path / "Any.yaml")
+        to_file(dataset, tmp_path / "Any.yaml")
         xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset.compute())
         assert validate(tmp_path / "Any.yaml") == []
 
@@ -194,58 +194,58 @@ class TestRoundTrips:
     def test_every_rank(self, tmp_path: Path, shape: tuple[int, ...], dtype: type) -> None:
         dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
         dataset = xr.Dataset({"a": (dims, np.ones(shape, dtype), {"unit": 1.0})})
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert "xr_tensorfmt" not in (tmp_path / "a.yaml").read_text()
 
     @pytest.mark.parametrize("name", ["q", "tensor"])
     def test_file_may_have_name_of_dimension(self, tmp_path: Path, name: str) -> None:
         dataset = xr.Dataset({name: (("a", "b"), np.eye(2), {"unit": 1.0})})
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert validate(tmp_path / "a.yaml") == []
         spins = dataset.assign_coords(a_Spin=("a", [0, 1]))
         with pytest.raises(ValueError, match="would hold the coordinates of the dimension 'a'; "):
-            to_cc4s(spins, tmp_path / "a.yaml")
+            to_file(spins, tmp_path / "a.yaml")
 
     def test_set_may_have_name_of_dimension(self, tmp_path: Path) -> None:
         variables = {name: ("set", np.ones(2), {"unit": 1.0}) for name in "xy"}
-        to_cc4s(xr.Dataset(variables), tmp_path / "set.yaml")
+        to_file(xr.Dataset(variables), tmp_path / "set.yaml")
         xr.testing.assert_identical(load(tmp_path / "set.yaml"), xr.Dataset(variables))
 
     @pytest.mark.parametrize("length", [0, 2])
     def test_coordinate_of_numbered_dimension_is_kept(self, tmp_path: Path, length: int) -> None:
         coordinate = ("State_3", np.arange(length))
         dataset = xr.Dataset({"a": ("State_3", np.zeros(length))}, {"State_3": coordinate})
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
     def test_set_of_one_component_is_written_as_set(self, tmp_path: Path) -> None:
-        to_cc4s(make_integrals(), tmp_path / "a.yaml")
-        to_cc4s(open_lazily(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
+        to_file(make_integrals(), tmp_path / "a.yaml")
+        to_file(open_lazily(tmp_path / "a.yaml")[["ph"]], tmp_path / "b.yaml")
         assert (tmp_path / "b.components.ph.elements").exists()
         xr.testing.assert_identical(load(tmp_path / "b.yaml"), make_integrals()[["ph"]])
 
     def test_default_unit_is_one(self, tmp_path: Path) -> None:
-        to_cc4s(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
+        to_file(xr.DataArray(np.ones(2), dims="x", name="a"), tmp_path / "a.yaml")
         actual = load(tmp_path / "a.yaml").a
         assert "unit: 1.0\n" in (tmp_path / "a.yaml").read_text()
         assert actual.attrs == {}
 
     def test_names_that_are_not_those_of_file_are_embedded(self, tmp_path: Path) -> None:
         dataset = make_vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
-        to_cc4s(dataset, tmp_path / "Any.yaml")
+        to_file(dataset, tmp_path / "Any.yaml")
         xr.testing.assert_identical(load(tmp_path / "Any.yaml"), dataset)
 
     def test_strings_that_look_like_yaml_are_kept(self, tmp_path: Path) -> None:
         attrs = {"a": "x &y and *y", "b &c": "*d", "e": "no", "f": "1E5", "g": {"&h": ["*i"]}}
         dataset = make_vertex(**attrs).assign_attrs(title="&a *a")
-        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
     def test_array_attributes_are_lists_for_other_programs(self, tmp_path: Path) -> None:
         dataset = make_vertex(Gi=np.array([0.5, 0, 1]), halfGrid=np.int64(1), z=1j)
-        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
         actual = load(tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(actual, dataset)
         assert type(actual.CoulombVertex.attrs["halfGrid"]) is np.int64
@@ -254,7 +254,7 @@ class TestRoundTrips:
 
     def test_names_that_look_like_anchors_are_quoted(self, tmp_path: Path) -> None:
         dataset = make_vertex().rename(State="p &q", State_2="p *q").rename(CoulombVertex="&v *v")
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
 
     @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ class TestRoundTrips:
             State_Spin=("State", [0, 1, 0, 1], labels),
             State_2_Spin=("State_2", [0, 1, 0, 1], labels),
         )
-        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
         quoted = f"{json.dumps(text, ensure_ascii=False)}\n"
         yaml = (tmp_path / "CoulombVertex.yaml").read_text()
         assert f"  note: {quoted}  inner:\n    {quoted[:-1]}:\n      - {quoted}" in yaml
@@ -281,7 +281,7 @@ class TestRoundTrips:
         self, tmp_path: Path, value: Any
     ) -> None:
         dataset = make_vertex(odd=value, halfGrid=1)
-        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
         head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
         assert head.endswith("metaData:\n  halfGrid: 1\n")
         actual = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs
@@ -289,7 +289,7 @@ class TestRoundTrips:
 
     @pytest.mark.parametrize("value", [True, False, np.True_])
     def test_booleans_are_numbers_to_cc4s(self, tmp_path: Path, value: Any) -> None:
-        to_cc4s(make_vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
+        to_file(make_vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")
         yaml = (tmp_path / "CoulombVertex.yaml").read_text()
         assert f"metaData:\n  halfGrid: {int(value)}\n" in yaml
         actual = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs["halfGrid"]
@@ -303,9 +303,9 @@ class TestRoundTrips:
             labelled = dataset.assign_coords(labels)
             if isinstance(values, dict):
                 with pytest.raises(ValueError, match="Spin"):
-                    to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+                    to_file(labelled, tmp_path / "CoulombVertex.yaml")
                 continue
-            to_cc4s(labelled, tmp_path / "CoulombVertex.yaml")
+            to_file(labelled, tmp_path / "CoulombVertex.yaml")
             assert not (tmp_path / "State.yaml").exists()
             xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), labelled)
 
@@ -318,7 +318,7 @@ class TestTypes:
         path, target = tmp_path / "CoulombVertex.yaml", tmp_path / "b" / "CoulombVertex.yaml"
         (tmp_path / "State.yaml").write_text(cf.format_properties("State", {"Spin": [0, 1, 0, 1]}))
         target.parent.mkdir()
-        to_cc4s(make_vertex(), path)
+        to_file(make_vertex(), path, "cc4s")
         names = dict(zip(("AuxiliaryField", "State", "State_2"), "Fqr", strict=True))
         dataset = (
             open_lazily(path, dims=tuple("Fqr"))
@@ -328,7 +328,7 @@ class TestTypes:
         if by == "isel":
             dataset = dataset.isel(q=slice(None), r=slice(None), F=slice(None))
         dataset = dataset.chunk() if by == "chunk" else dataset
-        to_cc4s(dataset, target)
+        to_file(dataset, target, "cc4s")
         assert self.TYPES in target.read_text()
         spins = load(target).State_Spin
         assert spins.dims == ("q",)
@@ -342,7 +342,7 @@ class TestTypes:
         types = ["Field", "Orbital", "Orbital"]
         path = cf.save(tmp_path, "CoulombVertex", cf.make_values((3, 2, 2)), types)
         dataset = load(path).rename(Orbital="p")
-        to_cc4s(dataset, path)
+        to_file(dataset, path, "cc4s")
         assert path.read_text().count("type: Orbital\n") == 2
         xr.testing.assert_identical(load(path), dataset)
 
@@ -360,16 +360,16 @@ class TestTypes:
     ) -> None:
         data = xr.DataArray(np.ones((2,) * len(dims)), dims=dims, name="v")
         with pytest.raises(ValueError, match=rf"cc4s expects the types .* for .*{fix}"):
-            to_cc4s(data, tmp_path / f"{name}.yaml")
+            to_file(data, tmp_path / f"{name}.yaml")
         assert not read_files(tmp_path)
-        to_cc4s(data, tmp_path / "Mine.yaml")
+        to_file(data, tmp_path / "Mine.yaml")
         xr.testing.assert_equal(load(tmp_path / "Mine.yaml").v, data)
 
     def test_vertex_that_was_renamed_and_transposed_raises(self, tmp_path: Path) -> None:
-        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
+        to_file(make_vertex(), tmp_path / "CoulombVertex.yaml")
         dataset = open_lazily(tmp_path / "CoulombVertex.yaml").transpose("State", ...)
         with pytest.raises(ValueError, match="transpose or rename"):
-            to_cc4s(dataset.rename(State="q"), tmp_path / "b_CoulombVertex.yaml")
+            to_file(dataset.rename(State="q"), tmp_path / "b_CoulombVertex.yaml")
 
 
 class TestEnergies:
@@ -379,7 +379,7 @@ class TestEnergies:
         values = np.array([-2.0, -1.0, 1.0, 3.0, 4.0])
         attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": form(values)}
         dataset = xr.Dataset({"EigenEnergies": ("State", values, attrs)}).isel(State=slice(1, 4))
-        to_cc4s(dataset if chunks is None else dataset.chunk(), tmp_path / "EigenEnergies.yaml")
+        to_file(dataset if chunks is None else dataset.chunk(), tmp_path / "EigenEnergies.yaml")
         actual = load(tmp_path / "EigenEnergies.yaml").EigenEnergies
         assert actual.occupied.values.tolist() == [True, False, False]
         yaml = (tmp_path / "EigenEnergies.yaml").read_text()
@@ -392,7 +392,7 @@ class TestEnergies:
         values = np.array([-2.0, -1.0, 1.0])
         attrs = {"unit": 1.0, "fermiEnergy": 0.0, "energies": values.tolist()}
         path = tmp_path / "EigenEnergies.yaml"
-        to_cc4s(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path)
+        to_file(xr.Dataset({"EigenEnergies": ("State", values, attrs)}), path, "cc4s")
         with xr.set_options(keep_attrs=True):
             shifted = open_lazily(path, chunks=chunks) + 0.25
         shifted.tensorfmt.to_file(tmp_path / "b_EigenEnergies.yaml")
@@ -573,17 +573,17 @@ class TestOrphans:
         for name in others:
             (tmp_path / name).touch()
         amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
-        to_cc4s(amplitudes, path)
+        to_file(amplitudes, path, "cc4s")
         assert len(read_files(tmp_path)) == 5
-        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), path, compute=compute)
+        written = to_file(amplitudes.ph.rename("Amplitudes"), path, "cc4s", compute=compute)
         if written is not None:
             assert len(read_files(tmp_path)) == 5
             written.compute()
         assert set(read_files(tmp_path)) == {"Amplitudes.yaml", "Amplitudes.elements", *others}
         np.testing.assert_array_equal(load(path).Amplitudes, amplitudes.ph)
-        to_cc4s(amplitudes, path)
+        to_file(amplitudes, path, "cc4s")
         assert "Amplitudes.elements" not in read_files(tmp_path)
-        to_cc4s(open_lazily(path)[["hh"]], path)
+        to_file(open_lazily(path)[["hh"]], path, "cc4s")
         assert "Amplitudes.components.ph.elements" not in read_files(tmp_path)
         np.testing.assert_array_equal(load(path).hh, amplitudes.hh)
 
@@ -593,8 +593,8 @@ class TestOrphans:
     ) -> None:
         url = "memory://orphans/Amplitudes.yaml"
         amplitudes = self.amplitudes.assign(hh=("State_2", np.ones(2)))
-        to_cc4s(amplitudes, url)
-        written = to_cc4s(amplitudes.ph.rename("Amplitudes"), url, compute=compute)
+        to_file(amplitudes, url, "cc4s")
+        written = to_file(amplitudes.ph.rename("Amplitudes"), url, "cc4s", compute=compute)
         if written is not None:
             assert len(memory.ls("/orphans", detail=False)) == 3
             written.compute()
@@ -605,18 +605,23 @@ class TestOrphans:
     def test_orphaned_objects_that_cannot_be_removed_are_listed(self, s3: S3Store) -> None:
         s3.put("keep", b"")
         url = "s3://bucket/orphans/Amplitudes.yaml"
-        to_cc4s(self.amplitudes.assign(hh=("State_2", np.ones(2))), url, storage_options=s3.options)
+        to_file(
+            self.amplitudes.assign(hh=("State_2", np.ones(2))),
+            url,
+            "cc4s",
+            storage_options=s3.options,
+        )
         s3.refused = lambda environ: environ["REQUEST_METHOD"] == "DELETE"
         try:
             with pytest.warns(TensorFormatWarning, match=r"components\.hh\.elements.*remove them"):
-                to_cc4s(self.amplitudes, url, storage_options=s3.options)
+                to_file(self.amplitudes, url, "cc4s", storage_options=s3.options)
         finally:
             s3.refused = lambda environ: False
         xr.testing.assert_identical(load(url, storage_options=s3.options), self.amplitudes)
 
     def test_elements_are_kept_if_writing_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "Amplitudes.yaml"
-        to_cc4s(self.amplitudes, path)
+        to_file(self.amplitudes, path, "cc4s")
         before = read_files(tmp_path)
 
         def fail(block: np.ndarray) -> np.ndarray:
@@ -624,7 +629,7 @@ class TestOrphans:
 
         values = da.ones(5, chunks=1).map_blocks(fail, dtype=float)
         with pytest.raises(ArithmeticError):
-            to_cc4s(xr.DataArray(values, dims="State", name="Amplitudes"), path)
+            to_file(xr.DataArray(values, dims="State", name="Amplitudes"), path, "cc4s")
         assert read_files(tmp_path) == before
 
     def test_component_cannot_name_file_in_another_directory(self, tmp_path: Path) -> None:
@@ -634,7 +639,7 @@ class TestOrphans:
         (tmp_path / "x.elements").touch()
         path.write_text('type: TensorSet\ncomponents:\n  "x/../../x": {}\n')
         (path.parent / "Amplitudes.components.x").mkdir()
-        to_cc4s(self.amplitudes, path)
+        to_file(self.amplitudes, path, "cc4s")
         assert (tmp_path / "x.elements").exists()
 
 
@@ -647,7 +652,7 @@ class TestProperties:
 
     @pytest.mark.parametrize("attrs", [{}, {"values": [0.5, -0.5]}, {"values": [[0, 0], [1, 2]]}])
     def test_coordinates_become_properties_file(self, tmp_path: Path, attrs: Any) -> None:
-        to_cc4s(self.labelled(**attrs), tmp_path / "CoulombVertex.yaml")
+        to_file(self.labelled(**attrs), tmp_path / "CoulombVertex.yaml")
         assert "xr_tensorfmt" not in (tmp_path / "CoulombVertex.yaml").read_text()
         text = (tmp_path / "State.yaml").read_text()
         assert text.startswith("version: 100\ndimensionType: State\nproperties:\n  Spin:\n")
@@ -671,7 +676,7 @@ class TestProperties:
     )
     def test_unsupported_coordinates_are_embedded(self, tmp_path: Path, change: Any) -> None:
         dataset = change(self.labelled())
-        to_cc4s(dataset, tmp_path / "CoulombVertex.yaml")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
         assert "xr_tensorfmt" in (tmp_path / "CoulombVertex.yaml").read_text()
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
 
@@ -680,7 +685,7 @@ class TestProperties:
             cf.format_properties("State", {"Spin": [0, 1, 0, 1]}, {"Spin": "[0, 1]"}) + "# mine\n"
         )
         (tmp_path / "State.yaml").write_text(content)
-        to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
+        to_file(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
         assert (tmp_path / "State.yaml").read_text() == content
 
     @pytest.mark.parametrize("mode", ["w", "x"])
@@ -695,16 +700,16 @@ class TestProperties:
             match=r"State\.yaml .* has other values of Spin, .*; write into another directory, or "
             r"remove that file if no other tensor needs it$",
         ):
-            to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
+            to_file(self.labelled(), tmp_path / "CoulombVertex.yaml", mode=mode)
         assert read_files(tmp_path) == {"State.yaml": content.encode()}
 
     @pytest.mark.parametrize("content", ["]", "", "\0"])
     def test_corrupt_properties_file_is_replaced(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "State.yaml").write_text(content)
         with pytest.raises(FileExistsError, match=r"State\.yaml exists already"):
-            to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
+            to_file(self.labelled(), tmp_path / "CoulombVertex.yaml", mode="x")
         assert read_files(tmp_path) == {"State.yaml": content.encode()}
-        to_cc4s(self.labelled(), tmp_path / "CoulombVertex.yaml")
+        to_file(self.labelled(), tmp_path / "CoulombVertex.yaml")
         xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), self.labelled())
 
 
@@ -734,19 +739,19 @@ class TestRefusals:
         self, tmp_path: Path, dataset: xr.Dataset, message: str
     ) -> None:
         with pytest.raises(ValueError, match=message):
-            to_cc4s(dataset, tmp_path / "a.yaml")
+            to_file(dataset, tmp_path / "a.yaml")
         assert not read_files(tmp_path)
 
     @pytest.mark.parametrize("name", ["a.yml", "a", ".yaml", "a.elements"])
     def test_files_of_other_names(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(ValueError, match=r"end it with \.yaml"):
-            to_cc4s(make_vertex(), tmp_path / name)
+            to_file(make_vertex(), tmp_path / name, "cc4s")
         assert not read_files(tmp_path)
 
     def test_stored_elements_of_blocks(self, tmp_path: Path) -> None:
         stored = open_lazily(DATA / "blocks" / "Blocks.yaml", sparse="stored")
         with pytest.raises(ValueError, match="open it with sparse='dense' to write all of it"):
-            to_cc4s(stored, tmp_path / "a.yaml")
+            to_file(stored, tmp_path / "a.yaml")
         assert not read_files(tmp_path)
 
     @pytest.mark.parametrize("values", [np.arange(3), np.ones(3, "f4"), np.ones(3, "c8")])
@@ -755,7 +760,7 @@ class TestRefusals:
     ) -> None:
         dtype = "complex128" if values.dtype.kind == "c" else "float64"
         dataset = xr.Dataset({"a": ("x", values)})
-        to_cc4s(dataset, tmp_path / "a.yaml", encoding={"a": {"dtype": dtype}})
+        to_file(dataset, tmp_path / "a.yaml", encoding={"a": {"dtype": dtype}})
         actual = load(tmp_path / "a.yaml").a
         assert actual.dtype == dtype
         np.testing.assert_array_equal(actual, values)
@@ -763,7 +768,7 @@ class TestRefusals:
     def test_names_that_differ_only_by_case(self, tmp_path: Path) -> None:
         ds = xr.Dataset({"ph": ("x", np.ones(2)), "Ph": ("x", np.zeros(2))})
         with pytest.raises(ValueError, match=r"a\.yaml: 'ph' differs .* only by case.*rename it"):
-            to_cc4s(ds, tmp_path / "a.yaml")
+            to_file(ds, tmp_path / "a.yaml")
         assert not any(tmp_path.iterdir())
 
 
@@ -772,12 +777,12 @@ class TestFilesThatExist:
     def test_mode_x_checks_all_files(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"mine")
         with pytest.raises(FileExistsError, match=f"{name} exists already"):
-            to_cc4s(make_vertex(), tmp_path / "a.yaml", mode="x")
+            to_file(make_vertex(), tmp_path / "a.yaml", mode="x")
         assert read_files(tmp_path) == {name: b"mine"}
 
     def test_longer_elements_are_truncated(self, tmp_path: Path) -> None:
         (tmp_path / "CoulombVertex.elements").write_bytes(bytes(10_000))
-        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
+        to_file(make_vertex(), tmp_path / "CoulombVertex.yaml")
         assert (tmp_path / "CoulombVertex.elements").stat().st_size == 6 * 4 * 4 * 16
         assert validate(tmp_path / "CoulombVertex.yaml") == []
 
@@ -787,19 +792,19 @@ class TestFilesThatExist:
         self, tmp_path: Path, chunks: Any, dataset: xr.Dataset
     ) -> None:
         path = tmp_path / "CoulombVertex.yaml"
-        to_cc4s(dataset, path)
+        to_file(dataset, path, "cc4s")
         with xr.set_options(keep_attrs=True):
-            to_cc4s(open_lazily(path, chunks=chunks) * 2, path)
+            to_file(open_lazily(path, chunks=chunks) * 2, path, "cc4s")
             xr.testing.assert_identical(load(path), dataset * 2)
         turned = open_lazily(path, chunks=chunks).isel(State=slice(None, None, -1))
         expected = turned.compute()
-        to_cc4s(turned, path)
+        to_file(turned, path, "cc4s")
         xr.testing.assert_identical(load(path), expected)
 
     @pytest.mark.parametrize("dataset", [make_vertex(), make_integrals()], ids=["tensor", "set"])
     def test_failed_write_leaves_files_unchanged(self, tmp_path: Path, dataset: xr.Dataset) -> None:
         dataset = dataset.assign_coords(State_Spin=("State", np.arange(dataset.sizes["State"])))
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         before = read_files(tmp_path)
 
         def fail(block: np.ndarray, block_info: Any = None) -> np.ndarray:
@@ -812,20 +817,20 @@ class TestFilesThatExist:
         broken = dataset.assign({last: (dataset[last].dims, values, dataset[last].attrs)})
         broken = (broken * 3).assign_coords(State_Spin=dataset.State_Spin + 5)
         with pytest.raises(ArithmeticError) as caught:
-            to_cc4s(broken, tmp_path / "a.yaml")
+            to_file(broken, tmp_path / "a.yaml")
         assert "the target is unchanged" in caught.value.__notes__[0]
         assert read_files(tmp_path) == before
 
     def test_directory_instead_of_elements(self, tmp_path: Path) -> None:
         (tmp_path / "a.elements").mkdir()
         with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
-            to_cc4s(make_vertex(), tmp_path / "a.yaml")
+            to_file(make_vertex(), tmp_path / "a.yaml")
         assert [path.name for path in tmp_path.iterdir()] == ["a.elements"]
 
 
 class TestLater:
     def test_delayed_write_writes_on_compute(self, tmp_path: Path) -> None:
-        task = to_cc4s(make_integrals().chunk(), tmp_path / "a.yaml", compute=False)
+        task = to_file(make_integrals().chunk(), tmp_path / "a.yaml", compute=False)
         assert not read_files(tmp_path)
         task.compute()
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), make_integrals())
@@ -861,10 +866,10 @@ if __name__ == "__main__":
 class TestRegions:
     def test_part_of_one_component_is_written_in_place(self, tmp_path: Path) -> None:
         path = tmp_path / "a.yaml"
-        to_cc4s(make_integrals(), path)
+        to_file(make_integrals(), path, "cc4s")
         before = read_files(tmp_path)
         part = xr.Dataset({"ph": (("State_3", "State"), [[7.0, 8.0]])})
-        to_cc4s(part, path, region={"State_3": slice(1, 2)})
+        to_file(part, path, "cc4s", region={"State_3": slice(1, 2)})
         actual = load(path)
         np.testing.assert_array_equal(actual.ph[1], [7, 8])
         np.testing.assert_array_equal(actual.ph[::2], make_integrals().ph[::2])
@@ -875,17 +880,17 @@ class TestRegions:
         self, tmp_path: Path, always_mapped: None
     ) -> None:
         dataset = xr.Dataset({"a": (("x", "y"), cf.make_values((64, 64)), {"unit": 1.0})})
-        to_cc4s(dataset, tmp_path / "a.yaml")
+        to_file(dataset, tmp_path / "a.yaml")
         loaded = load(tmp_path / "a.yaml")
-        to_cc4s(dataset * 0, tmp_path / "a.yaml", region={})
+        to_file(dataset * 0, tmp_path / "a.yaml", region={})
         xr.testing.assert_identical(loaded, dataset)
         assert not load(tmp_path / "a.yaml").a.any()
 
     def test_lazy_values_of_written_elements_raise(self, tmp_path: Path) -> None:
-        to_cc4s(make_vertex(), tmp_path / "CoulombVertex.yaml")
+        to_file(make_vertex(), tmp_path / "CoulombVertex.yaml")
         lazy = open_lazily(tmp_path / "CoulombVertex.yaml")
         with pytest.raises(ValueError, match="reads from"):
-            to_cc4s(lazy, tmp_path / "CoulombVertex.yaml", region={})
+            to_file(lazy, tmp_path / "CoulombVertex.yaml", region={})
 
     @pytest.mark.parametrize(
         ("name", "message"),
@@ -903,18 +908,18 @@ class TestRegions:
         before = read_files(folder)
         dataset = load(path).drop_vars(list(load(path).coords))
         with pytest.raises(ValueError, match=message):
-            to_cc4s(dataset, path, region={})
+            to_file(dataset, path, "cc4s", region={})
         assert read_files(folder) == before
 
     def test_values_in_another_unit_raise(self, tmp_path: Path) -> None:
         path = tmp_path / "CoulombVertex.yaml"
-        to_cc4s(make_vertex(), path)
+        to_file(make_vertex(), path, "cc4s")
         stored = load(path).CoulombVertex
         converted = xr.open_dataarray(path, engine="tensorfmt", apply_unit=True).load()
         with pytest.raises(ValueError, match=r"has unit=0.5 in the file, but 1.0 in the data"):
-            to_cc4s(converted, path, region={})
-        to_cc4s(stored, path, region={})
-        to_cc4s(stored.drop_attrs(), path, region={})
+            to_file(converted, path, "cc4s", region={})
+        to_file(stored, path, "cc4s", region={})
+        to_file(stored.drop_attrs(), path, "cc4s", region={})
         xr.testing.assert_identical(load(path).CoulombVertex, stored)
 
 
@@ -928,14 +933,14 @@ class TestStores:
         ):
             for chunks in ({}, None):
                 data = dataset if chunks is None else dataset.chunk(chunks)
-                to_cc4s(data, "s3://bucket/w/CoulombVertex.yaml", **options)
+                to_file(data, "s3://bucket/w/CoulombVertex.yaml", **options)
                 actual = load("s3://bucket/w/CoulombVertex.yaml", **options)
                 xr.testing.assert_identical(actual, dataset)
 
     def test_mode_x_checks_all_objects(self, memory: MemoryFileSystem) -> None:
         memory.pipe_file("/b/a.elements", b"mine")
         with pytest.raises(FileExistsError, match=r"a\.elements exists already"):
-            to_cc4s(make_vertex(), "memory://b/a.yaml", mode="x")
+            to_file(make_vertex(), "memory://b/a.yaml", mode="x")
         assert memory.find("/b") == ["/b/a.elements"]
         assert memory.cat_file("/b/a.elements") == b"mine"
 
@@ -944,7 +949,7 @@ class TestStores:
         dataset = make_vertex().assign_coords(labels)
         content = cf.format_properties("State", {"Spin": [0, 1, 1, 1]}).encode()
         memory.pipe_file("/b/State.yaml", content)
-        to_cc4s(dataset, "memory://b/CoulombVertex.yaml", mode="x")
+        to_file(dataset, "memory://b/CoulombVertex.yaml", mode="x")
         assert memory.cat_file("/b/State.yaml") == content
         xr.testing.assert_identical(load("memory://b/CoulombVertex.yaml"), dataset)
 
@@ -962,12 +967,12 @@ class TestStores:
         with monkeypatch.context() as patched:
             patched.setattr(MemoryFileSystem, "cat_file", fail)
             with pytest.raises(OSError, match="no answer"):
-                to_cc4s(dataset, "memory://b/CoulombVertex.yaml")
+                to_file(dataset, "memory://b/CoulombVertex.yaml")
         assert memory.find("/b") == ["/b/State.yaml"]
         assert memory.cat_file("/b/State.yaml") == b"others need this"
 
     def test_failed_write_leaves_objects_unchanged(self, memory: MemoryFileSystem) -> None:
-        to_cc4s(make_integrals(), "memory://b/a.yaml")
+        to_file(make_integrals(), "memory://b/a.yaml")
         before = {name: memory.cat_file(name) for name in memory.find("/b")}
 
         def fail(block: np.ndarray) -> np.ndarray:
@@ -975,7 +980,7 @@ class TestStores:
 
         values = da.ones(5, chunks=1, dtype=complex).map_blocks(fail, dtype=complex)
         with pytest.raises(ArithmeticError):
-            to_cc4s((make_integrals() * 3).assign(x=("G", values)), "memory://b/a.yaml")
+            to_file((make_integrals() * 3).assign(x=("G", values)), "memory://b/a.yaml")
         assert {name: memory.cat_file(name) for name in memory.find("/b")} == before
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 from tests.released_magnetron import get_magnetron_dtype, snapshot
 from tests.strategies import NARROW_DTYPES, NUMPY_DTYPES, bits
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN
 
 
@@ -41,7 +41,7 @@ def test_every_dtype_loads_equal(tmp_path: Path, chunk: int | None) -> None:
         stored[name] = np.where(values == values, values, 0).astype(name)
         dataset[name] = ("x", "y"), stored[name]
     encoding = {name: {"dtype": name} for name in NARROW_DTYPES}
-    to_mag(
+    to_file(
         dataset if chunk is None else dataset.chunk(x=chunk), tmp_path / "m.mag", encoding=encoding
     )
     tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
@@ -59,7 +59,7 @@ def test_every_rank_loads_equal(tmp_path: Path) -> None:
             for name, item in arrays.items()
         }
     )
-    to_mag(dataset, tmp_path / "r.mag")
+    to_file(dataset, tmp_path / "r.mag")
     tensors, _ = snapshot.deserialize(tmp_path / "r.mag")
     for name, array in arrays.items():
         assert tuple(tensors[name].shape) == array.shape
@@ -81,7 +81,7 @@ def test_metadata_load_equal_and_embedded_metadata_do_not_disturb(tmp_path: Path
         {"row": [1.5, 2.5, 3.5]},
         attrs,
     )
-    to_mag(dataset, tmp_path / "m.mag")
+    to_file(dataset, tmp_path / "m.mag")
     tensors, metadata = snapshot.deserialize(tmp_path / "m.mag")
     assert metadata.pop("xr_tensorfmt")["version"] == 1
     assert metadata == attrs
@@ -91,7 +91,7 @@ def test_metadata_load_equal_and_embedded_metadata_do_not_disturb(tmp_path: Path
 
 def test_empty_tensors_among_others_load(tmp_path: Path) -> None:
     dataset = xr.Dataset({"e": (("x", "y"), np.zeros((0, 3), "i4")), "w": ("y", np.ones(3, "i4"))})
-    to_mag(dataset, tmp_path / "m.mag")
+    to_file(dataset, tmp_path / "m.mag")
     tensors, _ = snapshot.deserialize(tmp_path / "m.mag")
     assert tensors["w"].tolist() == [1, 1, 1]
     assert "e" in tensors

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, to_npy, validate
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.datasets.lazy_array import get_lazy_read
 
@@ -68,7 +68,7 @@ def test_reads_files_of_numpy(values: Any, is_fortran: bool) -> None:
 def test_writes_same_bytes_as_numpy(tmp_path_factory: Any, values: Any) -> None:
     path = tmp_path_factory.mktemp("npy") / "a.npy"
     dims = tuple(f"dim_{axis}" for axis in range(values.ndim))
-    to_npy(xr.DataArray(values, dims=dims, name="tensor"), path)
+    to_file(xr.DataArray(values, dims=dims, name="tensor"), path, "npy")
     little = np.ascontiguousarray(values).reshape(values.shape)
     little = little.astype(little.dtype.newbyteorder("<"))
     assert path.read_bytes() == save(little)
@@ -398,8 +398,8 @@ LOST = {
 @pytest.mark.parametrize("part", LOST)
 def test_unsupported_parts_must_be_dropped(tmp_path: Path, part: Any) -> None:
     with pytest.raises(ValueError, match=LOST[part]):
-        to_npy(LABELLED, tmp_path / "a.npy", drop=sorted(set(LOST) - {part}))
-    to_npy(LABELLED, tmp_path / "a.npy", drop=list(LOST))
+        to_file(LABELLED, tmp_path / "a.npy", drop=sorted(set(LOST) - {part}))
+    to_file(LABELLED, tmp_path / "a.npy", drop=list(LOST))
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), np.eye(2))
 
 
@@ -424,15 +424,15 @@ def test_unsupported_data_raise(tmp_path: Path, name: str) -> None:
     dataset, message = REFUSED[name]
     encoding = {"tensor": {"dtype": "f8"}} if name == "times as numbers" else None
     with pytest.raises(ValueError, match=message):
-        to_npy(dataset, tmp_path / "a.npy", encoding=encoding)
+        to_file(dataset, tmp_path / "a.npy", encoding=encoding)
 
 
 def test_chunks_encoding_and_regions_work(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     dataset = xr.Dataset({"tensor": (("dim_0", "dim_1"), np.arange(12.0).reshape(3, 4))})
-    to_npy(dataset.chunk(dim_0=1), path, encoding={"tensor": {"dtype": "f4"}})
+    to_file(dataset.chunk(dim_0=1), path, "npy", encoding={"tensor": {"dtype": "f4"}})
     assert np.load(path).dtype == np.float32
-    to_npy(dataset.isel(dim_0=[1]) * 0, path, region={"dim_0": slice(1, 2)})
+    to_file(dataset.isel(dim_0=[1]) * 0, path, "npy", region={"dim_0": slice(1, 2)})
     np.testing.assert_array_equal(np.load(path)[1], 0)
     np.testing.assert_array_equal(np.load(path)[2], [8, 9, 10, 11])
 
@@ -444,7 +444,7 @@ def test_signature_lists_write_keywords() -> None:
     assert all(own[name].default == shared[name].default for name in own)
     misspelt: Any = {"mod": "x"}
     with pytest.raises(TypeError, match=r"'mod' \(did you mean 'mode'\?\) is not a keyword"):
-        to_npy(LABELLED, "a.npy", **misspelt)
+        to_file(LABELLED, "a.npy", **misspelt)
 
 
 def test_zips_are_not_written(tmp_path: Path) -> None:

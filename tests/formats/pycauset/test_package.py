@@ -16,7 +16,7 @@ import pytest
 import xarray as xr
 
 from tests.processes import run_python
-from xr_tensorfmt import to_pycauset, validate
+from xr_tensorfmt import to_file, validate
 from xr_tensorfmt.pycauset import popcount
 
 pytestmark = pytest.mark.skipif(
@@ -130,12 +130,12 @@ def test_triangle_with_diagonal_is_written_in_part_and_whole(
     shutil.copy(triangles / "f8 5 True.pycauset", path)
     before = xr.open_dataset(path, engine="tensorfmt").load().tensor
     part = before[2:4] * 10
-    to_pycauset(part, path, region={"row": slice(2, 4)})
+    to_file(part, path, "pycauset", region={"row": slice(2, 4)})
     after = xr.open_dataset(path, engine="tensorfmt").tensor
     np.testing.assert_array_equal(after, np.concatenate([before[:2], part, before[4:]]))
     with pytest.raises(ValueError, match=r"at \(1, 0\) is 1.0, but an upper triangle has 0"):
-        to_pycauset(before * 0 + 1, path, region={})
-    to_pycauset(after, tmp_path / "whole.pycauset")
+        to_file(before * 0 + 1, path, "pycauset", region={})
+    to_file(after, tmp_path / "whole.pycauset")
     full = xr.open_dataset(tmp_path / "whole.pycauset", engine="tensorfmt").tensor
     assert full.encoding["tensorfmt"]["matrix_type"] == "DENSE_FLOAT"
     np.testing.assert_array_equal(full, after)
@@ -187,7 +187,7 @@ def test_written_files_load_with_every_dtype_and_type(tmp_path: Path) -> None:
         for form, data in (("memory", values), ("dask", da.from_array(values, chunks=40))):
             array = xr.DataArray(data, name="x", attrs={"units": "é", "seed": 2**64 - 1})
             stem = f"{name} {form}"
-            to_pycauset(array, tmp_path / f"{stem}.pycauset", **options)
+            to_file(array, tmp_path / f"{stem}.pycauset", **options)
             written[stem] = (values, expected_type)
 
     for code, word in CLASSES.items():
@@ -219,7 +219,7 @@ def test_saved_files_can_be_rewritten_and_loaded(directory: Path, tmp_path: Path
     before = load_all(directory)
     for path in files:
         data = xr.open_dataset(path, engine="tensorfmt", chunks={})
-        to_pycauset(data, tmp_path / path.name)
+        to_file(data, tmp_path / path.name, "pycauset")
         again = xr.open_dataset(tmp_path / path.name, engine="tensorfmt")
         xr.testing.assert_identical(again.load(), data.load())
     after = load_all(tmp_path)
@@ -241,7 +241,7 @@ matrix.invert(save=True)
 
 def test_package_keeps_embedded_metadata(tmp_path: Path) -> None:
     data = xr.DataArray(np.eye(3) * 2 + 1, dims=("a", "b"), name="x", attrs={"units": "m"})
-    to_pycauset(data, tmp_path / "t.pycauset")
+    to_file(data, tmp_path / "t.pycauset")
     run_python("-c", KEEP, cwd=tmp_path)
     actual = xr.open_dataarray(tmp_path / "t.pycauset").load()
     xr.testing.assert_identical(actual.to_dataset(), data.to_dataset())
@@ -269,8 +269,8 @@ def test_cached_results_never_become_stale(tmp_path: Path) -> None:
     assert data.encoding["tensorfmt"]["cached"] == {"trace": 42}
     data[0, 0] = 359
     with pytest.raises(ValueError, match="has the cached results 'trace', which region="):
-        to_pycauset(data[:1], path, region={"row": slice(0, 1)})
-    to_pycauset(data, path)
+        to_file(data[:1], path, "pycauset", region={"row": slice(0, 1)})
+    to_file(data, path, "pycauset")
     run_python("-c", TRACE, "load", cwd=tmp_path)
     assert np.load(tmp_path / "trace.npy") == 400
 
@@ -293,7 +293,7 @@ def test_files_have_same_metadata_as_package(values: np.ndarray, tmp_path: Path)
     np.save(tmp_path / "values.npy", values)
     run_python("-c", SAVED, cwd=tmp_path)
     dims = ("index",) if values.ndim == 1 else ("row", "col")
-    to_pycauset(xr.DataArray(values, dims=dims), tmp_path / "by_us.pycauset")
+    to_file(xr.DataArray(values, dims=dims), tmp_path / "by_us.pycauset")
     theirs, ours = (
         xr.open_dataset(tmp_path / f"by_{name}.pycauset", engine="tensorfmt").load()
         for name in ("the_package", "us")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests import pycausetfiles as pf
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatWarning, to_file, to_pycauset
+from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
 from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
@@ -97,13 +97,13 @@ def test_bits_are_padded_to_64_bytes_per_row_and_to_8_in_vector(
     tmp_path: Path, columns: int
 ) -> None:
     values, path = make_bits(5, columns), tmp_path / "t"
-    to_pycauset(make_array(values), path)
+    to_file(make_array(values), path, "pycauset")
     check_bytes(
         path,
         pf.pack_bits(values, 64),
         matrix_type="DENSE_FLOAT", data_type="BIT", rows=5, cols=columns,
     )  # fmt: skip
-    to_pycauset(make_array(values[0]), path)
+    to_file(make_array(values[0]), path, "pycauset")
     vector = {"matrix_type": "VECTOR", "data_type": "BIT", "rows": columns, "cols": 1}
     check_bytes(path, pf.pack_row(values[0], 8), **vector)
     xr.testing.assert_identical(open_lazily(path), make_array(values[0]).to_dataset())
@@ -120,7 +120,7 @@ def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> N
         "cols": order,
     }
     for data in (values, da.from_array(values, chunks=-(-order // 3))):
-        to_pycauset(make_array(data), path, matrix_type=matrix_type)
+        to_file(make_array(data), path, "pycauset", matrix_type=matrix_type)
         check_bytes(path, pf.pack_triangle(values), **expected)
         xr.testing.assert_identical(open_lazily(path).load(), make_array(values).to_dataset())
 
@@ -129,18 +129,18 @@ def test_every_type_of_matrix(tmp_path: Path, matrix_type: str, order: int) -> N
 @pytest.mark.parametrize("dtype", ["bool", "f8", "i4"])
 def test_empty_matrix_is_written(tmp_path: Path, shape: tuple[int, ...], dtype: str) -> None:
     data = make_array(np.zeros(shape, dtype))
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     xr.testing.assert_identical(open_lazily(tmp_path / "t"), data.to_dataset())
-    to_pycauset(data.chunk(), tmp_path / "t")
+    to_file(data.chunk(), tmp_path / "t", "pycauset")
     xr.testing.assert_identical(open_lazily(tmp_path / "t"), data.to_dataset())
 
 
 def test_payload_layout_matches_pycauset(tmp_path: Path) -> None:
     for matrix_type, make in SPECIAL.items():
-        to_pycauset(make_array(make(4)), tmp_path / matrix_type, matrix_type=matrix_type)
+        to_file(make_array(make(4)), tmp_path / matrix_type, "pycauset", matrix_type=matrix_type)
         layout = read_metadata((tmp_path / matrix_type).read_bytes())["payload_layout"]
         assert layout == {"kind": "raw_triangular", "params": {}}
-    to_pycauset(make_array(make_square(3)), tmp_path / "t")
+    to_file(make_array(make_square(3)), tmp_path / "t", "pycauset")
     layout = read_metadata((tmp_path / "t").read_bytes())["payload_layout"]
     assert layout["kind"] == "raw_dense"
 
@@ -183,13 +183,13 @@ def test_any_dataset_round_trips(
     with pytest.MonkeyPatch.context() as patch:
         limit = draws.draw(st.sampled_from([1, 60, packed.BATCH_BYTES]))
         patch.setattr(packed, "BATCH_BYTES", limit)
-        to_pycauset(given_data, path, matrix_type=matrix_type)
+        to_file(given_data, path, "pycauset", matrix_type=matrix_type)
     xr.testing.assert_identical(open_lazily(path).load(), data)
     if matrix_type is not None:
         assert get_storage_attrs(path, str(name))["matrix_type"] == matrix_type
     if form == "lazy":
         # Without being told it is of the same type again.
-        to_pycauset(open_lazily(path), again)
+        to_file(open_lazily(path), again, "pycauset")
         xr.testing.assert_identical(open_lazily(again).load(), data)
         assert (
             get_storage_attrs(again, str(name))["matrix_type"]
@@ -210,10 +210,10 @@ def test_real_files_round_trip(conformance: Path, tmp_path: Path) -> None:
         # Every other one in chunks; some twice, as the second file has a note and the first none.
         chunks = {"chunks": {}, "chunk_bytes": 1000} if number % 2 else {}
         first = open_lazily(root / record["file"], **chunks)
-        to_pycauset(first, tmp_path / "first")
+        to_file(first, tmp_path / "first", "pycauset")
         last = open_lazily(tmp_path / "first")
         if number % 5 == 0:
-            to_pycauset(last, tmp_path / "second")
+            to_file(last, tmp_path / "second", "pycauset")
             last = open_lazily(tmp_path / "second")
         xr.testing.assert_identical(last.load(), first.load())
         assert last.tensor.dtype == first.tensor.dtype
@@ -244,22 +244,24 @@ def test_type_of_bools_depends_on_values(tmp_path: Path) -> None:
         (upper.T, "DENSE_FLOAT"),
         (upper[:9], "DENSE_FLOAT"),
     ):
-        to_pycauset(make_array(values), tmp_path / "t")
+        to_file(make_array(values), tmp_path / "t", "pycauset")
         assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
-        to_pycauset(make_array(values).chunk(), tmp_path / "t")
+        to_file(make_array(values).chunk(), tmp_path / "t", "pycauset")
         assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
-    to_pycauset(make_array(upper), tmp_path / "t", matrix_type="DENSE_FLOAT")
+    to_file(make_array(upper), tmp_path / "t", "pycauset", matrix_type="DENSE_FLOAT")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
 
 
 @pytest.mark.parametrize("matrix_type", ["CAUSAL", "TRIANGULAR_FLOAT"])
 def test_values_changed_in_memory_are_stored_dense(tmp_path: Path, matrix_type: str) -> None:
-    to_pycauset(make_array(SPECIAL[matrix_type](30)), tmp_path / "t", matrix_type=matrix_type)
+    to_file(
+        make_array(SPECIAL[matrix_type](30)), tmp_path / "t", "pycauset", matrix_type=matrix_type
+    )
     data = open_lazily(tmp_path / "t").load()
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == matrix_type
     data.tensor[20, 3] = 1
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), data)
 
@@ -271,8 +273,8 @@ def test_type_that_is_not_written_is_stored_dense(tmp_path: Path) -> None:
     path = tmp_path / "symmetric"
     path.write_bytes(pf.r1(pf.make_metadata("SYMMETRIC", "FLOAT64", 9, 9), payload))
     with pytest.raises(ValueError, match=r"values in the layout Mirrored can only be read"):
-        to_pycauset(make_array(values[:2]), path, region={"row": slice(0, 2)})
-    to_pycauset(open_lazily(path), tmp_path / "t")
+        to_file(make_array(values[:2]), path, "pycauset", region={"row": slice(0, 2)})
+    to_file(open_lazily(path), tmp_path / "t", "pycauset")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     np.testing.assert_array_equal(open_lazily(tmp_path / "t").tensor, values)
 
@@ -280,19 +282,19 @@ def test_type_that_is_not_written_is_stored_dense(tmp_path: Path) -> None:
 def test_part_or_other_dtype_is_stored_dense(tmp_path: Path) -> None:
     data = open_lazily(write_causal_file(tmp_path), chunks={})
     for part in (data.isel(row=slice(5, 9)), data.isel(row=slice(9), col=slice(5, 14))):
-        to_pycauset(part, tmp_path / "t")
+        to_file(part, tmp_path / "t", "pycauset")
         assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
         xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), part.load().drop_attrs())
-    to_pycauset(data, tmp_path / "t", encoding={"tensor": {"dtype": "int32"}})
+    to_file(data, tmp_path / "t", "pycauset", encoding={"tensor": {"dtype": "int32"}})
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "INTEGER"
 
 
 def test_modified_matrix_is_stored_dense(tmp_path: Path) -> None:
     data = open_lazily(write_causal_file(tmp_path), chunks={}).transpose("col", "row")
     with pytest.raises(ValueError, match=r"matrix_type='DENSE_FLOAT' to store all"):
-        to_pycauset(data, tmp_path / "t", matrix_type="CAUSAL")
+        to_file(data, tmp_path / "t", "pycauset", matrix_type="CAUSAL")
     assert not (tmp_path / "t").exists()
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "DENSE_FLOAT"
     xr.testing.assert_identical(open_lazily(tmp_path / "t").load(), data.load().drop_attrs())
 
@@ -319,7 +321,12 @@ def test_lost_values_are_named_in_error(tmp_path: Path, name: str, chunks: int |
     path = tmp_path / "t"
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match=message):
-        to_pycauset(data if chunks is None else data.chunk(chunks), path, matrix_type=matrix_type)
+        to_file(
+            data if chunks is None else data.chunk(chunks),
+            path,
+            "pycauset",
+            matrix_type=matrix_type,
+        )
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -344,7 +351,7 @@ def test_task_that_is_computed_later_does_not_gather_chunks(tmp_path: Path) -> N
     values = zeros.map_blocks(make, dtype=bool, meta=np.empty((0, 0), bool))
     data = xr.DataArray(values, dims=("row", "col"), name="tensor")
     with dask.config.set(scheduler="synchronous"):
-        to_pycauset(data, tmp_path / "t", compute=False).compute()
+        to_file(data, tmp_path / "t", "pycauset", compute=False).compute()
     assert get_storage_attrs(tmp_path / "t")["matrix_type"] == "CAUSAL"
     assert 0 < most < 10
 
@@ -373,7 +380,7 @@ def test_causal_set_keeps_its_type(tmp_path: Path) -> None:
         pf.pack_triangle(np.triu(np.ones((3, 3), bool), 1)),
     )  # fmt: skip
     data, path = open_lazily(content), tmp_path / "t"
-    to_pycauset(data, path)
+    to_file(data, path, "pycauset")
     metadata = read_metadata(path.read_bytes())
     actual = {key: metadata[key] for key in ("object_type", "n", "spacetime", "seed")}
     assert actual == {"object_type": "CausalSet", "n": 3, "spacetime": spacetime, "seed": 4}
@@ -383,15 +390,15 @@ def test_causal_set_keeps_its_type(tmp_path: Path) -> None:
         data.isel(row=slice(2), col=slice(2)),
         data.assign_coords(row=[1, 2, 3]).tensor.astype("i4"),
     ):
-        to_pycauset(changed, path)
+        to_file(changed, path, "pycauset")
         assert "object_type" not in read_metadata(path.read_bytes())
     del data.tensor.attrs["spacetime"]
-    to_pycauset(data, path)
+    to_file(data, path, "pycauset")
     assert "spacetime" not in read_metadata(path.read_bytes())
 
 
 def write_embedded(tmp_path: Path, note: Any) -> bytes:
-    to_pycauset(make_array(make_square(2), name="x", attrs={"a": 1}), tmp_path / "t")
+    to_file(make_array(make_square(2), name="x", attrs={"a": 1}), tmp_path / "t", "pycauset")
     content = (tmp_path / "t").read_bytes()
     metadata = read_metadata(content)
     return pf.r1(metadata | {"xr_tensorfmt": note}, content[4096 : 4096 + 32])
@@ -434,7 +441,7 @@ def test_corrupt_embedded_metadata_warn(tmp_path: Path, note: Any, fault: str) -
 
 def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     data = make_array(make_square(2), name="x", dims=("a", "b"), coords={"a": [1, 2]})
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     actual = open_lazily(tmp_path / "t", name="C", dims=("i", "j"))
     xr.testing.assert_identical(actual, data.rename("C").rename(a="i", b="j").to_dataset())
 
@@ -464,7 +471,7 @@ def test_unsupported_data_raise(
     tmp_path: Path, values: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        to_pycauset(xr.DataArray(values), tmp_path / "t", **options)
+        to_file(xr.DataArray(values), tmp_path / "t", "pycauset", **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -474,7 +481,7 @@ def test_lengths_that_dask_does_not_know_raise(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"'x' has chunks of unknown size; call compute_chunk_sizes\(\)"
     ):
-        to_pycauset(unknown, tmp_path / "t")
+        to_file(unknown, tmp_path / "t", "pycauset")
 
 
 # Parts of files.
@@ -502,15 +509,15 @@ def test_part_is_written_in_place(
 ) -> None:
     path, values, other = tmp_path / "t", make(), make()
     before, part = make_array(values), make_array(other).isel(region)
-    to_pycauset(before, path, matrix_type=matrix_type)
+    to_file(before, path, "pycauset", matrix_type=matrix_type)
     size = path.stat().st_size
     expected = before.copy(data=values.copy())
     expected[region] = part
     for data in (part, part.chunk(5)):
-        to_pycauset(data, path, region=region)
+        to_file(data, path, "pycauset", region=region)
         xr.testing.assert_identical(open_lazily(path).load(), expected.to_dataset())
     assert path.stat().st_size == size
-    to_pycauset(expected, tmp_path / "whole", matrix_type=matrix_type)
+    to_file(expected, tmp_path / "whole", "pycauset", matrix_type=matrix_type)
     payload = slice(4096, -get_metadata_length(path))
     full = (tmp_path / "whole").read_bytes()
     assert path.read_bytes()[payload] == full[4096 : -get_metadata_length(tmp_path / "whole")]
@@ -530,23 +537,23 @@ def test_parts_without_own_bytes_raise(
     tmp_path: Path, matrix_type: str, region: dict[str, slice], message: str
 ) -> None:
     data = make_array(SPECIAL[matrix_type](20))
-    to_pycauset(data, tmp_path / "t", matrix_type=matrix_type)
+    to_file(data, tmp_path / "t", "pycauset", matrix_type=matrix_type)
     with pytest.raises(ValueError, match=message):
-        to_pycauset(data.isel(region), tmp_path / "t", region=region)
+        to_file(data.isel(region), tmp_path / "t", "pycauset", region=region)
 
 
 def test_part_of_bits_begins_and_ends_with_byte(tmp_path: Path) -> None:
     data = make_array(make_bits(4, 70))
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     with pytest.raises(ValueError, match="8 elements of 'col' in a byte; start and stop at a mult"):
-        to_pycauset(data[:, 4:12], tmp_path / "t", region={"col": slice(4, 12)})
+        to_file(data[:, 4:12], tmp_path / "t", "pycauset", region={"col": slice(4, 12)})
 
 
 def test_part_of_triangle_must_be_one_too(tmp_path: Path) -> None:
     data = make_array(SPECIAL["CAUSAL"](20))
-    to_pycauset(data, tmp_path / "t")
+    to_file(data, tmp_path / "t", "pycauset")
     with pytest.raises(ValueError, match=r"at \(15, 0\) is True, but a strict upper triangle"):
-        to_pycauset(~data[15:], tmp_path / "t", region={"row": slice(15, 20)})
+        to_file(~data[15:], tmp_path / "t", "pycauset", region={"row": slice(15, 20)})
 
 
 CACHED = {"trace": {"signature": {"payload_uuid": "u" * 32}, "value": 3.0}}
@@ -593,7 +600,7 @@ def test_part_is_not_written_if_properties_hold(
     path.write_bytes(content)
     data = open_lazily(path).load().tensor
     with pytest.raises(ValueError, match=message):
-        to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
+        to_file(data[:2] * 2, path, "pycauset", region={"row": slice(0, 2)})
     assert path.read_bytes() == content
 
 
@@ -602,5 +609,5 @@ def test_part_is_written_if_properties_are_false(tmp_path: Path) -> None:
     facts = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, properties=properties)
     path.write_bytes(pf.r1(facts, np.eye(3).tobytes()))
     data = open_lazily(path).load().tensor
-    to_pycauset(data[:2] * 2, path, region={"row": slice(0, 2)})
+    to_file(data[:2] * 2, path, "pycauset", region={"row": slice(0, 2)})
     np.testing.assert_array_equal(open_lazily(path).tensor, np.diag([2.0, 2.0, 1.0]))

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import load, load_file, save, save_file
 
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_safetensors, validate
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.narrow_floats import FLOAT8_NAMES
 
 DTYPES = ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<c8")
@@ -64,7 +64,7 @@ def test_package_reads_written_files(tmp_path_factory: Any, tensors: dict[str, A
         for key, item in tensors.items()
     }
     dataset = xr.Dataset(variables)
-    to_safetensors(dataset, path)
+    to_file(dataset, path, "safetensors")
     actual = load_file(path)
     assert set(actual) == set(tensors)
     for key, values in tensors.items():
@@ -83,7 +83,7 @@ def test_data_have_same_order_as_package(tmp_path: Path) -> None:
         "a": np.zeros(3, "i1"),
     }
     dataset = xr.Dataset({key: (f"{key}_dim_0", item) for key, item in tensors.items()})
-    to_safetensors(dataset, tmp_path / "a.safetensors")
+    to_file(dataset, tmp_path / "a.safetensors")
     content = (tmp_path / "a.safetensors").read_bytes()
     theirs = save(tensors)
     start = 8 + int.from_bytes(content[:8], "little")
@@ -101,7 +101,7 @@ def test_narrow_floats_are_exact_float32_and_are_written_back(tmp_path: Path, dt
     assert actual.w.dtype == np.float32
     assert actual.w.encoding["dtype"] == dtype
     np.testing.assert_array_equal(actual.w, values.astype("f4"))
-    to_safetensors(actual, tmp_path / "b.safetensors")
+    to_file(actual, tmp_path / "b.safetensors")
     # With numpy the package itself has no float8.
     ((_, again),) = deserialize((tmp_path / "b.safetensors").read_bytes())
     back = np.frombuffer(again["data"], NARROW[dtype])
@@ -118,7 +118,7 @@ def test_dataset_round_trips(tmp_path: Path) -> None:
         },
         attrs={"format": "pt", "epoch": np.int64(7), "classes": ["a", "b"]},
     )
-    to_safetensors(dataset.chunk(), tmp_path / "a.safetensors")
+    to_file(dataset.chunk(), tmp_path / "a.safetensors")
     xr.testing.assert_identical(open_lazily(tmp_path / "a.safetensors").load(), dataset)
     with safe_open(tmp_path / "a.safetensors", "numpy") as file:
         assert set(file.keys()) == {"layers.0.weight", "in", "when"}
@@ -129,7 +129,7 @@ def test_dataset_round_trips(tmp_path: Path) -> None:
 
 def test_metadata_that_another_program_has_changed_win(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    to_safetensors(xr.Dataset(attrs={"format": "np", "epoch": 7}), path)
+    to_file(xr.Dataset(attrs={"format": "np", "epoch": 7}), path, "safetensors")
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()
     save_file({}, path, {**metadata, "format": "pt"})
@@ -155,14 +155,14 @@ def test_values_are_lazy_and_have_names_for_dimensions(tmp_path: Path) -> None:
 def test_part_of_file_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     dataset = xr.Dataset({"w": (("x", "y"), np.zeros((2, 3)))})
-    to_safetensors(dataset, path)
-    to_safetensors(dataset.isel(x=[1]) + 1, path, region={"x": slice(1, 2)})
+    to_file(dataset, path, "safetensors")
+    to_file(dataset.isel(x=[1]) + 1, path, "safetensors", region={"x": slice(1, 2)})
     np.testing.assert_array_equal(load_file(path)["w"], [[0, 0, 0], [1, 1, 1]])
 
 
 def test_file_is_written_to_store(memory: MemoryFileSystem) -> None:
     dataset = xr.Dataset({"b": ("x", np.arange(3, dtype="i1")), "a": ("x", np.ones(3))})
-    to_safetensors(dataset.chunk(x=2), "memory://bucket/a.safetensors")
+    to_file(dataset.chunk(x=2), "memory://bucket/a.safetensors")
     actual = load(memory.cat_file("/bucket/a.safetensors"))
     assert {key: item.tolist() for key, item in actual.items()} == {"b": [0, 1, 2], "a": [1, 1, 1]}
 
@@ -262,7 +262,7 @@ REFUSED = {
 @pytest.mark.parametrize(("dataset", "message"), REFUSED.values(), ids=REFUSED)
 def test_unsupported_data_raise(tmp_path: Path, dataset: xr.Dataset, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        to_safetensors(dataset, tmp_path / "a.safetensors")
+        to_file(dataset, tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
 
 
@@ -301,7 +301,7 @@ def test_index_is_one_dataset(index: str) -> None:
 
 def test_index_of_one_file_has_dims_that_were_written(tmp_path: Path) -> None:
     dataset = xr.Dataset({"w": (("out", "in"), np.ones((2, 3)))}, attrs={"epoch": 7})
-    to_safetensors(dataset, tmp_path / "model-1.safetensors")
+    to_file(dataset, tmp_path / "model-1.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"w": "model-1.safetensors"}}))
     xr.testing.assert_identical(open_lazily(tmp_path / INDEX).load(), dataset)
 
@@ -372,7 +372,7 @@ def test_tensors_that_index_does_not_name_are_omitted_with_warning(
 
 
 def test_index_becomes_one_file(index: str, tmp_path: Path) -> None:
-    to_safetensors(open_lazily(index), tmp_path / "whole.safetensors")
+    to_file(open_lazily(index), tmp_path / "whole.safetensors")
     actual = load_file(tmp_path / "whole.safetensors")
     expected = {key: item for tensors in SHARDS.values() for key, item in tensors.items()}
     assert set(actual) == set(expected)
@@ -401,7 +401,7 @@ def list_files(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("limit", [100, "0.1 kB"])
 def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -> None:
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=limit)
+    to_file(make_model(), tmp_path / INDEX, "safetensors", max_shard_bytes=limit)
     first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
     assert list_files(tmp_path) == [first, second, INDEX]
     index = json.loads((tmp_path / INDEX).read_text())
@@ -416,23 +416,23 @@ def test_a_model_is_written_in_several_files(tmp_path: Path, limit: int | str) -
 
 
 def test_a_tensor_that_exceeds_the_limit_has_a_file_of_its_own(tmp_path: Path) -> None:
-    to_safetensors(make_model().chunk(out=2), tmp_path / INDEX, max_shard_bytes=1)
+    to_file(make_model().chunk(out=2), tmp_path / INDEX, "safetensors", max_shard_bytes=1)
     assert len(list_files(tmp_path)) == 4
     xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
 def test_a_model_without_tensors_has_one_file(tmp_path: Path) -> None:
     empty = xr.Dataset(attrs={"format": "pt"})
-    to_safetensors(empty, tmp_path / INDEX)
+    to_file(empty, tmp_path / INDEX, "safetensors")
     assert list_files(tmp_path) == ["model-00001-of-00001.safetensors", INDEX]
     assert open_lazily(tmp_path / INDEX).attrs == {"format": "pt", "total_size": 0}
 
 
 def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None:
     (tmp_path / "model-00009-of-00009.safetensors").touch()  # not in the index
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
+    to_file(make_model(), tmp_path / INDEX, "safetensors", max_shard_bytes=1)
     lazy = open_lazily(tmp_path / INDEX)
-    to_safetensors(lazy * 2, tmp_path / INDEX)
+    to_file(lazy * 2, tmp_path / INDEX, "safetensors")
     assert list_files(tmp_path) == [
         "model-00001-of-00001.safetensors",
         "model-00009-of-00009.safetensors",
@@ -444,13 +444,18 @@ def test_a_smaller_number_of_files_replaces_a_larger_one(tmp_path: Path) -> None
 @pytest.mark.parametrize("content", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
 def test_a_replaced_index_can_be_damaged(tmp_path: Path, content: str) -> None:
     (tmp_path / INDEX).write_text(content)
-    to_safetensors(make_model(), tmp_path / INDEX)
+    to_file(make_model(), tmp_path / INDEX, "safetensors")
     xr.testing.assert_equal(open_lazily(tmp_path / INDEX), make_model())
 
 
 def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None:
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
-    to_safetensors(make_model().isel(out=[2, 3]) + 1, tmp_path / INDEX, region={"out": slice(2, 4)})
+    to_file(make_model(), tmp_path / INDEX, "safetensors", max_shard_bytes=1)
+    to_file(
+        make_model().isel(out=[2, 3]) + 1,
+        tmp_path / INDEX,
+        "safetensors",
+        region={"out": slice(2, 4)},
+    )
     expected = make_model()
     for weight in expected.data_vars.values():
         weight[2:] += 1
@@ -460,17 +465,17 @@ def test_a_region_of_a_model_in_several_files_is_changed(tmp_path: Path) -> None
 @pytest.mark.parametrize("limit", ["many", 0, -1, [3], "1e400"])
 def test_the_limit_of_files_is_a_size(tmp_path: Path, limit: Any) -> None:
     with pytest.raises(ValueError, match=r"max_shard_bytes=.* is not a size; pass a number"):
-        to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=limit)
+        to_file(make_model(), tmp_path / INDEX, "safetensors", max_shard_bytes=limit)
 
 
 def test_one_file_has_no_limit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"use a name that ends with \.safetensors\.index\.json"):
-        to_safetensors(make_model(), tmp_path / "model.safetensors", max_shard_bytes="5GB")
+        to_file(make_model(), tmp_path / "model.safetensors", max_shard_bytes="5GB")
 
 
 def test_a_directory_opens_as_its_index(tmp_path: Path, memory: MemoryFileSystem) -> None:
-    to_safetensors(make_model(), tmp_path / INDEX, max_shard_bytes=1)
-    to_safetensors(make_model(), f"memory://bucket/model/{INDEX}", max_shard_bytes=1)
+    to_file(make_model(), tmp_path / INDEX, "safetensors", max_shard_bytes=1)
+    to_file(make_model(), f"memory://bucket/model/{INDEX}", "safetensors", max_shard_bytes=1)
     for directory in (tmp_path, f"{tmp_path}/", "memory://bucket/model"):
         xr.testing.assert_equal(open_lazily(directory), make_model())
         assert validate(directory) == []
@@ -479,7 +484,7 @@ def test_a_directory_opens_as_its_index(tmp_path: Path, memory: MemoryFileSystem
 
 def test_a_directory_with_two_indexes_is_ambiguous(tmp_path: Path) -> None:
     for name in ("model", "model.fp16"):
-        to_safetensors(make_model(), tmp_path / f"{name}.safetensors.index.json")
+        to_file(make_model(), tmp_path / f"{name}.safetensors.index.json")
     names = r"several models: model\.fp16\.safetensors\.index\.json, model\.safetensors\."
     with pytest.raises(IsADirectoryError, match=names):
         open_lazily(tmp_path)

@@ -12,12 +12,11 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xr_tensorfmt.writers import to_file, to_tens
 
 from tests import tensfiles as tf
 from tests.opening import open_lazily
 from tests.tensfiles import make_values
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning
+from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file
 from xr_tensorfmt.backend import TensorFormatBackend
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 
@@ -95,7 +94,7 @@ def parse(content: bytes) -> tuple[np.ndarray, dict, int]:
 def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     ds = data.draw(datasets())
     path = tmp_path_factory.mktemp("t") / "t.tens"
-    to_tens(chunk(ds, data.draw), path)
+    to_file(chunk(ds, data.draw), path, "tens")
     back = xr.open_dataset(path, engine="tensorfmt")
     xr.testing.assert_identical(back, ds)
     assert get_only(back).dtype == get_only(ds).dtype
@@ -104,7 +103,7 @@ def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
     assert list(chunks) == [b"XRTENSOR"]
     assert begin % 4096 == 0
     again = xr.open_dataset(path, engine="tensorfmt", chunks={})
-    to_tens(again, path)  # lazily, over the opened file
+    to_file(again, path, "tens")  # lazily, over the opened file
     xr.testing.assert_identical(xr.open_dataset(path, engine="tensorfmt"), ds)
 
 
@@ -113,7 +112,7 @@ def test_written_dataset_round_trips(data, tmp_path_factory) -> None:
 def test_bytes_equal_specification(dtype, shape, tmp_path) -> None:
     values = make_values(shape, dtype)
     dims = list("Gqr"[: len(shape)])
-    to_tens(xr.DataArray(values, dims=dims), tmp_path / "t")
+    to_file(xr.DataArray(values, dims=dims), tmp_path / "t", "tens")
     content = (tmp_path / "t").read_bytes()
     embedded = parse(content)[1][b"XRTENSOR"]
     assert content == tf.make_1_0(values, tf.pack_chunk(b"XRTENSOR", embedded), names="".join(dims))
@@ -133,7 +132,7 @@ def test_bytes_equal_specification(dtype, shape, tmp_path) -> None:
 def test_names_of_one_character_are_index_names_and_others_get_letters(
     dims, letters, tmp_path
 ) -> None:
-    to_tens(xr.DataArray(np.zeros((2, 3, 1)), dims=dims), tmp_path / "t")
+    to_file(xr.DataArray(np.zeros((2, 3, 1)), dims=dims), tmp_path / "t", "tens")
     back = xr.open_dataarray(tmp_path / "t", engine="tensorfmt")
     assert back.dims == dims
     assert back.encoding["tensorfmt"]["index_names"] == letters
@@ -142,7 +141,7 @@ def test_names_of_one_character_are_index_names_and_others_get_letters(
 
 def test_file_has_more_dims_than_letters_of_one_case(tmp_path) -> None:
     array = xr.DataArray(np.zeros((1,) * 31), dims=[f"dim{i}" for i in range(31)])
-    to_tens(array, tmp_path / "t")
+    to_file(array, tmp_path / "t", "tens")
     assert xr.open_dataarray(tmp_path / "t", engine="tensorfmt").dims == array.dims
 
 
@@ -153,7 +152,7 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
     assert len(good) >= 20
     for path in good:
         opened = xr.open_dataset(path, engine="tensorfmt")
-        to_tens(opened, tmp_path / "t", version="1.0")
+        to_file(opened, tmp_path / "t", "tens", version="1.0")
         back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
         xr.testing.assert_identical(back, opened)
         assert get_only(back).dtype == get_only(opened).dtype
@@ -167,7 +166,7 @@ def test_conformance_files_round_trip(conformance, tmp_path) -> None:
 def test_big_endian_integers_become_little_endian(tmp_path) -> None:
     values = make_values((3, 5), ">i4")
     (tmp_path / "big").write_bytes(tf.make_1_0(values))
-    to_tens(xr.open_dataset(tmp_path / "big", engine="tensorfmt"), tmp_path / "t")
+    to_file(xr.open_dataset(tmp_path / "big", engine="tensorfmt"), tmp_path / "t", "tens")
     np.testing.assert_array_equal(parse((tmp_path / "t").read_bytes())[0], values)
 
 
@@ -186,7 +185,7 @@ def test_version_0_9_has_bytes_of_real_writer(conformance, tmp_path) -> None:
     for name in names:
         real = (directory / "cc4s_0.9" / name).read_bytes()
         opened = xr.open_dataset(directory / "cc4s_0.9" / name, engine="tensorfmt")
-        to_tens(opened, tmp_path / name, version="0.9")
+        to_file(opened, tmp_path / name, "tens", version="0.9")
         assert (tmp_path / name).read_bytes() == mask_padding(real, get_only(opened).ndim)
 
 
@@ -195,7 +194,7 @@ def test_only_number_size_changes_for_16_byte_numbers(conformance, tmp_path) -> 
     assert paths
     for path in paths:
         opened = xr.open_dataset(path, engine="tensorfmt", chunks={})
-        to_tens(opened, tmp_path / "t", version="0.9")
+        to_file(opened, tmp_path / "t", "tens", version="0.9")
         mended = bytearray(mask_padding(path.read_bytes(), get_only(opened).ndim))
         assert mended[12] == 16
         mended[12] = 8
@@ -218,7 +217,9 @@ def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> 
     rank = 30
     content = tf.pack_header((1,) * rank, names=bytes(range(97, 97 + rank))) + bytes(8)
     (tmp_path / "old").write_bytes(content)
-    to_tens(xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", version="0.9")
+    to_file(
+        xr.open_dataset(tmp_path / "old", engine="tensorfmt"), tmp_path / "t", "tens", version="0.9"
+    )
     assert (tmp_path / "t").read_bytes() == content
 
 
@@ -255,9 +256,9 @@ def test_dims_of_many_indices_in_version_0_9_are_as_they_were_read(tmp_path) -> 
 def test_version_0_9_drops_unsupported_parts_on_request(change, part, message, tmp_path) -> None:
     ds = change(xr.Dataset({"tensor": (("a", "b"), np.arange(6.0).reshape(2, 3))}))
     with pytest.raises(ValueError, match=message):
-        to_tens(ds, tmp_path / "t", version="0.9")
+        to_file(ds, tmp_path / "t", "tens", version="0.9")
     assert not list(tmp_path.iterdir())
-    to_tens(ds, tmp_path / "t", version="0.9", drop=[part])
+    to_file(ds, tmp_path / "t", "tens", version="0.9", drop=[part])
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").tensor
     np.testing.assert_array_equal(back, get_only(ds))
     assert back.dims == ("a", "b")
@@ -318,19 +319,19 @@ def test_warning_explains_why_version_1_0_is_required(change, options, reason, t
     with pytest.warns(
         TensorFormatWarning, match=sentence + reason + ".*; pass version='1.0'"
     ) as caught:
-        to_tens(ds, tmp_path / "new.tens", **options)
+        to_file(ds, tmp_path / "new.tens", **options)
     assert caught[0].filename == __file__
     assert read_version(tmp_path / "new.tens") == "1.0"
     back = xr.open_dataset(tmp_path / "new.tens", engine="tensorfmt")
     xr.testing.assert_equal(back, ds)
-    to_tens(ds, tmp_path / "new.tens", version="1.0", **options)  # as requested
+    to_file(ds, tmp_path / "new.tens", version="1.0", **options)  # as requested
     with pytest.raises(ValueError, match=reason):
-        to_tens(ds, tmp_path / "new.tens", version="0.9", **options)
+        to_file(ds, tmp_path / "new.tens", version="0.9", **options)
 
 
 def test_dropped_parts_do_not_require_version_1_0(tmp_path) -> None:
     ds = open_old(tmp_path).rename(a="FF").assign_attrs(x=1)
-    to_tens(ds, tmp_path / "new", drop=["dims", "attrs"])
+    to_file(ds, tmp_path / "new", "tens", drop=["dims", "attrs"])
     assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()
 
 
@@ -353,11 +354,11 @@ def test_suffix_bin_means_version_0_9(tmp_path) -> None:
 
 def test_version_1_0_is_inherited_except_for_bin_files(tmp_path) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
-    to_tens(ds, tmp_path / "x.tens")
+    to_file(ds, tmp_path / "x.tens")
     opened = xr.open_dataset(tmp_path / "x.tens", engine="tensorfmt")
-    to_tens(opened, tmp_path / "y")
+    to_file(opened, tmp_path / "y", "tens")
     assert read_version(tmp_path / "y") == "1.0"
-    to_tens(opened, tmp_path / "y.bin")
+    to_file(opened, tmp_path / "y.bin")
     assert read_version(tmp_path / "y.bin") == "0.9"
 
 
@@ -374,7 +375,7 @@ def test_version_of_another_format_is_ignored(suffix, tmp_path) -> None:
 @pytest.mark.parametrize(("version", "written"), [(0.9, "0.9"), (1.0, "1.0"), (1, "1.0")])
 def test_versions_may_be_numbers(version, written, tmp_path) -> None:
     array = xr.DataArray(np.eye(3), dims=("a", "b"))
-    to_tens(array, tmp_path / "x", version=version)
+    to_file(array, tmp_path / "x", "tens", version=version)
     assert read_version(tmp_path / "x") == written
     to_file(array, tmp_path / "x.tens", version=str(version) if version != 1 else np.float64(1))
     assert read_version(tmp_path / "x.tens") == written
@@ -386,15 +387,15 @@ def test_files_are_recognised_by_content_and_not_by_suffix_bin(tmp_path) -> None
     with pytest.raises(TensorFormatError, match="the file is of no known format"):
         xr.open_dataset(tmp_path / "x.bin", engine="tensorfmt")
     array = xr.DataArray(np.eye(3), dims=("a", "b"))
-    to_tens(array, tmp_path / "x.bin")
+    to_file(array, tmp_path / "x.bin")
     assert TensorFormatBackend().guess_can_open(tmp_path / "x.bin")
 
 
 def test_version_0_9_converts_to_double_if_requested(tmp_path) -> None:
     ds = xr.Dataset({"tensor": ("a", np.float32([1.5, 2]))})
     with pytest.raises(ValueError, match=f"'tensor' is float32, but {OLDER} supports only float64"):
-        to_tens(ds, tmp_path / "t", version="0.9")
-    to_tens(ds, tmp_path / "t", version="0.9", encoding={"tensor": {"dtype": "float64"}})
+        to_file(ds, tmp_path / "t", "tens", version="0.9")
+    to_file(ds, tmp_path / "t", "tens", version="0.9", encoding={"tensor": {"dtype": "float64"}})
     assert (tmp_path / "t").read_bytes() == tf.make_0_9(np.array([1.5, 2]))
 
 
@@ -403,13 +404,13 @@ def test_error_of_other_dtypes_lists_supported_ones(dtype, tmp_path) -> None:
     with pytest.raises(
         ValueError, match=r"'x' is \w.*TENS supports only float64, float32.*(astype|en)"
     ):
-        to_tens(xr.Dataset({"x": ("a", np.zeros(3, dtype))}), tmp_path / "t")
+        to_file(xr.Dataset({"x": ("a", np.zeros(3, dtype))}), tmp_path / "t", "tens")
 
 
 def test_half_precision_and_bools_can_be_converted(tmp_path) -> None:
     for values, dtype in ((np.float16([1.5, -2]), "float32"), (np.array([True, False]), "uint8")):
         ds = xr.Dataset({"x": ("a", values)})
-        to_tens(ds, tmp_path / "t", encoding={"x": {"dtype": dtype}})
+        to_file(ds, tmp_path / "t", "tens", encoding={"x": {"dtype": dtype}})
         back = xr.open_dataset(tmp_path / "t", engine="tensorfmt").x
         assert back.dtype == dtype
         np.testing.assert_array_equal(back, values)
@@ -448,7 +449,7 @@ def test_half_precision_and_bools_can_be_converted(tmp_path) -> None:
 )
 def test_unsupported_data_raise(data, options, message, tmp_path) -> None:
     with pytest.raises(ValueError, match=message):
-        to_tens(data, tmp_path / "t", **options)
+        to_file(data, tmp_path / "t", "tens", **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -465,18 +466,18 @@ def test_components_become_dimension_of_file(numbers, dtype, tmp_path) -> None:
     )
     opened = xr.open_dataset(tmp_path / "old", engine="tensorfmt").chunk(component=1)
     opened = opened.assign_coords(component=np.arange(numbers)).rename(tensor="Q", a="row")
-    to_tens(opened, tmp_path / "t")
+    to_file(opened, tmp_path / "t", "tens")
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
     xr.testing.assert_identical(back, opened)
     assert back.Q.encoding["tensorfmt"]["shape"] == (3, 2, numbers)
-    to_tens(back, tmp_path / "u")
+    to_file(back, tmp_path / "u", "tens")
     assert (tmp_path / "u").read_bytes() == (tmp_path / "t").read_bytes()
 
 
 def test_dim_that_is_only_called_component_is_dim(tmp_path) -> None:
     ds = xr.Dataset({"x": (("a", "component"), np.zeros((3, 4)))})
     for _ in range(2):
-        to_tens(ds, tmp_path / "t")
+        to_file(ds, tmp_path / "t", "tens")
         ds = xr.open_dataset(tmp_path / "t", engine="tensorfmt")
         assert ds.x.encoding["tensorfmt"]["shape"] == (3, 4)
 
@@ -535,7 +536,7 @@ def test_requested_names_override_embedded_names(tmp_path) -> None:
     array = xr.DataArray(
         np.zeros((2, 3)), {"left": [1, 2]}, ("left", "right"), name="T", attrs={"units": "eV"}
     )
-    to_tens(array, tmp_path / "t")
+    to_file(array, tmp_path / "t", "tens")
     back = xr.open_dataset(tmp_path / "t", engine="tensorfmt", name="V", dims=("F", "q"))
     assert back.V.dims == ("F", "q")
     assert back.V.attrs == {"units": "eV"}
@@ -546,11 +547,11 @@ def test_requested_names_override_embedded_names(tmp_path) -> None:
 def test_region_of_file_is_written_in_place(version, tmp_path) -> None:
     full = np.arange(60.0).reshape(3, 4, 5)
     path = tmp_path / "t"
-    to_tens(xr.DataArray(full, dims=list("abc")), path, version=version)
+    to_file(xr.DataArray(full, dims=list("abc")), path, "tens", version=version)
     before = path.read_bytes()
     part = xr.DataArray(-np.ones((2, 4, 3)), dims=list("abc"))
     region = {"a": slice(1, 3), "c": slice(0, 3)}
-    to_tens(part.chunk(b=2), path, region=region)
+    to_file(part.chunk(b=2), path, "tens", region=region)
     expected = full.copy()
     expected[1:3, :, :3] = -1
     np.testing.assert_array_equal(xr.open_dataarray(path, engine="tensorfmt"), expected)
@@ -564,15 +565,15 @@ def test_one_error_names_everything_that_is_lost(tmp_path) -> None:
         r"'unit'; rename it .*pass drop=\['name', 'dims', 'coords', 'attrs'\] to leave them out"
     )
     with pytest.raises(ValueError, match=message):
-        to_tens(ds, tmp_path / "x.bin")
+        to_file(ds, tmp_path / "x.bin")
     with pytest.raises(ValueError, match=r"'v', .*pass drop=\['name', 'attrs'\]"):
-        to_tens(ds, tmp_path / "x.bin", drop=["dims", "coords"])
+        to_file(ds, tmp_path / "x.bin", drop=["dims", "coords"])
 
 
 @pytest.mark.parametrize("attrs", [{"unit": 0.5}, {"add_offset": 1}])
 def test_lost_scale_of_values_causes_a_warning(tmp_path, attrs: dict[str, float]) -> None:
     ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3), attrs)})
     with pytest.warns(TensorFormatWarning, match=r"without (unit=0\.5|add_offset=1), which scales"):
-        to_tens(ds, tmp_path / "x.bin", drop=["attrs"])
+        to_file(ds, tmp_path / "x.bin", drop=["attrs"])
     neutral = ds.tensor.assign_attrs(unit=1.0, add_offset=0, units="m")
-    to_tens(neutral, tmp_path / "x.bin", drop=["attrs"])
+    to_file(neutral, tmp_path / "x.bin", drop=["attrs"])

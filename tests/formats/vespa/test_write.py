@@ -15,10 +15,9 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xr_tensorfmt.writers import to_file, to_vespa
 
 from tests import vespafiles as vf
-from xr_tensorfmt import vespa
+from xr_tensorfmt import to_file, vespa
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.formats.vespa import labelled_blocks
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
@@ -70,7 +69,7 @@ def make_encoding(cells: str) -> dict:
 
 def write_file(ds, directory: Path, **options) -> bytes:
     path = directory / "written.tbf"
-    to_vespa(ds, path, **options)
+    to_file(ds, path, "vespa", **options)
     return path.read_bytes()
 
 
@@ -405,14 +404,14 @@ def test_chunks_that_cut_large_blocks_become_whole_blocks(tmp_path) -> None:
 def test_lazy_data_can_replace_their_own_file(tmp_path) -> None:
     path = tmp_path / "users.tbf"
     ds = make_items(600)
-    to_vespa(ds, path)
+    to_file(ds, path, "vespa")
     content = path.read_bytes()
     lazy = xr.open_dataset(path)
     assert not lazy.item._in_memory
-    to_vespa(lazy, path)
+    to_file(lazy, path, "vespa")
     assert path.read_bytes() == content
     stored = xr.open_dataset(path, chunks={}).chunk(block=50)
-    to_vespa(stored.isel(block=slice(None, None, -1)), path)
+    to_file(stored.isel(block=slice(None, None, -1)), path, "vespa")
     back = xr.open_dataset(path)
     xr.testing.assert_identical(back, ds.isel(block=slice(None, None, -1)))
 
@@ -421,7 +420,7 @@ def test_plan_may_be_computed_later_and_no_task_holds_labels(tmp_path) -> None:
     count = 5000
     labels = make_objects([f"user number {number}" for number in range(count)])
     ds = xr.Dataset({"tensor": ("user", da.zeros(count, chunks=500))}, {"user": labels})
-    tasks = to_vespa(ds, tmp_path / "later.tbf", compute=False)
+    tasks = to_file(ds, tmp_path / "later.tbf", compute=False)
     sizes = sorted(len(pickle.dumps(node)) for node in dict(tasks.dask).values())
     # One node has the labels. The node before it is small.
     assert sizes[-1] > 18 * count
@@ -441,19 +440,19 @@ def test_region_of_blocks_is_changed_in_place_and_no_label_is(tmp_path, length) 
     path = tmp_path / "users.tbf"
     ds = make_users(12, length=length)
     ds = ds.assign_coords(user=make_objects(["k" * number for number in range(12)]))
-    to_vespa(ds, path)
+    to_file(ds, path, "vespa")
     part = ds.tensor.isel(user=slice(3, 9), x=slice(1, 3)).drop_attrs() * 0 + 7
-    to_vespa(part.chunk(user=4), path, region={"user": slice(3, 9), "x": slice(1, 3)})
+    to_file(part.chunk(user=4), path, "vespa", region={"user": slice(3, 9), "x": slice(1, 3)})
     ds.tensor[3:9, 1:3] = 7
     xr.testing.assert_identical(xr.open_dataset(path), ds)
 
 
 def test_region_of_bfloat16_is_truncated_too(tmp_path) -> None:
     path = tmp_path / "users.tbf"
-    to_vespa(make_users(4, cells="bfloat16"), path, **make_encoding("bfloat16"))
+    to_file(make_users(4, cells="bfloat16"), path, "vespa", **make_encoding("bfloat16"))
     part = xr.DataArray(np.full((1, 3), 1.998, "f4"), dims=("user", "x"), name="tensor")
     options = {"encoding": {"tensor": {"dtype": "bfloat16"}}}
-    to_vespa(part, path, region={"user": slice(2, 3)}, **options)
+    to_file(part, path, "vespa", region={"user": slice(2, 3)}, **options)
     assert path.read_bytes()[-2 * 6 - 3 :][:6] == b"\x3f\xff" * 3
 
 
@@ -462,9 +461,9 @@ def test_region_is_written_with_labels_of_different_lengths(tmp_path) -> None:
     labels[700], labels[701] = "700", "00701"
     ds = make_dataset("int8", ["k"], {"x": 4}, [(label,) for label in labels], np.zeros((1000, 4)))
     path = tmp_path / "odd.tbf"
-    to_vespa(ds, path)
+    to_file(ds, path, "vespa")
     part = xr.DataArray(np.full((1, 4), 9, "i1"), dims=("k", "x"), name="tensor")
-    to_vespa(part, path, region={"k": slice(700, 701)})
+    to_file(part, path, "vespa", region={"k": slice(700, 701)})
     ds.tensor[700] = 9
     assert path.read_bytes() == encode_canonically(
         "int8", ["k"], {"x": 4}, list(zip(labels)), ds.tensor.values
@@ -477,7 +476,7 @@ def test_region_is_written_with_labels_of_different_lengths(tmp_path) -> None:
 def check_refused(data, directory: Path, match: str, **options) -> None:
     path = directory / "refused.tbf"
     with pytest.raises(ValueError, match=match) as error:
-        to_vespa(data, path, **options)
+        to_file(data, path, "vespa", **options)
     assert str(error.value).startswith(f"{path}: ")
     assert not path.exists()
 

@@ -1,0 +1,263 @@
+"""File formats: recognition, reading, writing and validation."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+
+CONTRACT_VERSION = 1
+"""Version of the contract. It increases if formats of other packages must change."""
+
+
+class Match(IntEnum):
+    """How well a file matches a format."""
+
+    NONE = 0
+    """The file has another format."""
+
+    POSSIBLE = 1
+    """The file may have this format. It opens with ``engine="tensorfmt"``."""
+
+    CERTAIN = 2
+    """The file has this format. It also opens without ``engine=``."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword of a format.
+
+    Parameters
+    ----------
+    description : str
+        One line for the help and the documentation.
+    choices : tuple
+        Allowed values. If the tuple is empty, the format checks the value.
+    """
+
+    description: str
+    choices: tuple[Any, ...] = ()
+
+    def normalize(self, name: str, value: Any) -> Any:
+        """Return the choice that equals a value. ``1`` and ``"1"`` are equal.
+
+        Parameters
+        ----------
+        name : str
+            Name of the option, for the error.
+        value : object
+            The value that the user passed.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        ValueError
+            The value is not allowed.
+        """
+        for choice in self.choices:
+            if _to_comparable(value) == _to_comparable(choice):
+                return choice
+        if self.choices:
+            hint = did_you_mean(value, self.choices)
+            allowed = ", ".join(map(repr, self.choices))
+            raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
+        return value
+
+
+def _to_comparable(value: Any) -> float | str:
+    """Convert a value to a number if possible, otherwise to a str."""
+    try:
+        return str(value) if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+class Format(ABC):
+    """A file format: recognition, reading, writing and validation.
+
+    A subclass defines the attributes and overrides `read`. Other methods are optional. Instances
+    have no state, and modules should import readers, writers and checks lazily.
+
+    Attributes
+    ----------
+    contract_version : int
+        The `CONTRACT_VERSION` that the format supports.
+    name : str
+        The value for ``format=``, in lower case.
+    title : str
+        Name of the format in messages.
+    suffixes : tuple of str
+        File suffixes, in lower case and with the dot. `to_file` uses them to select the format.
+    directory_patterns : tuple of str
+        Patterns of lower-case file names. A directory opens as the only file that matches the first
+        of these patterns that matches any file. Other files are ignored.
+    magics : tuple of bytes
+        Magic numbers. Files begin with one of them, unless the tuple is empty.
+    open_options : frozenset of str
+        Supported open options: ``name``, ``sparse``, ``fill_value``, ``text_errors``, ``verify``,
+        ``apply_unit``, ``decode_floats``. Other options raise an error before `read` is called.
+    read_options, write_options : mapping of str to Option
+        Keywords of the format, for `xarray.open_dataset` and `xr_tensorfmt.to_file`. `read` gets
+        the first as ``options.format_options``, `plan` the second as keywords.
+    """
+
+    contract_version: ClassVar[int]
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    directory_patterns: ClassVar[tuple[str, ...]] = ()
+    magics: ClassVar[tuple[bytes, ...]] = ()
+    open_options: ClassVar[frozenset[str]] = frozenset()
+    read_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+
+    def match(self, reader: HeaderReader) -> Match:
+        """Return how well a file matches the format.
+
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file. ``reader.head`` holds the first 64 bytes. ``reader.source`` has the size and
+            the name of the file. Other programs may use the same magic number or suffix.
+
+        Returns
+        -------
+        Match
+            By default, ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
+            magic number, ``POSSIBLE`` if the file has one of ``suffixes``. Otherwise ``NONE``.
+        """
+        if self.magics:
+            return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
+        return Match.POSSIBLE if self.find_suffix(reader.source.file_name) else Match.NONE
+
+    def find_suffix(self, path: str) -> str:
+        """Return the longest of ``suffixes`` that a path ends with, or an empty string.
+
+        Parameters
+        ----------
+        path : str
+            Path or URL of a file.
+
+        Returns
+        -------
+        str
+        """
+        name = os.path.basename(path.casefold())
+        fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
+        return max(fitting, key=len, default="")
+
+    @abstractmethod
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Read the header of a file, and no values.
+
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file.
+        options : OpenOptions
+            The options of the user.
+
+        Returns
+        -------
+        Container
+
+        Raises
+        ------
+        TensorFormatError
+            The file is corrupt or has another format.
+        ValueError
+            An option does not apply to the file.
+        """
+
+    def finish(self, container: Container, options: OpenOptions) -> Container:
+        """Adjust the result of `read` after the embedded metadata has been applied.
+
+        Parameters
+        ----------
+        container : Container
+            The content of the file.
+        options : OpenOptions
+            The open options.
+
+        Returns
+        -------
+        Container
+            By default the same container.
+
+        Raises
+        ------
+        ValueError
+            An option does not apply to the file.
+        """
+        return container
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the format supports writing."""
+        return type(self).plan is not Format.plan
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+        """Plan a file: its header and the layout of every variable.
+
+        Compute only values that the header contains, such as coordinates. If the plan depends on
+        other values, return `DeferredPlans`.
+
+        Parameters
+        ----------
+        checked : CheckedInput
+            The Dataset to write, and the options of the user.
+        **options
+            The ``write_options`` that the user passed.
+
+        Returns
+        -------
+        FilePlan or DeferredPlans
+            The plan, or a sequence of plans to try if the plan depends on values.
+
+        Raises
+        ------
+        ValueError
+            The format does not support the Dataset. The message should name an alternative.
+        """
+        raise NotImplementedError
+
+    @property
+    def validation_options(self) -> OpenOptions:
+        """Options of `read` for validation: lenient, to read as much as possible."""
+        lenient: dict[str, Any] = {"verify": False, "text_errors": "surrogateescape"}
+        return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
+
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Check rules of the format that `read` does not: padding, properties, checksums.
+
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file.
+        container : Container
+            The result of `read` with `validation_options`.
+        limit : int
+            Maximum number of findings of each kind: 1, unless the user asked for all of them.
+
+        Yields
+        ------
+        Finding
+        """
+        return iter(())
