@@ -44,13 +44,13 @@ def content(name: str, make: Callable[[], bytes]) -> Make:
     return write
 
 
-def make_written(name: str, make: Callable[[], xr.Dataset], write: Any, **options: Any) -> Make:
+def make_written(name: str, make: Callable[[], xr.Dataset], **options: Any) -> Make:
     """Return a writer of a Dataset."""
 
     def call(directory: Path) -> Path:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            write(make(), directory / name, **options)
+            to_file(make(), directory / name, **options)
         return directory / name
 
     return call
@@ -104,7 +104,7 @@ TENS: Mapping[str, Make] = {
     "1.0-pairs-complex": content(
         "a.tens", lambda: tf.make_index_value((5,), [1, 4], np.array([1j, 2.5 - 1j]))
     ),
-    "1.0-embedded": make_written("a.tens", make_labelled, to_tens),
+    "1.0-embedded": make_written("a.tens", make_labelled),
 }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ MAG: Mapping[str, Make] = {
             big_endian=True,
         ),
     ),
-    "snapshot-300-embedded": make_written("a.mag", make_several, to_mag),
+    "snapshot-300-embedded": make_written("a.mag", make_several),
 }
 
 UPPER = np.triu(np.arange(1.0, 37).reshape(6, 6), 1)
@@ -243,7 +243,6 @@ PYCAUSET: Mapping[str, Make] = {
     "r1-embedded": make_written(
         "a.pycauset",
         lambda: make_labelled().drop_vars(["when"]).rename(x="row", y="col"),
-        to_pycauset,
     ),
 }  # fmt: skip
 
@@ -284,7 +283,6 @@ VESPA: Mapping[str, Make] = {
     "written": make_written(
         "a.tbf",
         lambda: xr.Dataset({"tensor": (("k", "x"), REALS.astype("f4"))}, {"k": list("abc")}),
-        to_vespa,
     ),
 }
 
@@ -308,7 +306,7 @@ NPY: Mapping[str, Make] = {
     "strings": content("a.npy", lambda: npy(np.array(["a", "\N{SNOWMAN}bc"]))),
     "scalar": content("a.npy", lambda: npy(np.float16(0.1))),
     "written": make_written(
-        "a.npy", lambda: xr.Dataset({"tensor": (("dim_0", "dim_1"), REALS)}), to_npy
+        "a.npy", lambda: xr.Dataset({"tensor": (("dim_0", "dim_1"), REALS)})
     ),
 }  # fmt: skip
 
@@ -393,7 +391,6 @@ CC4S: Mapping[str, Make] = {
     "written": make_written(
         "Vertex.yaml",
         lambda: xr.Dataset({"Vertex": (("State", "F"), COMPLEX, {"unit": 0.5})}),
-        to_cc4s,
     ),
 }
 

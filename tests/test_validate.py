@@ -22,15 +22,12 @@ from tests.commands import run
 from tests.families import FILES
 from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa
-from xr_tensorfmt.contract import (
-    Container,
-    Dense,
-    Format,
-    HeaderReader,
-    OpenOptions,
-    Plain,
-    Tensor,
-)
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Plain
+from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK
 from xr_tensorfmt.formats.tens import check as pairs
 from xr_tensorfmt.validation import MAX_FINDINGS

@@ -10,7 +10,9 @@ import pytest
 
 from tests.paths import ROOT
 from tests.processes import run_python
-from xr_tensorfmt.contract import CONTRACT_VERSION, CheckedInput, HeaderReader
+from xr_tensorfmt.core.file_format import CONTRACT_VERSION
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.writing.checked_input import CheckedInput
 
 PAGE = (ROOT / "docs" / "adding_a_format.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
 from tests.paths import DOCS
-from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.formats.registry import BUILT_IN
 
 TARGETS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import ENOSPC, ETIMEDOUT
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
@@ -106,7 +107,7 @@ def to_mag_later(data: xr.Dataset, url: str, **options: Any) -> None:
     to_file(data, url, "mag", compute=False, **options).compute()
 
 
-WAYS = {"now": to_mag, "later": to_mag_later}
+WAYS = {"now": partial(to_file, format="mag"), "later": to_mag_later}
 
 LASTING: dict[str, type[OSError] | None] = {
     "latency": None,

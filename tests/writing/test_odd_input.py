@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import dask.array as da
@@ -15,7 +16,7 @@ from tests.opening import load
 from xr_tensorfmt import to_file, validate
 from xr_tensorfmt.formats.registry import find_format
 
-WRITERS = {"tens": to_tens, "mag": to_mag, "pycauset": to_pycauset, "vespa": to_vespa}
+WRITERS = {name: partial(to_file, format=name) for name in ("tens", "mag", "pycauset", "vespa")}
 
 
 def make_matrix(values, **attrs) -> xr.Dataset:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from xr_tensorfmt.cli.messages import errors_in_one_line
-from xr_tensorfmt.contract import Format
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import find_models

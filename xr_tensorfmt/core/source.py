@@ -39,10 +39,6 @@ class Source(ABC):
     """
 
     size: int
-    mapped: bool = False
-    """Whether `window` returns memory maps."""
-    lends_windows: bool = False
-    """Whether values may be views of memory maps."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
     read_ahead: int = 4096
@@ -52,6 +48,16 @@ class Source(ABC):
     @abstractmethod
     def name(self) -> str:
         """Path, URL or description, without secrets. Every error message begins with it."""
+
+    @property
+    def mapped(self) -> bool:
+        """Whether `window` returns memory maps."""
+        return False
+
+    @property
+    def lends_windows(self) -> bool:
+        """Whether values may be views of memory maps."""
+        return False
 
     @property
     def file_name(self) -> str:

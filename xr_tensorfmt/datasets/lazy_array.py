@@ -76,7 +76,7 @@ class LazyTensor(LazilyIndexedArray):
         return super()._updated_key(type(new_key)(tuple(entries)))
 
     def _oindex_get(self, indexer: OuterIndexer) -> LazyTensor:
-        selected = super()._oindex_get(indexer)
+        selected: LazyTensor = super()._oindex_get(indexer)
         # xarray uses an outer key without arrays only for the chunks of a chunked array. An array
         # of a single chunk may reach the user as it is.
         is_chunk = all(isinstance(entry, slice) for entry in indexer.tuple)

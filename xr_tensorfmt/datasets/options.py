@@ -10,7 +10,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.sources import InputOutput
+    from xr_tensorfmt.sources.local import InputOutput
 
 
 @dataclass(frozen=True)

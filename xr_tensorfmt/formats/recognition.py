@@ -23,7 +23,8 @@ from xr_tensorfmt.errors import (
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
 from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
-from xr_tensorfmt.sources import InputOutput, find_source
+from xr_tensorfmt.sources import find_source
+from xr_tensorfmt.sources.local import InputOutput
 from xr_tensorfmt.sources.store_errors import redact
 
 

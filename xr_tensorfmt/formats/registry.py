@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format
+from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Option
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
@@ -83,9 +83,8 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
         ("name", file_format.name in loaded or not file_format.name, "a unique name"),
         ("title", not isinstance(file_format.title, str), "a str"),
         ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
-        ("reader_attrs", not _is_set_of_str(file_format.reader_attrs), "a frozenset of str"),
-        ("write_options", not isinstance(file_format.write_options, Mapping), "a mapping"),
-        ("index_suffix", not isinstance(file_format.index_suffix, str), "a str"),
+        ("write_options", not _is_options(file_format.write_options), "a mapping to Option"),
+        ("read_options", not _is_options(file_format.read_options), "a mapping to Option"),
         ("find_suffix", not isinstance(file_format.find_suffix("a"), str), "a method -> str"),
         ("magics", magics, "a tuple of non-empty bytes"),
         (
@@ -101,8 +100,8 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     return file_format
 
 
-def _is_set_of_str(names: object) -> bool:
-    return isinstance(names, frozenset | set) and all(isinstance(name, str) for name in names)
+def _is_options(options: object) -> bool:
+    return isinstance(options, Mapping) and all(isinstance(o, Option) for o in options.values())
 
 
 def load_formats() -> Iterator[Format]:

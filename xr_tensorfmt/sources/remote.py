@@ -168,7 +168,8 @@ class RemoteFile(Source):
     def _request_version(self, location: Location) -> Version:
         """Request the version of the object; raise SourceChangedError if it was replaced."""
         location.fs.invalidate_cache(location.path)
-        version = Version.from_info(wait_for_result(_start_info(location)))
+        info = wait_for_result(_start_info(location))
+        version = Version.from_info(info)
         if self.version.differs(version):
             raise build_changed_error(self.name, version, self.version)
         return version

@@ -69,8 +69,6 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Encoding) -> Enco
 
     Other keys are those of the file, and patterns.
     """
-    if not isinstance(encoding, Mapping):
-        return encoding
     keys = {(group, name): key for group, name, key in iterate_keys(tree, separator)}
     by_path = {f"{group.rstrip('/')}/{name}": key for (group, name), key in keys.items()}
     groups = {group for group, _ in keys}

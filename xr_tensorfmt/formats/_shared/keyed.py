@@ -11,26 +11,18 @@ from typing import Any, Literal, Self, TypeGuard
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    EMBEDDED_KEY,
-    Container,
-    Dense,
-    Document,
-    Element,
-    Finding,
-    Layout,
-    Names,
-    OpenOptions,
-    Plain,
-    Source,
-    Tensor,
-    TensorFormatError,
-    check_rank,
-    check_size,
-    column_major,
-    name_dims,
-    shorten,
-)
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import check_rank, check_size
+from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 _BYTE = Plain(np.dtype(np.uint8))
 

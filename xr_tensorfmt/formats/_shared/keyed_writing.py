@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    EMBEDDED_KEY,
-    CheckedInput,
-    Conversion,
-    Element,
-    EmbeddedMetadata,
-    PlannedVariable,
-    embed_coordinates,
-    embed_variable,
-    encode_attrs,
-)
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
+from xr_tensorfmt.writing.file_plan import PlannedVariable
 
 
 @dataclass(frozen=True, eq=False)

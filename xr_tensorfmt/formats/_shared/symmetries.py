@@ -6,17 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    CHECKED_BYTES,
-    Array,
-    BoolArray,
-    Finding,
-    Layout,
-    Selection,
-    Source,
-    iterate_chunks,
-    read,
-)
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_chunks
 
 MAX_CHECKED_ELEMENTS = 1 << 28
 """Limit on the elements of a checked tensor that stores few of them."""

@@ -10,15 +10,11 @@ from struct import Struct
 from struct import error as struct_error
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from xr_tensorfmt.contract import (
-    End,
-    Extents,
-    Finding,
-    HeaderReader,
-    Source,
-    TensorFormatError,
-    shorten,
-)
+from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 ZIP_MAGIC = b"PK\x03\x04"
 """Magic number of a member, and of a zip that has members."""

@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    Format,
-    HeaderReader,
-    Match,
-    OpenOptions,
-    Option,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class Cc4sFormat(Format):

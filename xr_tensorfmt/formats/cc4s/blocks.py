@@ -11,18 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Array,
-    Bytes,
-    Composite,
-    Extents,
-    Integers,
-    Layout,
-    Part,
-    Points,
-    Selection,
-    compute_row_major_strides,
-)
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Points, Selection, compute_row_major_strides
+from xr_tensorfmt.core.views import Composite, Part
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
 
 MAX_BLOCKS = 1 << 22

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from xr_tensorfmt.contract import (
-    Finding,
-    HeaderReader,
-    Selection,
-    Source,
-    Tensor,
-    TensorFormatError,
-    open_sibling,
-    read,
-)
+from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source, open_sibling
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import TensorEntry
 from xr_tensorfmt.formats.cc4s.spec import (
     ENERGIES,

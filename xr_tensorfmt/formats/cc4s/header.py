@@ -13,14 +13,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    MAX_DIMENSIONS,
-    Element,
-    Integers,
-    OpenOptions,
-    is_file_name,
-    shorten,
-)
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import MAX_DIMENSIONS
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.source import is_file_name
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     SCALAR_TYPES,

@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Container,
-    EmbeddedMetadata,
-    EmbeddedVariable,
-    Finding,
-    HeaderReader,
-    OpenOptions,
-    Source,
-    TensorFormatError,
-    finding_from_error,
-    is_file_name,
-    name_dims,
-    open_sibling,
-    parse_json,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import parse_json
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import (
     Dimension,
     Properties,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import Element, Integers, Plain
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.extents import Integers
 
 YAML, ELEMENTS = ".yaml", ".elements"
 

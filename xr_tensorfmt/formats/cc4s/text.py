@@ -12,19 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import (
-    Array,
-    Bytes,
-    CachedValue,
-    Element,
-    Extents,
-    Integers,
-    SearchedLayout,
-    Selection,
-    Source,
-    TensorFormatError,
-    shorten,
-)
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.layout import SearchedLayout
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 PIECE = 4 << 20
 """Bytes of text that are searched for values at a time."""

@@ -10,25 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    MAX_FILLED_ELEMENTS,
-    Array,
-    Container,
-    Dense,
-    End,
-    Finding,
-    Hint,
-    InMemory,
-    Layout,
-    OpenOptions,
-    Selection,
-    Source,
-    Tensor,
-    TensorFormatError,
-    View,
-    check_size,
-    column_major,
-)
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import InMemory, View, column_major
+from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats.cc4s.blocks import (
     IndexOfStored,
     StoredBlocks,

@@ -13,26 +13,17 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    CheckedInput,
-    Dense,
-    Element,
-    EmbeddedMetadata,
-    EmbeddedVariable,
-    FilePlan,
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.source import is_file_name
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import (
     Hint,
-    OpenOptions,
-    Piece,
-    PlannedVariable,
-    SiblingFile,
     TensorFormatError,
     TensorFormatWarning,
-    column_major,
-    embed_coordinates,
-    encode_attrs,
-    encode_metadata,
     find_stack_level,
-    is_file_name,
     with_hint,
 )
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS, Dimension, TensorHeader
@@ -56,6 +47,10 @@ from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_typ
 from xr_tensorfmt.formats.cc4s.write_properties import plan_file, plan_properties
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable, simplify
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
+from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable, SiblingFile
+from xr_tensorfmt.writing.write_target import Piece
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""

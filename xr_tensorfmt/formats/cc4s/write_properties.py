@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    CheckedInput,
-    FilePlan,
-    Piece,
-    SiblingFile,
-    TensorFormatError,
-    is_file_name,
-    to_json,
-)
+from xr_tensorfmt.core.json_values import to_json
+from xr_tensorfmt.core.source import is_file_name
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.cc4s.header import Properties
 from xr_tensorfmt.formats.cc4s.spec import YAML
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
+from xr_tensorfmt.writing.write_target import Piece
 
 
 def plan_properties(

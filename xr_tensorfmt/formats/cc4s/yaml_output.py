@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from xr_tensorfmt.contract import DTYPE_TAG, array_from_json
+from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json
 from xr_tensorfmt.formats.cc4s.spec import KEYS, METADATA_KEYS
 
 # Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 
 import yaml
 
-from xr_tensorfmt.contract import MAX_NESTED, HeaderReader, TensorFormatError, shorten
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import MAX_NESTED
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MAX_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""

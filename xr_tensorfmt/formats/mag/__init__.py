@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, OpenOptions
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class MagFormat(Format):

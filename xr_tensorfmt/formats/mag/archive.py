@@ -19,7 +19,9 @@ from itertools import accumulate, takewhile
 from struct import Struct, unpack
 from typing import ClassVar, Self
 
-from xr_tensorfmt.contract import Cursor, HeaderReader, OpenOptions, TensorFormatError
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.mag.spec import (
     ARCHIVE_ALIGNMENT,

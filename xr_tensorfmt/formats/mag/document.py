@@ -13,7 +13,10 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self
 
-from xr_tensorfmt.contract import Document, Finding, Gap, HeaderReader, TensorFormatError, shorten
+from xr_tensorfmt.core.findings import Finding, Gap
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,

@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 
-from xr_tensorfmt.contract import (
-    Container,
-    End,
-    Finding,
-    Gap,
-    HeaderReader,
-    OpenOptions,
-    TensorFormatError,
-    check_gaps,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import build_container
 from xr_tensorfmt.formats.mag import archive, document, snapshot
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile

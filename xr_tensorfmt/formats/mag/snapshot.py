@@ -12,7 +12,9 @@ from math import prod
 from operator import itemgetter
 from struct import Struct, unpack
 
-from xr_tensorfmt.contract import Cursor, Gap, HeaderReader, OpenOptions, check_rank
+from xr_tensorfmt.core.findings import Gap
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.mag.spec import (
     CORRUPT,
     SNAPSHOT_100_DTYPES,

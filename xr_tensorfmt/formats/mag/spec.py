@@ -15,17 +15,12 @@ from typing import Any
 
 from google_crc32c import value as crc32c
 
-from xr_tensorfmt.contract import (
-    Cursor,
-    Finding,
-    Gap,
-    HeaderReader,
-    Hint,
-    OpenOptions,
-    build_elements,
-    ceil_div,
-    finding_from_error,
-)
+from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
+from xr_tensorfmt.core.header import Cursor, HeaderReader
+from xr_tensorfmt.core.narrow_floats import build_elements
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
 MAGIC = b"MAG!"

@@ -8,19 +8,15 @@ from datetime import datetime
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.contract import (
-    DTYPE_TAG,
-    EMBEDDED_KEY,
-    CheckedInput,
-    FilePlan,
-    Piece,
-    check_header_size,
-    encode_metadata,
-    strip_dtypes,
-)
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats.mag import document
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN, round_up
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
+from xr_tensorfmt.writing.file_plan import FilePlan
+from xr_tensorfmt.writing.write_target import Piece
 
 MAX_SNAPSHOT_DIMENSIONS = 16
 """Limit of magnetron on the rank of a tensor."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import Container, Finding, Format, HeaderReader, Match, OpenOptions
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format, Match
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class NpyFormat(Format):

@@ -11,20 +11,12 @@ from zipfile import ZipInfo
 import numpy as np
 from numpy.lib import format as npy
 
-from xr_tensorfmt.contract import (
-    Boolean,
-    Container,
-    End,
-    Finding,
-    HeaderReader,
-    OpenOptions,
-    Plain,
-    TensorFormatError,
-    check_rank,
-    finding_from_error,
-    name_dims,
-    shorten,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.elements import Boolean, Plain
+from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import locate_stored_content, read_directory
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims

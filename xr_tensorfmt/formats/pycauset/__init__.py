@@ -17,20 +17,17 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    Format,
-    HeaderReader,
-    Match,
-    OpenOptions,
-    Option,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
 
 
 # Backing stores of sessions are as short. The reader refuses them with a reason.
@@ -76,7 +73,7 @@ class PycausetFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file. `options` are the keywords of `to_pycauset`."""
+        """Plan a file. `options` are the `write_options`."""
         from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

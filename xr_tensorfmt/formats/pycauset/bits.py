@@ -8,17 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import (
-    MAX_RUNS,
-    WHOLE,
-    Array,
-    Boolean,
-    Bytes,
-    Element,
-    Integers,
-    Selection,
-    gather_uniform,
-)
+from xr_tensorfmt.core.elements import Array, Boolean, Element
+from xr_tensorfmt.core.extents import Bytes, Integers, gather_uniform
+from xr_tensorfmt.core.layout import WHOLE
+from xr_tensorfmt.core.selection import MAX_RUNS, Selection
 from xr_tensorfmt.formats.pycauset.packed import Packed
 from xr_tensorfmt.formats.pycauset.rows import Pieces
 

@@ -8,16 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Composite,
-    Integers,
-    Layout,
-    Part,
-    Points,
-    Selection,
-    Source,
-    array_to_indices,
-)
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Points, Selection, array_to_indices
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Composite, Part
 
 
 @dataclass(frozen=True)

@@ -7,24 +7,18 @@ from math import prod
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Array,
-    Extents,
-    Finding,
-    Gap,
-    HeaderReader,
-    Integers,
-    Layout,
-    Selection,
-    Source,
-    Tensor,
-    TensorFormatError,
-    check_gaps,
-    check_values,
-    finding_from_error,
-    get_stored_layout,
-    read,
-)
+from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import check_values
+from xr_tensorfmt.core.views import get_stored_layout
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.symmetries import (
     MAX_CHECKED_ELEMENTS,
     check_claim,

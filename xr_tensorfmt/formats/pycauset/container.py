@@ -15,13 +15,10 @@ from struct import Struct, pack
 from typing import Any, ClassVar
 from zlib import crc32
 
-from xr_tensorfmt.contract import (
-    EMBEDDED_KEY,
-    Finding,
-    HeaderReader,
-    TensorFormatError,
-    finding_from_error,
-)
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.metadata import (
     Metadata,
     build_attrs,

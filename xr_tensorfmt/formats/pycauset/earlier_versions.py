@@ -12,7 +12,8 @@ from dataclasses import replace
 from struct import Struct
 from zipfile import ZipInfo
 
-from xr_tensorfmt.contract import Document, HeaderReader
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.formats._shared.zip_members import (
     Directory,
     locate_stored_content,

@@ -8,24 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    MAX_ITEM_BYTES,
-    Array,
-    Composite,
-    Dense,
-    Element,
-    EncodedBatch,
-    InMemory,
-    Layout,
-    Part,
-    Points,
-    Selection,
-    TensorFormatError,
-    View,
-    WritableLayout,
-    check_size,
-    contiguous_chunk,
-)
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
+from xr_tensorfmt.core.layout import EncodedBatch, Layout, WritableLayout
+from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.views import Composite, InMemory, Part, View
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.packed import Packed

@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 
-from xr_tensorfmt.contract import (
-    End,
-    Finding,
-    HeaderReader,
-    Layout,
-    Source,
-    TensorFormatError,
-    ceil_div,
-    is_file_name,
-    open_sibling,
-    shorten,
-    transpose_layout,
-)
+from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.core.views import transpose_layout
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from xr_tensorfmt.contract import TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.pycauset.spec import MATRIX_TYPES, Matrix
 
 OBJECT_TYPE = "object_type"

@@ -8,23 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
+from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
-    PAGE,
-    Array,
-    Bytes,
-    Element,
     EncodedBatch,
-    Extents,
-    Integers,
-    Points,
-    Selection,
     UnrepresentableValueError,
     WritableLayout,
-    contiguous_chunk,
-    gather_uniform,
     view_as_bytes,
 )
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.

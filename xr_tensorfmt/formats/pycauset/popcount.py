@@ -11,16 +11,12 @@ import dask.array
 import numpy as np
 from xarray import DataArray
 
-from xr_tensorfmt.contract import (
-    Integers,
-    LazyRead,
-    PostIndexer,
-    Source,
-    Transposed,
-    ceil_div,
-    get_lazy_read,
-    indices_to_array,
-)
+from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.selection import PostIndexer, indices_to_array
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
 from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 

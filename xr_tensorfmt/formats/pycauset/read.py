@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    MAX_FILLED_ELEMENTS,
-    Container,
-    HeaderReader,
-    Hint,
-    OpenOptions,
-    StoredDtype,
-    Tensor,
-    name_dims,
-)
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile, open_file
 from xr_tensorfmt.formats.pycauset.spec import NAME

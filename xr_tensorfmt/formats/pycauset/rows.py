@@ -8,7 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.contract import Extents, Integers, ceil_div
+from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.extents import Extents, Integers
 
 Number = TypeVar("Number", int, Integers)
 

@@ -9,7 +9,8 @@ from zipfile import ZipInfo
 
 import numpy as np
 
-from xr_tensorfmt.contract import Boolean, Element, Finding, Plain
+from xr_tensorfmt.core.elements import Boolean, Element, Plain
+from xr_tensorfmt.core.findings import Finding
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from xr_tensorfmt.contract import TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 
 MAX_METADATA_LEVELS = 32
 """Limit on the nesting of maps and arrays in the metadata."""

@@ -11,25 +11,20 @@ from typing import Any, Literal
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    EMBEDDED_KEY,
-    MAX_TENSOR_BYTES,
-    CheckedInput,
-    Conversion,
-    DeferredPlans,
-    FilePlan,
-    OpenOptions,
-    Piece,
-    PlannedVariable,
-    did_you_mean,
-    embed_one_tensor,
-    encode_metadata,
-)
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
 from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
 from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable
+from xr_tensorfmt.writing.write_target import Piece
 
 MatrixType = Literal[
     "CAUSAL",

@@ -7,19 +7,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from xr_tensorfmt.contract import (
-    Container,
-    Document,
-    End,
-    Finding,
-    HeaderReader,
-    OpenOptions,
-    Source,
-    TensorFormatError,
-    is_file_name,
-    open_sibling,
-    shorten,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container, is_count
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,

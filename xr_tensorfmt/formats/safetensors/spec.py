@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from zlib import crc32
 
-from xr_tensorfmt.contract import build_elements
+from xr_tensorfmt.core.narrow_floats import build_elements
 
 INDEX = ".safetensors.index.json"
 """Suffix of the index of a model in several files."""

@@ -11,15 +11,7 @@ from typing import Any
 
 from dask.utils import parse_bytes
 
-from xr_tensorfmt.contract import (
-    EMBEDDED_KEY,
-    CheckedInput,
-    FilePlan,
-    Piece,
-    SiblingFile,
-    check_header_size,
-    encode_metadata,
-)
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -34,6 +26,10 @@ from xr_tensorfmt.formats.safetensors.spec import (
     WEIGHT_MAP,
     compute_checksum,
 )
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
+from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
+from xr_tensorfmt.writing.write_target import Piece
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000

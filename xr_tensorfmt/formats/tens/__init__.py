@@ -16,19 +16,16 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    Format,
-    HeaderReader,
-    Match,
-    OpenOptions,
-    Option,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.tens.spec import MAGIC
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class TensFormat(Format):
@@ -66,7 +63,7 @@ class TensFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file with the keywords of `to_tens`."""
+        """Plan a file with the `write_options`."""
         from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

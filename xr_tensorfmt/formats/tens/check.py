@@ -8,20 +8,15 @@ from itertools import islice
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    Gap,
-    HeaderReader,
-    Layout,
-    Source,
-    TensorFormatError,
-    ceil_div,
-    check_gaps,
-    check_readable,
-    finding_from_error,
-    get_stored_layout,
-)
+from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import check_readable
+from xr_tensorfmt.core.views import get_stored_layout
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import BLOCK, Pairs, is_repeated
 from xr_tensorfmt.formats.tens.spec import (

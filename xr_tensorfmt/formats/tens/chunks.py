@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from xr_tensorfmt.contract import MAX_EMBEDDED_BYTES, PAGE, HeaderReader
+from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
+from xr_tensorfmt.core.header import HeaderReader
 
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"

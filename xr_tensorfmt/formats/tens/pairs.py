@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import (
-    Array,
-    CachedValue,
-    Element,
-    Extents,
-    Integers,
-    Points,
-    Runs,
-    SearchedLayout,
-    Selection,
-    Source,
-    TensorFormatError,
-)
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import SearchedLayout
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.selection import Points, Runs, Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
 COUNT_BYTES = 8
@@ -160,8 +154,9 @@ class Pairs(SearchedLayout):
             return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        component = 0 if self.components == 1 else selection.index_arrays[rank]
-        return np.asarray(filled[..., component])
+        if self.components == 1:
+            return filled[..., 0]
+        return np.asarray(filled[..., selection.index_arrays[rank]])
 
     def get_block_index(self, source: Source) -> BlockIndex:
         """Return the index of the blocks. The first call reads all pairs."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from xr_tensorfmt.contract import (
-    MAX_FILLED_ELEMENTS,
-    Container,
-    Dense,
-    End,
-    HeaderReader,
-    Hint,
-    Layout,
-    OpenOptions,
-    Tensor,
-    check_size,
-    column_major,
-    name_dims,
-)
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.findings import End
+from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
 from xr_tensorfmt.formats.tens.symmetries import build_packed_group

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import Element, HeaderReader, Plain, TensorFormatError, check_rank
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.wide import Binary128
 
 MAGIC = b"TENS"

@@ -8,7 +8,8 @@ from struct import Struct
 
 import numpy as np
 
-from xr_tensorfmt.contract import HeaderReader, Integers
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES, Chunk
 from xr_tensorfmt.formats.tens.spec import TensHeader
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from xr_tensorfmt.contract import Element, HeaderReader
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.tens.chunks import (
     DEFINED_MAGICS,
     DENSE_DATA,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import Array, Element
+from xr_tensorfmt.core.elements import Array, Element
 
 Words = NDArray[np.uint64]
 

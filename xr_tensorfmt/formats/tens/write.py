@@ -11,26 +11,19 @@ from typing import Any, Literal
 
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    PAGE,
-    CheckedInput,
-    Conversion,
-    Dense,
-    FilePlan,
-    Hint,
-    OpenOptions,
-    Piece,
-    PlannedVariable,
-    TensorFormatWarning,
-    build_elements,
-    column_major,
-    embed_one_tensor,
-    encode_metadata,
-    find_stack_level,
-    with_hint,
-)
+from xr_tensorfmt.core.chunk_grid import PAGE
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.narrow_floats import build_elements
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.errors import Hint, TensorFormatWarning, find_stack_level, with_hint
 from xr_tensorfmt.formats.tens import chunks, spec
 from xr_tensorfmt.formats.tens.spec import TensHeader
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
+from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
+from xr_tensorfmt.writing.write_target import Piece
 
 Version = Literal["1.0", "0.9"]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    Format,
-    HeaderReader,
-    Match,
-    OpenOptions,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format, Match
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.contract import CheckedInput, FilePlan
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class VespaFormat(Format):
@@ -41,7 +39,7 @@ class VespaFormat(Format):
         return read(reader, options)
 
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file with the keywords of `to_vespa`."""
+        """Plan a file with the `write_options`."""
         from xr_tensorfmt.formats.vespa.write import plan  # noqa: PLC0415
 
         return plan(checked, **options)

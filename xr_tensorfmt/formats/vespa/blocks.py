@@ -8,23 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    BATCH_BYTES,
-    Array,
-    Bytes,
-    Element,
-    EncodedBatch,
-    Extents,
-    Indices,
-    Integers,
-    Points,
-    Selection,
-    WritableLayout,
-    ceil_div,
-    contiguous_chunk,
-    take_rows,
-    view_as_bytes,
-)
+from xr_tensorfmt.core.chunk_grid import ceil_div, contiguous_chunk
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.layout import BATCH_BYTES, EncodedBatch, WritableLayout, view_as_bytes
+from xr_tensorfmt.core.selection import Indices, Points, Selection, take_rows
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 
 

@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 
-from xr_tensorfmt.contract import (
-    Container,
-    Finding,
-    HeaderReader,
-    Selection,
-    Source,
-    TensorFormatError,
-    finding_from_error,
-    get_stored_layout,
-    read,
-    report_errors,
-)
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import report_errors
+from xr_tensorfmt.core.views import get_stored_layout
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.labels import BATCH_LABELS, Labels, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import Strings
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from xr_tensorfmt.contract import Array, did_you_mean
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER
 from xr_tensorfmt.formats.vespa.json_input import (
     Labels,

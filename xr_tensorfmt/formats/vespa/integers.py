@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xr_tensorfmt.contract import Bytes, Integers
+from xr_tensorfmt.core.extents import Bytes, Integers
 
 LONG_BIT = 0x80
 """The bit of the first byte of integers with four bytes."""

@@ -11,14 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    MAX_DIMENSIONS,
-    Array,
-    did_you_mean,
-    is_addressable,
-    reject_repeated,
-    shorten,
-)
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
+from xr_tensorfmt.core.json_text import reject_repeated
+from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.formats.vespa.spec import CELL_TYPES, VespaHeader, pack_string
 
 MAX_JSON_CELLS = 1 << 22

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xr_tensorfmt.contract import Array, Element
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.formats.vespa.json_input import format_type
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 

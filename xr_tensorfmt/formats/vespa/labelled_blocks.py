@@ -9,25 +9,15 @@ from itertools import cycle
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    BATCH_BYTES,
-    WHOLE,
-    Array,
-    Bytes,
-    CheckedInput,
-    EncodedBatch,
-    Extents,
-    Indices,
-    Integers,
-    Selection,
-    scatter_uniform,
-    shorten,
-    take_rows,
-    view_as_bytes,
-)
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
+from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
+from xr_tensorfmt.writing.checked_input import CheckedInput
 
 
 @dataclass(frozen=True, eq=False)

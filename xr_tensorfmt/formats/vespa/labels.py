@@ -10,22 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Array,
-    Bytes,
-    ElementError,
-    Extents,
-    Finding,
-    Integers,
-    Layout,
-    Points,
-    Selection,
-    TensorFormatWarning,
-    View,
-    find_stack_level,
-    shorten,
-    take_rows,
-)
+from xr_tensorfmt.core.elements import Array, ElementError
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Points, Selection, take_rows
+from xr_tensorfmt.core.views import View
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.integers import unpack_many
 from xr_tensorfmt.formats.vespa.scan import Window

@@ -9,19 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Composite,
-    Hint,
-    Integers,
-    Layout,
-    OpenOptions,
-    Part,
-    Points,
-    Selection,
-    Source,
-    TensorFormatError,
-    check_size,
-)
+from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.header import check_size
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Composite, Part
+from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 

@@ -8,25 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.contract import (
-    Container,
-    Dense,
-    ElementError,
-    End,
-    Finding,
-    HeaderReader,
-    Hint,
-    InMemory,
-    Layout,
-    OpenOptions,
-    Selection,
-    Source,
-    Tensor,
-    TensorFormatError,
-    get_stored_layout,
-    name_dims,
-)
-from xr_tensorfmt.contract import read as read_selected
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import ElementError
+from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.reading import read as read_selected
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import InMemory, get_stored_layout
+from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import IndexLabels, Labels, decode_labels
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product

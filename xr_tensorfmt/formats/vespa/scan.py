@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xr_tensorfmt.contract import Bytes, Extents, Indices, Integers, Source, TensorFormatError
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.selection import Indices
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
 

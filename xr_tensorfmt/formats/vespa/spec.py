@@ -15,15 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xr_tensorfmt.contract import (
-    MAX_DIMENSIONS,
-    BFloat16,
-    Cursor,
-    Element,
-    HeaderReader,
-    Plain,
-    check_size,
-)
+from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
+from xr_tensorfmt.core.narrow_floats import BFloat16
 from xr_tensorfmt.formats.vespa.integers import COUNTS, LONG_BIT, pack, unpack
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4

@@ -11,19 +11,12 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.contract import (
-    DEFAULT_CHUNK_BYTES,
-    MAX_DIMENSIONS,
-    Array,
-    CheckedInput,
-    Conversion,
-    Dense,
-    FilePlan,
-    OpenOptions,
-    Piece,
-    PlannedVariable,
-    shorten,
-)
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.header import MAX_DIMENSIONS
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.integers import MAX_INTEGER
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
@@ -35,6 +28,10 @@ from xr_tensorfmt.formats.vespa.spec import (
     Strings,
     VespaHeader,
 )
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.conversion import Conversion
+from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
+from xr_tensorfmt.writing.write_target import Piece
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 
