@@ -230,7 +230,7 @@ def test_keywords_of_other_types_raise(path: Path, options: dict, words: str) ->
 
 @pytest.mark.parametrize("value", [np.int64(1 << 20), np.uint32(1 << 20)])
 def test_chunk_bytes_accepts_integer_of_numpy(value: np.integer) -> None:
-    content = tf.make_0_9(np.zeros((512, 1024)))
+    content = memoryview(tf.make_0_9(np.zeros((512, 1024))))
     opened = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=value)
     expected = xr.open_dataset(content, engine="tensorfmt", chunks={}, chunk_bytes=1 << 20)
     assert opened.chunks == expected.chunks
