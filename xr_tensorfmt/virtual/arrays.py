@@ -112,7 +112,7 @@ def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str,
     order = tuple(axes.index(axis) for axis in range(len(axes)))
     if order == tuple(range(len(axes))) and dtype.kind in "fc":
         return []
-    return [{"name": "transpose", "configuration": {"order": list(order)}}]
+    return [{"name": "transpose", "configuration": {"order": order}}]
 
 
 def attrs_to_json(attrs: Mapping[str, Any]) -> dict[str, Any]:
