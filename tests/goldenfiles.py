@@ -343,7 +343,7 @@ SAFETENSORS: Mapping[str, Make] = {
         lambda: save({"b": np.array([1.5, -2], ml_dtypes.bfloat16)}),
     ),
     "index": write_safetensors_index,
-    "embedded": make_written("a.safetensors", make_several, to_file),
+    "embedded": make_written("a.safetensors", make_several),
 }
 
 

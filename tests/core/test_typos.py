@@ -92,14 +92,6 @@ def test_error_suggests_similar_name(model: str, mistake: str) -> None:
     assert hint in str(error.value)
 
 
-@pytest.mark.parametrize("data", [SQUARE, SQUARE.weight, xr.DataTree(SQUARE)], ids=type)
-def test_accessor_points_to_functions(data: Any) -> None:
-    for name in ("to_cc4s", "validate"):
-        with pytest.raises(AttributeError, match=f"{name!r}; call xr_tensorfmt.{name}$"):
-            getattr(data.tensorfmt, name)
-    assert not hasattr(data.tensorfmt, "to_netcdf")
-
-
 def test_command_suggests_similar_name(model: str) -> None:
     hint = "'scle' (did you mean 'scale'?)"
     assert hint in run_failing("convert", model, "x.tens", "--variable", "scle")

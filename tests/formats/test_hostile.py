@@ -407,7 +407,7 @@ def test_index_names_sibling_files(tmp_path: Path, name: object) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(
-        TensorFormatError, match="expected names of files in the directory of the index"
+        TensorFormatError, match="expected paths of files in the directory of the index"
     ):
         open_lazily(path)
     assert len(validate(path)) == 1

@@ -200,7 +200,7 @@ OPEN = """
 import warnings, numpy, xarray, xr_tensorfmt
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    xr_tensorfmt.to_mag(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')
+    xr_tensorfmt.to_file(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')
     assert xarray.open_dataset('a.mag').a.sum() == 3
     assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
     assert xr_tensorfmt.validate('a.mag') == []

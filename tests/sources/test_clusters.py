@@ -150,7 +150,7 @@ import json, sys
 import dask, numpy as np, xarray as xr
 import dask.array as da
 from distributed import Client, LocalCluster
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 def broken(block):
     raise ZeroDivisionError
@@ -162,17 +162,17 @@ if __name__ == "__main__":
                       silence_logs=50) as cluster, Client(cluster) as client:
         values = da.arange(3_000_000, chunks=400_000, dtype="f4").reshape(3000, 1000)
         ds = xr.Dataset({"a": (("x", "y"), values.rechunk((500, 300)))})
-        to_mag(ds, "s3://bucket/now.mag", storage_options=options)
-        tasks = to_mag(ds, "s3://bucket/later.mag", storage_options=options, compute=False)
+        to_file(ds, "s3://bucket/now.mag", storage_options=options)
+        tasks = to_file(ds, "s3://bucket/later.mag", storage_options=options, compute=False)
         client.compute(tasks).result()
         try:
-            to_mag(ds * ds.a.data.map_blocks(broken, dtype="f4"), "s3://bucket/never.mag",
+            to_file(ds * ds.a.data.map_blocks(broken, dtype="f4"), "s3://bucket/never.mag",
                    storage_options=options)
         except ZeroDivisionError as error:
             print(*error.__notes__)
         dask.config.set({"temporary-directory": folder + "/missing"})
         try:
-            to_mag(ds, "s3://bucket/never.mag", storage_options=options)
+            to_file(ds, "s3://bucket/never.mag", storage_options=options)
         except FileNotFoundError as error:
             print(error)
 """

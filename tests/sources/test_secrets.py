@@ -378,7 +378,7 @@ import json, pickle, sys, traceback
 from urllib.request import urlopen
 import aiohttp, xarray as xr
 from distributed import Client, LocalCluster
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 def tried(call):
     try:
@@ -411,10 +411,10 @@ if __name__ == "__main__":
                 tried(lambda: ds.tensor.compute())
                 tried(lambda: (ds.tensor + 1).mean().compute())
             urlopen(switch + "/status-0").close()
-            tried(lambda: to_mag(ds.astype("f4"), url + ".mag", storage_options=options))
+            tried(lambda: to_file(ds.astype("f4"), url + ".mag", storage_options=options))
         ds = xr.Dataset({"a": ("x", [1.0])}).astype("f4").chunk(x=1)
-        tried(lambda: to_mag(ds, "s3://bucket/x.mag", storage_options=s3))
-        tried(lambda: to_mag(ds, "s3://bucket/x.mag", storage_options=s3, compute=False).compute())
+        tried(lambda: to_file(ds, "s3://bucket/x.mag", storage_options=s3))
+        tried(lambda: to_file(ds, "s3://bucket/x.mag", storage_options=s3, compute=False).compute())
         print(json.dumps(["logs", *client.get_worker_logs().values()]))
 """
 

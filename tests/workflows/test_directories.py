@@ -28,7 +28,7 @@ def test_target_that_is_a_directory(name: str | None, target: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", WRITABLE)
 def test_file_in_directory_is_the_next_step(name: str, tmp_path: Path) -> None:
-    if registry.find_format(name).index_suffix:
+    if registry.find_format(name).directory_patterns:
         return  # a directory opens as the model in it
     write(make_array(), tmp_path, name)
     with pytest.raises(IsADirectoryError, match=r"validate its files one by one"):

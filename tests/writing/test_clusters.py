@@ -25,7 +25,7 @@ import numpy as np
 import xarray as xr
 from distributed import Client, LocalCluster
 
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 folder = Path(sys.argv[1])
 
@@ -55,24 +55,24 @@ if __name__ == "__main__":
     found = {}
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
                       memory_limit="1GiB") as cluster, Client(cluster) as client:
-        to_mag(dataset(who), folder / "now.mag")
+        to_file(dataset(who), folder / "now.mag")
         writers = [each.name for each in folder.glob("writer-*")]
         found["writers"] = len(writers)
         found["client"] = f"writer-{os.getpid()}" in writers
-        task = to_mag(dataset(who), folder / "later.mag", compute=False)
+        task = to_file(dataset(who), folder / "later.mag", compute=False)
         found["early"] = (folder / "later.mag").exists()
         client.compute(task).result()
         held = xr.Dataset({"a": (("x", "y"), np.arange(8 * 2000, dtype="f4").reshape(8, 2000))})
-        to_mag(held, folder / "held.mag")
+        to_file(held, folder / "held.mag")
         lazy = xr.open_dataset(folder / "held.mag", engine="tensorfmt", chunks={}, chunk_bytes=8000)
-        to_mag(lazy, folder / "held.mag")
+        to_file(lazy, folder / "held.mag")
         part = dataset(who).isel(x=slice(2, 4)) * -1
-        to_mag(part.astype("f4"), folder / "later.mag", region={"x": slice(2, 4)})
+        to_file(part.astype("f4"), folder / "later.mag", region={"x": slice(2, 4)})
         try:
-            to_mag(dataset(fail), folder / "now.mag")
+            to_file(dataset(fail), folder / "now.mag")
         except ArithmeticError as error:
             found["error"] = [str(error), *error.__notes__]
-        to_mag(dataset(die_once), folder / "died.mag")
+        to_file(dataset(die_once), folder / "died.mag")
         found["died"] = (folder / "died").exists()
     print(json.dumps(found))
 """
@@ -114,7 +114,7 @@ def test_any_scheduler_writes(tmp_path: Path, scheduler: str) -> None:
 MEMORY = """
 import resource, sys
 import dask, dask.array as da, numpy, xarray
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -122,8 +122,8 @@ def peak():
 path, kind = sys.argv[1:]
 shape = (40 if kind == "chunks" else 24, 2048, 2048)
 small = xarray.Dataset({"a": ("x", da.ones(10, dtype="f4"))})
-to_mag(small, path, encoding={"a": {"dtype": "bfloat16"}})
-to_mag(small, path)
+to_file(small, path, encoding={"a": {"dtype": "bfloat16"}})
+to_file(small, path)
 with dask.config.set(num_workers=2):
     if kind == "held":
         array = numpy.ones(shape, "f4")
@@ -133,10 +133,10 @@ with dask.config.set(num_workers=2):
     encoding = {"a": {"dtype": "bfloat16"}} if kind == "narrow" else {}
     start = peak()
     if kind == "lazy":
-        to_mag(dataset, path)
+        to_file(dataset, path)
         dataset = xarray.open_dataset(path, engine="tensorfmt")
         start = peak()
-    to_mag(dataset, path, encoding=encoding)
+    to_file(dataset, path, encoding=encoding)
     print(peak() - start)
 """
 

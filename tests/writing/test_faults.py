@@ -221,7 +221,7 @@ def test_stalled_upload_raises(
 WRITES = """
 import sys, json
 import dask, dask.array, xarray
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 from xr_tensorfmt.writing import upload
 
 upload.PART_SIZE = 5 << 20
@@ -232,7 +232,7 @@ if way == "convert":
     stored = [f"--storage-option={key}={value}" for key, value in options.items()]
     main(["convert", "--overwrite", source, url, *stored])
 array = dask.array.full((8, 1 << 20), 9, chunks=(1, -1), dtype="f4")
-tasks = to_mag(
+tasks = to_file(
     xarray.Dataset({"a": (("x", "y"), array)}), url, storage_options=options, compute=way == "now"
 )
 tasks.compute()

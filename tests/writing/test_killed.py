@@ -22,14 +22,14 @@ CALLS = ("open", "ftruncate", "pwrite", "fsync", "chmod", "replace", "link", "un
 NURSERY = """
 import os, signal, sys
 import dask.array, numpy, xarray
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 calls, path = %r, sys.argv[1]
 
 def write(value):
     array = dask.array.full(%r, value, chunks=(1, 1024), dtype="f4")
     with dask.config.set(scheduler="synchronous"):
-        to_mag(xarray.Dataset({"a": (("x", "y"), array)}), path)
+        to_file(xarray.Dataset({"a": (("x", "y"), array)}), path)
 
 def die_before(number):
     remaining = number

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("working_directory")
 WRITES_FOR_EVER = """
 import sys, time
 import dask.array, xarray
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 
 def wait(values):
     time.sleep(600)
@@ -32,7 +32,7 @@ def wait(values):
 
 zeros = dask.array.zeros((4, 256), chunks=(1, 256), dtype="f4")
 array = zeros.map_blocks(wait, meta=zeros._meta)
-to_mag(xarray.Dataset({"a": (("x", "y"), array)}), sys.argv[1])
+to_file(xarray.Dataset({"a": (("x", "y"), array)}), sys.argv[1])
 """
 
 CONVERTS_SLOWLY = """
@@ -104,7 +104,7 @@ def test_library_leaves_sigterm_to_program() -> None:
     script = """
 import os, signal, sys
 import numpy, xarray
-from xr_tensorfmt import to_mag
+from xr_tensorfmt import to_file
 seen = set()
 
 def look(values):
@@ -112,7 +112,7 @@ def look(values):
     return values
 
 array = xarray.DataArray(numpy.zeros(4, "f4"), dims="x").chunk(x=1)
-to_mag(array.copy(data=array.data.map_blocks(look, dtype="f4")).rename("a"), "a.mag")
+to_file(array.copy(data=array.data.map_blocks(look, dtype="f4")).rename("a"), "a.mag")
 assert seen == {signal.SIG_DFL}
 """
     run_python("-c", script)

@@ -843,7 +843,7 @@ import dask.array as da
 import numpy as np
 import xarray as xr
 from distributed import Client, LocalCluster
-from xr_tensorfmt import to_cc4s
+from xr_tensorfmt import to_file
 
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
@@ -851,9 +851,9 @@ if __name__ == "__main__":
         values = np.arange(40.0 * 30).reshape(40, 30)
         chunks = da.from_array(values, chunks=(10, 10))
         ds = xr.Dataset({"a": (("x", "y"), chunks), "b": (("x",), chunks[:, 0] * 1j)})
-        to_cc4s(ds, "now.yaml")
-        client.compute(to_cc4s(ds, "later.yaml", compute=False)).result()
-        to_cc4s(ds[["a"]][{"x": slice(10, 20)}] * -1, "later.yaml", region={"x": slice(10, 20)})
+        to_file(ds, "now.yaml")
+        client.compute(to_file(ds, "later.yaml", compute=False)).result()
+        to_file(ds[["a"]][{"x": slice(10, 20)}] * -1, "later.yaml", region={"x": slice(10, 20)})
         now, later = (xr.open_dataset(name).load() for name in ("now.yaml", "later.yaml"))
         later.a[10:20] *= -1
         print(now.identical(later), bool((now.a == values).all()))
