@@ -366,7 +366,7 @@ def test_sources_pickle(source) -> None:
     copy = pickle.loads(pickle.dumps(source))
     assert (copy.size, copy.name) == (source.size, source.name)
     if not isinstance(source, LocalFile):
-        assert read(copy, Extents.single(3, 9)).tobytes() == CONTENT[3:9]
+        assert copy.read(Extents.single(3, 9)).tobytes() == CONTENT[3:9]
 
 
 def test_local_file_pickles_small(path: Path) -> None:
