@@ -19,9 +19,16 @@ from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout, UnrepresentableValueError, WritableLayout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source, open_sibling
-from xr_tensorfmt.core.views import InMemory, column_major, transpose_layout
+from xr_tensorfmt.core.views import (
+    Composite,
+    InMemory,
+    Part,
+    View,
+    column_major,
+    transpose_layout,
+)
 from xr_tensorfmt.errors import TensorFormatError
 
 if TYPE_CHECKING:
@@ -34,6 +41,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "Boolean",
     "CheckedInput",
+    "Composite",
     "Container",
     "Conversion",
     "Cursor",
@@ -53,15 +61,18 @@ __all__ = [
     "Match",
     "OpenOptions",
     "Option",
+    "Part",
     "Piece",
     "Plain",
     "PlannedVariable",
+    "Points",
     "Selection",
     "SiblingFile",
     "Source",
     "Tensor",
     "TensorFormatError",
     "UnrepresentableValueError",
+    "View",
     "WritableLayout",
     "check_gaps",
     "check_size",

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,12 +44,11 @@ def test_runs_are_selected_elements_in_order(selection: Selection) -> None:
 def test_batches_are_selection_in_order_with_few_runs_each(
     selection: Selection, most: int, span: int
 ) -> None:
-    with mock.patch("xr_tensorfmt.core.selection.MAX_RUNS", most):
-        batches = list(selection.divide(most, max_span=span))
+    batches = list(selection.divide(selection.size, max_runs=most, max_span=span))
     together = np.concatenate([compute_flat_indices(batch) for batch in batches])
     assert np.array_equal(together, compute_flat_indices(selection))
     for batch in batches:
-        assert batch.size == 1 or (batch.size <= most and batch.span <= span)
+        assert batch.size == 1 or (batch.run_count <= most and batch.span <= span)
 
 
 @given(selections(), st.data())

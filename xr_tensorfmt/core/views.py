@@ -96,8 +96,8 @@ class Composite(Layout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges in the file of the layout, without those in other files."""
-        parts = self.split(selection)
-        return Extents.union([p.layout.locate(p.selection) for p in parts if p.source is None])
+        parts = [part for part in self.split(selection) if part.source is None]
+        return Extents.union([p.layout.locate(p.selection) for p in parts if p.selection.size])
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._SPARSE_BYTES", 0)
-    monkeypatch.setattr("xr_tensorfmt.core.selection.MAX_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bits.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [column for column in columns if column < values.shape[1]]
     lazy, eager = make_pair(Memory(content), layout, values)

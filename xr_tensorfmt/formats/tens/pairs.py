@@ -154,9 +154,8 @@ class Pairs(SearchedLayout):
             return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
-        if self.components == 1:
-            return filled[..., 0]
-        return np.asarray(filled[..., selection.index_arrays[rank]])
+        part = 0 if self.components == 1 else selection.index_arrays[rank]
+        return np.asarray(filled[..., part])
 
     def get_block_index(self, source: Source) -> BlockIndex:
         """Return the index of the blocks. The first call reads all pairs."""
