@@ -415,3 +415,12 @@ def test_named_pipe_that_replaced_file_does_not_hang(tmp_path: Path, io: InputOu
     os.mkfifo(path)
     with pytest.raises(SourceChangedError, match="changed or replaced"):
         source.read(Extents.single(0, 100_000))
+
+
+@pytest.mark.parametrize("name", ["a b.npy", "a%20b.npy", "é.npy"])
+def test_uri_of_path_opens(tmp_path: Path, name: str) -> None:
+    np.save(tmp_path / name, np.arange(3))
+    source, _ = find_source((tmp_path / name).as_uri())
+    assert source.name == str(tmp_path / name)
+    source, _ = find_source(f"file://{tmp_path / name}")
+    assert source.name == str(tmp_path / name)

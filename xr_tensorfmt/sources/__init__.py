@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
+from urllib.parse import unquote
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import Source
@@ -53,7 +54,9 @@ def find_source(
 
     location = locate_for_reading(file, storage_options, fs, timeout)
     if location.is_local:
-        return open_source(location.path, io), b""
+        path = location.path
+        # `pathlib.Path.as_uri` encodes characters, and fsspec does not decode them.
+        return open_source(path if os.path.exists(path) else unquote(path), io), b""
     return open_remote(location)
 
 
