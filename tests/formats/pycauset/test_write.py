@@ -447,7 +447,6 @@ def test_requested_names_override_embedded_names(tmp_path: Path) -> None:
     [
         (np.zeros(()), {}, r"has no dimension, .* call expand_dims\('index'\) first, or write MAG"),
         (np.zeros((2, 3, 4)), {}, r"has 3 dimensions, .* call stack\(row=\('dim_0', 'dim_1'\), cr"),
-        (np.zeros(3, "M8[s]"), {}, r"is datetime64\[s\], but PyCauset supports only bool, int8"),
         (np.zeros((2, 3)), {"matrix_type": "CAUSE"}, r"'CAUSE' \(did you mean 'CAUSAL'\?\) is "),
         (np.zeros((2, 3)), {"matrix_type": "VECTOR"}, "VECTOR is a type of vectors; leave out mat"),
         (np.zeros(3), {"matrix_type": "DENSE_FLOAT"}, "DENSE_FLOAT is a type of matrices; leave"),
