@@ -88,10 +88,13 @@ def describe(dataset: xr.Dataset) -> dict[str, Any]:
 
 
 FILE_PROPERTIES = {
+    "vespa": ("type",),
+    "vespa-json": ("type",),
     "tens": ("symmetries", "skipped_chunks", "sparse_dims"),
     "pycauset": (
         *("matrix_type", "data_type", "seed", "scalar"),
         *("is_transposed", "is_conjugated", "is_temporary", "properties", "cached"),
+        *("object_type", "n"),
     ),
 }
 

@@ -88,7 +88,7 @@ def test_unknown_keywords_are_named(tmp_path: Path, name: str) -> None:
         to_file(make_matrix(np.ones((2, 3))), tmp_path / "a", name, colour="red")
 
 
-@pytest.mark.parametrize("region", [5, [("p", slice(1))]])
+@pytest.mark.parametrize("region", ["all", 5, [("p", slice(1))]])
 def test_region_is_mapping(tmp_path: Path, region) -> None:
     to_file(make_matrix(np.ones((2, 3))), tmp_path / "a.tens")
     with pytest.raises(TypeError, match=r"must be 'auto' or like .'x': slice"):

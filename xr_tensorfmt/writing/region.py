@@ -132,7 +132,7 @@ def _get_identity(path: str) -> tuple[int, ...]:
 def write_region(
     checked: CheckedInput,
     location: Location,
-    region: Region | Literal["auto"],
+    region: Mapping[Any, Any] | Literal["auto"],
     read: Callable[[HeaderReader], Container],
     *,
     compute: bool,
@@ -152,10 +152,10 @@ def write_region(
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
     checked = _encode(checked, tensors)
-    region = _find_slices(checked, source, tensors, region)
-    _check_names(checked, tensors, region)
-    variables = _plan_variables(checked, tensors, source, region)
-    _check_coordinates(checked, source, tensors, region)
+    slices = _find_slices(checked, source, tensors, region)
+    _check_names(checked, tensors, slices)
+    variables = _plan_variables(checked, tensors, source, slices)
+    _check_coordinates(checked, source, tensors, slices)
     files = [ExistingFile(path, _get_identity(path), header) for path in variables]
     grids = [build_block_grids(planned) for planned in variables.values()]
     if not compute:
@@ -254,14 +254,14 @@ def _find_slices(
     checked: CheckedInput,
     source: Source,
     tensors: Mapping[str, Tensor],
-    region: Region | Literal["auto"],
+    region: Mapping[Any, Any] | Literal["auto"],
 ) -> Region:
     """Replace "auto" by the slices of the labels in the data, as `xarray.Dataset.to_zarr` does."""
     if isinstance(region, str):
         dims = {dim for variable in checked.variables.values() for dim in variable.dims}
-        region = dict.fromkeys(sorted(map(str, dims)), AUTO)  # type: ignore[arg-type]
+        region = dict.fromkeys(sorted(map(str, dims)), AUTO)
     return {
-        dim: _find_slice(checked, source, tensors, dim) if part == AUTO else part  # type: ignore[comparison-overlap]
+        dim: _find_slice(checked, source, tensors, dim) if part == AUTO else part
         for dim, part in region.items()
     }
 

@@ -13,7 +13,6 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 from xr_tensorfmt.errors import Hint, did_you_mean, shorten, with_hint
-from xr_tensorfmt.writing.encoding import Encoding
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -64,7 +63,7 @@ def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str
     return ((member.path, member.name, member.key) for member in _collect_members(tree, separator))
 
 
-def flatten_encoding(tree: DataTree, separator: str, encoding: Encoding) -> Encoding:
+def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     """Replace groups and paths by keys: ``{"/layers/0": {"w": ...}}`` or ``{"/layers/0/w": ...}``.
 
     Other keys are those of the file, and patterns.
