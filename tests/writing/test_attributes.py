@@ -102,7 +102,7 @@ def test_vespa_type_describes_the_written_file(tmp_path: Path) -> None:
     ):
         to_file(changed, path, "vespa", encoding=encoding)
         back = open_lazily(path)
-        assert back.tensor.encoding["tensorfmt"]["type"] == expected
+        assert back.tensor.encoding["tensorfmt"]["vespa_type"] == expected
         np.testing.assert_array_equal(back.tensor, changed.tensor)
 
 

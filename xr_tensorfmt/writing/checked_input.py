@@ -393,6 +393,13 @@ def check_input(
     return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
 
 
+def _is_of_file(name: str, value: Any, encoding: Mapping[str, Any]) -> bool:
+    """Return whether an attribute repeats what the reader says about the opened file."""
+    file_info = encoding.get("tensorfmt")
+    is_repeated = isinstance(file_info, Mapping) and name in file_info
+    return is_repeated and isinstance(value, str) and file_info[name] == value
+
+
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
     """Return a variable with the requested encoding, and references in its attributes.
 
@@ -400,6 +407,7 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
     """
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
+    merged.attrs = {k: v for k, v in merged.attrs.items() if not _is_of_file(k, v, encoding)}
     if not cf.VALUE_KEYS.isdisjoint(requested):
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)

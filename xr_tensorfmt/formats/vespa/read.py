@@ -141,7 +141,7 @@ def build_container(
         columns = _read_labels(source, header, labels)
         cells, columns = build_outer_product(source, header, cells, columns, options)
         labels = tuple(map(InMemory, columns))
-    tensor = Tensor(options.name, names, cells, encoding=encoding)
+    tensor = Tensor(options.name, names, cells, {TYPE: header.type}, encoding)
     coordinates = (Tensor(name, (name,), label) for name, label in zip(names, labels, strict=False))
     return Container((tensor,), tuple(coordinates))
 
@@ -170,7 +170,7 @@ def _build_blocks(
     mapped = names[: len(header.mapped)]
     block = names[0] if is_indexed else BLOCK
     dims = (block, *names[len(mapped) :])
-    tensor = Tensor(options.name, dims, cells, encoding=encoding)
+    tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
     coordinates = (
         Tensor(name, (block,), label) for name, label in zip(mapped, labels, strict=True)
     )

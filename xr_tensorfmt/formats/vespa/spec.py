@@ -31,7 +31,7 @@ MAX_NAME_BYTES = 1 << 12
 BLOCK = "block"
 """The dimension of a Dataset that counts blocks with several labels."""
 
-TYPE = "type"
+TYPE = "vespa_type"
 """The attribute of a variable that contains `VespaHeader.type`."""
 
 Strings = NDArray[Any]

@@ -263,7 +263,9 @@ def _check_attrs(
     checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
 ) -> None:
     owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = variable.attrs
+    owners[f"ds[{name!r}]"] = [
+        key for key, value in variable.attrs.items() if key != TYPE or not isinstance(value, str)
+    ]
     owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
     for owner, attributes in owners.items():
         for attribute in attributes:
