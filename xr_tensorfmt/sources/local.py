@@ -48,7 +48,7 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-def _map(file: FileIO, start: int, stop: int) -> Bytes | None:
+def _map(file: FileIO, path: str, start: int, stop: int) -> Bytes | None:
     """Map ``[start, stop)`` of an open file, copy-on-write; return None if that is impossible."""
     origin = start - start % mmap.ALLOCATIONGRANULARITY
     try:
@@ -57,7 +57,7 @@ def _map(file: FileIO, start: int, stop: int) -> Bytes | None:
         return None
     if window is None:
         return None
-    window.path = os.fspath(file.name)
+    window.path = path
     _windows.add(window)
     return np.frombuffer(window, dtype=np.uint8)[start - origin :]
 
@@ -87,7 +87,7 @@ _PART = 32 << 20
 _MAX_THREADS = min(4, os.cpu_count() or 1)
 _HAS_PREADV = hasattr(os, "preadv")
 # Opening a named pipe, which may have replaced the file, would wait for a writer.
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,12 @@ class LocalFile(Source):
 
     @contextmanager
     def _open_file(self) -> Iterator[FileIO]:
-        with FileIO(self.path, opener=_open_without_waiting) as file:
-            self._check(os.fstat(file.fileno()))
-            yield file
+        descriptor = os.open(self.path, _READ)
+        try:
+            self._check(os.fstat(descriptor))
+            yield FileIO(descriptor, closefd=False)
+        finally:
+            os.close(descriptor)
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
@@ -194,7 +197,7 @@ class LocalFile(Source):
         if not self.mapped or stop - start < _MIN_WINDOW:
             return None
         with self._open_file() as file:
-            return _map(file, start, stop)
+            return _map(file, self.path, start, stop)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range into new memory or as a window, or copy several ranges from windows."""
@@ -241,10 +244,6 @@ class LocalFile(Source):
         with self.open() as fill:
             self._fill(fill, start, content)
         return content.tobytes()
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | _NO_WAIT)
 
 
 def _build_fill(file: FileIO) -> Fill:

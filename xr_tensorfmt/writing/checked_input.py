@@ -396,8 +396,9 @@ def check_input(
 def _is_of_file(name: str, value: Any, encoding: Mapping[str, Any]) -> bool:
     """Return whether an attribute repeats what the reader says about the opened file."""
     file_info = encoding.get("tensorfmt")
-    is_repeated = isinstance(file_info, Mapping) and name in file_info
-    return is_repeated and isinstance(value, str) and file_info[name] == value
+    if not (isinstance(file_info, Mapping) and isinstance(value, str)):
+        return False
+    return bool(file_info.get(name) == value)
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:

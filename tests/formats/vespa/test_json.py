@@ -122,7 +122,7 @@ def test_each_documented_form_is_read(case: str, text: bool) -> None:
     data = json.dumps(data) if text and not isinstance(data, str) else data
     ds = vespa.from_json(data, type_, field=field)
     assert to_lists(ds) == expected
-    assert ds.tensor.encoding["tensorfmt"]["type"] == type_.replace("tensor()", "double")
+    assert ds.tensor.attrs["vespa_type"] == type_.replace("tensor()", "double")
 
 
 # The C++ code of Vespa refuses other scalars, so they are not written.

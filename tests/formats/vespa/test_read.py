@@ -74,7 +74,7 @@ def test_tensor_without_cell_type_is_double() -> None:
     content = vf.pack_header(indexed={"x": 2}) + vf.pack_cells(np.array([1.5, -2]), "double")
     tensor = open_vespa(content).tensor
     assert (tensor.dtype, tensor.values.tolist()) == ("float64", [1.5, -2.0])
-    assert tensor.encoding["tensorfmt"]["type"] == "tensor(x[2])"
+    assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
 
 
 @given(st.lists(st.integers(0, 300) | st.integers(0, integers.MAX_INTEGER), min_size=1))
@@ -118,14 +118,14 @@ def test_scalars_in_all_their_forms(head: str) -> None:
     tensor = vespa.from_hex(head + "4045000000000000").tensor
     assert tensor.dims == ()
     assert tensor.values[()] == 42.0
-    assert tensor.encoding["tensorfmt"]["type"] == "double"
+    assert tensor.attrs["vespa_type"] == "double"
 
 
 def test_sparse_scalar_without_cell_is_zero_and_float_scalar_is_read() -> None:
     assert vespa.from_hex("0x010000").tensor.values[()] == 0.0
     scalar = vespa.from_hex("0x0601003F800000").tensor
     assert (scalar.dtype, scalar.values[()]) == ("float32", 1.0)
-    assert scalar.encoding["tensorfmt"]["type"] == "tensor<float>()"
+    assert scalar.attrs["vespa_type"] == "tensor<float>()"
 
 
 def test_empty_tensors_keep_their_sizes_and_names() -> None:
@@ -171,10 +171,7 @@ def test_two_labels_per_block_can_become_an_index() -> None:
 
 def test_type_sorts_mapped_and_indexed_dimensions_together() -> None:
     content = vf.pack_header("float", ["b", "d"], {"a": 2, "c": 3}, 0)
-    assert (
-        open_vespa(content).tensor.encoding["tensorfmt"]["type"]
-        == "tensor<float>(a[2],b{},c[3],d{})"
-    )
+    assert open_vespa(content).tensor.attrs["vespa_type"] == "tensor<float>(a[2],b{},c[3],d{})"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +192,7 @@ def test_conflicting_dims_get_an_underscore(mapped, indexed, dims) -> None:
     assert ds.tensor.dims == dims
     names = {"block": "block_"} if len(mapped) > 1 else {"tensor": "tensor_"}
     assert set(ds.coords) == {names.get(name, name) for name in mapped}
-    assert all(f"{name}{{}}" in ds.tensor.encoding["tensorfmt"]["type"] for name in mapped)
+    assert all(f"{name}{{}}" in ds.tensor.attrs["vespa_type"] for name in mapped)
     assert ds.tensor.load().size == 1
 
 
@@ -340,7 +337,7 @@ def test_every_published_binary_decodes_to_its_cells(conformance: Path) -> None:
         )
         for binary in binaries:
             tensor = vespa.from_hex(binary).tensor
-            assert tensor.encoding["tensorfmt"]["type"] == test["tensor"]["type"]
+            assert tensor.attrs["vespa_type"] == test["tensor"]["type"]
             assert str(get_cells(tensor)) == str(expected)
 
 

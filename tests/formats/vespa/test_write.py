@@ -46,7 +46,15 @@ def make_dataset(cells, mapped, indexed, addresses, values) -> xr.Dataset:
     else:
         coords = {name: ("block", item) for name, item in zip(mapped, columns, strict=True)}
         ds = xr.Dataset({"tensor": (("block", *indexed), values)}, coords)
+    ds.tensor.attrs["vespa_type"] = get_type(cells, mapped, indexed)
     return ds
+
+
+def get_type(cells, mapped, indexed) -> str:
+    sizes = dict.fromkeys(mapped, "{}") | {name: f"[{size}]" for name, size in indexed.items()}
+    dims = [name + sizes[name] for name in sorted(sizes)]
+    word = "" if cells == "double" else f"<{cells}>"
+    return f"tensor{word}({','.join(dims)})" if dims else "double"
 
 
 def encode_canonically(cells, mapped, indexed, addresses, values) -> bytes:
@@ -160,6 +168,7 @@ def test_short_and_long_integers_and_labels_of_any_length_and_script(directory) 
 def test_dims_are_written_sorted_by_name(directory) -> None:
     values = vf.make_values("float", (2, 3, 4, 5))
     ds = make_dataset("float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values)
+    del ds.tensor.attrs["vespa_type"]
     expected = write_file(ds, directory)
     assert expected == encode_canonically(
         "float", ["u"], {"Z": 3, "a": 4, "b": 5}, [("p",), ("q",)], values
@@ -307,10 +316,10 @@ def test_renamed_dims_are_written_with_original_names(directory, mapped, indexed
     (directory / "clash.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "clash.tbf")
     assert write_file(ds, directory) == content
-    del ds.tensor.encoding["tensorfmt"]
+    del ds.tensor.attrs["vespa_type"]
     write_file(ds, directory)
     expected = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
-    actual = open_file(directory).tensor.encoding["tensorfmt"]["type"]
+    actual = open_file(directory).tensor.attrs["vespa_type"]
     assert set(re.findall(r"\w+(?=[\[{])", actual)) == expected
 
 
@@ -555,6 +564,14 @@ def test_error_of_strings_along_another_dimension_has_a_hint(
     check_refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
+@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", 7, np.zeros(2)], ids=str)
+def test_type_attribute_is_updated(directory, type_) -> None:
+    ds = make_users().isel(x=slice(2))
+    ds.tensor.attrs["vespa_type"] = type_
+    assert write_file(ds, directory) == write_file(ds.drop_attrs(), directory)
+    assert open_file(directory).tensor.attrs == {"vespa_type": "tensor<float>(user{},x[2])"}
+
+
 def test_name_of_variable_must_be_dropped(directory) -> None:
     named = make_users().rename(tensor="embedding")
     check_refused(
@@ -612,8 +629,7 @@ def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
 
 
 def test_names_that_would_be_same_raise(directory) -> None:
-    ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)))})
-    ds.tensor.encoding["tensorfmt"] = {"format": "vespa", "type": "tensor(x[1])"}
+    ds = xr.Dataset({"tensor": (("x_", "x__"), np.zeros((1, 1)), {"vespa_type": "tensor(x[1])"})})
     check_refused(ds, directory, "two dimensions would be called 'x'; rename one of them")
 
 

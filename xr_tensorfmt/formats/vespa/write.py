@@ -210,7 +210,7 @@ def _check_dropped(
 def _get_opened_type(variable: Variable) -> str:
     """Return the type in the opened file, or an empty string."""
     file_info = variable.encoding.get("tensorfmt", {})
-    return str(file_info[TYPE]) if file_info.get("format") == "vespa" else ""
+    return str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
 
 
 def _find_file_names(checked: CheckedInput, names: tuple[str, ...], type_: str) -> dict[str, str]:
