@@ -179,14 +179,17 @@ class WritableLayout(Layout):
         return (1,) * len(self.shape)
 
 
-def compute_relative_slices(part: Selection, whole: Selection) -> tuple[slice, ...]:
-    """Return the slices of a part in the values of the whole. Both have ranges of step 1."""
-    slices = []
+def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:
+    """Return the index of a part in the values of the whole. Both have ranges of step 1.
+
+    It ends with an ellipsis, because numpy scalars lose the byte order.
+    """
+    slices: list[Any] = []
     for inner, outer in zip(part.indices, whole.indices, strict=True):
         assert isinstance(inner, range)
         assert isinstance(outer, range)
         slices.append(slice(inner.start - outer.start, inner.stop - outer.start))
-    return tuple(slices)
+    return (*slices, ...)
 
 
 def view_as_bytes(stored: Array) -> Bytes:

@@ -316,7 +316,7 @@ def test_renamed_dims_are_written_with_original_names(directory, mapped, indexed
     (directory / "clash.tbf").write_bytes(content)
     ds = xr.open_dataset(directory / "clash.tbf")
     assert write_file(ds, directory) == content
-    del ds.tensor.attrs["vespa_type"]
+    del ds.tensor.attrs["vespa_type"], ds.tensor.encoding["tensorfmt"]
     write_file(ds, directory)
     expected = {*ds.tensor.dims, *map(str, ds.coords)} - ({"block"} if len(mapped) > 1 else set())
     actual = open_file(directory).tensor.attrs["vespa_type"]
@@ -564,7 +564,7 @@ def test_error_of_strings_along_another_dimension_has_a_hint(
     check_refused(other, directory, r"the coordinate 'city'; call drop_vars\('city'\)")
 
 
-@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", 7, np.zeros(2)], ids=str)
+@pytest.mark.parametrize("type_", ["tensor<float>(user{},x[3])", "mine"])
 def test_type_attribute_is_updated(directory, type_) -> None:
     ds = make_users().isel(x=slice(2))
     ds.tensor.attrs["vespa_type"] = type_
