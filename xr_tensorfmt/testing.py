@@ -17,10 +17,9 @@ import fsspec
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.accessor import explain
+from xr_tensorfmt.accessor import explain, to_file
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.validation import validate
-from xr_tensorfmt.writers import to_file
 
 __all__ = ["FormatTests", "WritableFormatTests"]
 
