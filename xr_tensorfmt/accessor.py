@@ -174,7 +174,7 @@ def to_file(
     See Also
     --------
     xr_tensorfmt.validate : Check a file.
-    xr_tensorfmt.cc4s.to_calculation : Write the files of a cc4s calculation.
+    xr_tensorfmt.cc4s.to_calculation : Write the files of a calculation.
 
     Examples
     --------

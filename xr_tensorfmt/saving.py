@@ -45,7 +45,7 @@ def write(
     if name.endswith("/") or (fs is None and os.path.isdir(name)):
         raise IsADirectoryError(
             f"{redact(name)} is a directory, expected a file; append a name such as model.mag, or "
-            "model.safetensors.index.json for several files, or write a calculation of cc4s with "
+            "model.safetensors.index.json for several files, or write a calculation with "
             "xr_tensorfmt.cc4s.to_calculation"
         )
     file_format = (

@@ -12,6 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 import xarray as xr
+from fsspec.implementations.dirfs import DirFileSystem
 
 import xr_tensorfmt
 from tests.processes import run_python
@@ -66,12 +67,13 @@ def test_private_names_are_used_only_in_listed_modules() -> None:
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
-        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", "accessor"})
         and not isinstance(node.value, ast.Call)
         and node.attr != "_exit"  # documented by os
     }
     assert actual == {
         ("datasets/lazy_array.py", "_data"),
+        ("sources/locations.py", "_join"),
         ("sources/locations.py", "_strip_protocol"),
     }
 
@@ -84,6 +86,7 @@ def test_xarray_keeps_unread_array_of_variable_in_data() -> None:
 def test_fsspec_has_private_names_that_are_used() -> None:
     fs = fsspec.filesystem("memory")
     assert fs._strip_protocol("memory://bucket/x") == "/bucket/x"
+    assert DirFileSystem("/bucket", fs)._join("x") == "/bucket/x"
 
 
 def test_fsspec_names_coroutines_of_file_system_with_underscore() -> None:
