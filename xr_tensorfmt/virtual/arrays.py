@@ -17,6 +17,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.virtual.transposed import TransposedArray
 
 MAX_ITEMSIZE = {"i": 8, "u": 8, "f": 8, "c": 16, "m": 8, "M": 8}
 """Size of the largest data type in Zarr's specification, by the kind of the numpy dtype."""
@@ -51,13 +52,14 @@ def build_manifest_array(
         offsets, chunk = offsets[np.newaxis], (1, *chunk)
         shape, dims = (1, *shape), (leading_dim, *dims)
     offsets = offsets.transpose(axes)
+    codecs = _build_codecs(dtype, axes)
     metadata = create_v3_array_metadata(
         shape=shape,
         data_type=dtype,
         chunk_shape=tuple(chunk[axis] for axis in axes),
         chunk_key_encoding={"name": "default", "separator": "."},
         fill_value=dtype.type(np.nan) if dtype.kind in "fc" else None,
-        codecs=_build_codecs(dtype, axes),
+        codecs=codecs,
         dimension_names=dims,
         attributes={**attrs, **more},
     )
@@ -67,7 +69,8 @@ def build_manifest_array(
         lengths=np.full(offsets.shape, nbytes, dtype=np.uint64),
         validate_paths=False,
     )
-    return ManifestArray(metadata=metadata, chunkmanifest=manifest)
+    array_class = TransposedArray if codecs else ManifestArray
+    return array_class(metadata=metadata, chunkmanifest=manifest)
 
 
 def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int, ...]:

@@ -1,0 +1,81 @@
+"""Arrays with a transpose codec, to which xarray can add dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+from virtualizarr.manifests import ManifestArray
+from xarray import Variable
+
+
+class TransposedArray(ManifestArray):
+    """A virtual array whose first codec is the transpose codec.
+
+    The codec has an entry for each dim. VirtualiZarr would keep it unchanged for a new dim.
+    """
+
+    def __array_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Call a function of numpy, as xarray does to combine arrays."""
+        if func is np.expand_dims:
+            return _expand_dims(*args, **kwargs)
+        if func is np.stack:
+            return _stack(*args, **kwargs)
+        if func is np.broadcast_to:
+            array, shape = args
+            args = (array[(None,) * (len(shape) - array.ndim) + (...,)], shape)
+        result = super().__array_function__(func, types, args, kwargs)
+        return _wrap(result) if isinstance(result, ManifestArray) else result
+
+    def __getitem__(self, key: Any, /) -> ManifestArray:
+        """Add a dim for each None at the beginning."""
+        keys = key if isinstance(key, tuple) else (key,)
+        added = sum(1 for _ in takewhile(lambda item: item is None, keys))
+        array: ManifestArray = _wrap(super().__getitem__(keys[added:]))
+        for _ in range(added):
+            array = _expand_dims(array, axis=0)
+        return array
+
+    def rename_paths(self, new: str | Callable[[str], str]) -> ManifestArray:
+        """Replace the URLs of the files."""
+        return _wrap(super().rename_paths(new))
+
+    def to_virtual_variable(self) -> Variable:
+        """Return a variable of this array."""
+        variable = super().to_virtual_variable()
+        variable.data = _wrap(variable.data)
+        return variable
+
+
+def _wrap(array: ManifestArray) -> TransposedArray:
+    return TransposedArray(array.metadata, array.manifest)
+
+
+def _expand_dims(array: ManifestArray, axis: int) -> TransposedArray:
+    """Add an axis of length 1, which becomes the slowest of the file."""
+    metadata = array.metadata
+    document: dict[str, Any] = metadata.to_dict()
+    transpose, *codecs = document["codecs"]
+    plain = ManifestArray(type(metadata).from_dict({**document, "codecs": codecs}), array.manifest)
+    axis %= array.ndim + 1
+    expanded = np.expand_dims(plain, axis=axis)
+    order = (axis, *(other + (other >= axis) for other in transpose["configuration"]["order"]))
+    document = expanded.metadata.to_dict()
+    transpose = {"name": "transpose", "configuration": {"order": order}}
+    document["codecs"] = (transpose, *document["codecs"])
+    return TransposedArray(type(metadata).from_dict(document), expanded.manifest)
+
+
+def _stack(arrays: Sequence[ManifestArray], axis: int = 0) -> ManifestArray:
+    axis %= arrays[0].ndim + 1
+    expanded = [np.expand_dims(array, axis=axis) for array in arrays]
+    combined: ManifestArray = np.concatenate(expanded, axis=axis)
+    return combined
