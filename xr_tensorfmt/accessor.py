@@ -145,7 +145,7 @@ def to_file(
         ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
         such as floating-point variables for ``"bfloat16"``. Formats with attributes also support
         the keys of CF, such as ``scale_factor`` and ``units``, as in `xarray.Dataset.to_netcdf`.
-        For a DataTree, ``{"/layers/0": {name: ...}}`` as in `xarray.DataTree.to_zarr`.
+        For a DataTree, ``{"/layers/0": {name: ...}}`` as in ``DataTree.to_zarr``.
     drop : list of {"name", "dims", "coords", "attrs"}
         Parts to omit if the format does not support them. Otherwise they raise an error.
     separator : str

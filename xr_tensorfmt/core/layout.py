@@ -87,6 +87,18 @@ class Layout(ABC):
         """Divide a selection into parts to fetch and decode at a time.
 
         By default, parts have values of up to `max_bytes`.
+
+        Parameters
+        ----------
+        selection : Selection
+            The elements.
+        max_bytes : int
+            Limit on the memory of a part.
+
+        Returns
+        -------
+        iterator of Selection
+            The parts, in the order of the elements.
         """
         return selection.divide(max(1, max_bytes // self.dtype.itemsize))
 

@@ -156,9 +156,14 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Points(Selection):
-    """Single elements: `indices` has an array per axis, all of one length.
+    """Single elements. A layout locates and decodes different points, sorted in C order.
 
-    The points that a layout locates and decodes are different and sorted in C order.
+    Parameters
+    ----------
+    tensor_shape : tuple of int
+        Lengths of the axes of the tensor.
+    indices : tuple of ndarray
+        An array per axis, all of one length.
     """
 
     indices: tuple[Integers, ...]

@@ -30,7 +30,17 @@ class View(Layout):
     def apply(self, selection: Selection, *values: Array) -> Array:
         """Compute the values of a selection from an array per inner selection.
 
-        The arrays may be overwritten.
+        Parameters
+        ----------
+        selection : Selection
+            The elements of this layout.
+        *values : ndarray
+            The values of each selection that `select` returned. They may be overwritten.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            The values, in the shape of the selection.
         """
 
     @property
@@ -72,7 +82,16 @@ class View(Layout):
 class Part:
     """A selection of another layout, and the index of its values in the result.
 
-    `source` is the file that contains the values, if it is another one.
+    Parameters
+    ----------
+    layout : Layout
+        The other layout.
+    selection : Selection
+        The elements in it.
+    target : object
+        Index of these elements in the array of the result.
+    source : Source, optional
+        The file with the values, if it is another one.
     """
 
     layout: Layout
