@@ -154,6 +154,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     --------
     >>> import numpy as np
     >>> import xarray as xr
+    >>> import xr_tensorfmt
     >>> from xr_tensorfmt import pycauset
     >>> bits = np.triu(np.ones((4, 4), bool), 1)
     >>> dims = ["a", "b"]
