@@ -87,6 +87,17 @@ class Layout(ABC):
         """Divide a selection into parts to fetch and decode at a time.
 
         By default, parts have values of up to `max_bytes`.
+
+        Parameters
+        ----------
+        selection : Selection
+            The values.
+        max_bytes : int
+            Bytes per part.
+
+        Returns
+        -------
+        iterator of Selection
         """
         return selection.divide(max(1, max_bytes // self.dtype.itemsize))
 

@@ -100,6 +100,8 @@ class CheckedInput:
         Parts to omit if the format does not support them.
     file_name : str
         Name of the file in its directory.
+    is_encoded : bool
+        Whether `encode` was called.
     """
 
     path: str
@@ -111,7 +113,6 @@ class CheckedInput:
     drop: frozenset[str]
     file_name: str = ""
     is_encoded: bool = False
-    """Whether `encode` was called."""
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
         """Encode times, scaled and masked values by the CF conventions.
