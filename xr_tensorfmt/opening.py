@@ -24,7 +24,7 @@ from xr_tensorfmt.sources.store_errors import redact
 
 DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
 
-# Earlier versions look for a local file if chunks= is given.
+# Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 

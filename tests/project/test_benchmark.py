@@ -78,10 +78,8 @@ def test_page_of_alternatives_quotes_saved_measurements() -> None:
     assert get_row("local", "sum 1 GiB of float64 with dask") in page
     assert get_row("open", "open a model of 1,000 tensors") in page
     unpack = "unpack a matrix of 2,000 elements"
-    ours, peer = (
-        get_seconds("bits", unpack, "xr_tensorfmt", 3),
-        get_seconds("bits", unpack, "pycauset"),
-    )
+    ours = get_seconds("bits", unpack, "xr_tensorfmt", 3)
+    peer = get_seconds("bits", unpack, "pycauset")
     assert f"takes {ours} instead of {peer}" in page
 
 

@@ -91,7 +91,7 @@ def _assemble(
     ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
     ds.encoding = dict(encoding)
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
-    # This method can be unpickled without this package.
+    # This method can be unpickled without this package. See docs/reference/xarray_problems.md.
     ds.set_close([].clear)
     return ds
 

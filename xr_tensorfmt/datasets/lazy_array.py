@@ -69,6 +69,7 @@ class LazyTensor(LazilyIndexedArray):
 
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         # Workaround for a bug of xarray: [-7::-1] of 5 elements is empty, but xarray selects all.
+        # See docs/reference/xarray_problems.md.
         entries = (
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)
@@ -100,7 +101,8 @@ class FileVariable(Variable):
     """A Variable that adds the version of the file and the layout to the names of its dask arrays.
 
     xarray derives these names from path, modification time, options and variable name, which do
-    not distinguish groups in `xarray.open_groups`, or versions of a remote object.
+    not distinguish groups in `xarray.open_groups`, or versions of a remote object. The page
+    docs/reference/xarray_problems.md explains it.
     """
 
     __slots__ = ()
