@@ -423,7 +423,9 @@ def test_decoded_values_are_encoded_as_in_the_file(tmp_path: Path, suffix: str, 
         to_file(data, path, region=region)
         assert path.read_bytes() == before
     if name == "time":  # numbers are not times
-        with pytest.raises(ValueError, match=r"'p' has units=.*, but no such attribute in the data"):
+        with pytest.raises(
+            ValueError, match=r"'p' has units=.*, but no such attribute in the data"
+        ):
             to_file(raw.drop_attrs(), path, region=region)
     other = raw.assign(p=raw.p.assign_attrs({attribute: 7}))
     with pytest.raises(ValueError, match=rf"'p' has {attribute}=.* in the file, but 7 in the data"):
