@@ -135,7 +135,6 @@ _GUIDES = {
     "to_cc4s": ("Write cc4s", "formats/cc4s.html#writing"),
     "to_calculation": ("Calculations of cc4s", "formats/cc4s.html#calculations"),
     "to_file": ("Writing files", "writing.html"),
-    "to_kerchunk": ("Kerchunk", "virtual.html#kerchunk"),
     "to_mag": ("Write MAG", "formats/mag.html#writing"),
     "to_npy": ("Write NumPy", "formats/npy.html#writing"),
     "to_pycauset": ("Write PyCauset", "formats/pycauset.html#writing"),

@@ -26,7 +26,7 @@ made = pytest.importorskip("xr_tensorfmt.virtual")
 
 ManifestArray = pytest.importorskip("virtualizarr.manifests").ManifestArray
 ObjectStoreRegistry = pytest.importorskip("obspec_utils.registry").ObjectStoreRegistry
-TensorFormatParser, parser, to_kerchunk = made.TensorFormatParser, made.parser, made.to_kerchunk
+TensorFormatParser, parser = made.TensorFormatParser, made.parser
 
 LOCAL = ObjectStoreRegistry({"file://": stores.LocalStore()})
 
@@ -48,12 +48,6 @@ def open_virtual(path: object, registry: Any = LOCAL, **options: Any) -> xr.Data
     return virtualizarr.open_virtual_dataset(
         str(path), registry, parser=TensorFormatParser(**options)
     )
-
-
-def open_references(references: Any) -> xr.Dataset:
-    """Open Kerchunk references with the zarr engine."""
-    options = {"consolidated": False, "storage_options": {"fo": references}}
-    return xr.open_dataset("reference://", engine="zarr", chunks=None, backend_kwargs=options)
 
 
 def open_manifest(path: Path, **options: Any) -> xr.Dataset:
@@ -277,12 +271,9 @@ repo = icechunk.Repository.open(storage, authorize_virtual_chunk_access=granted)
 store = repo.readonly_session("main").store
 found = {}
 for name in names:
-    options = {"consolidated": False, "storage_options": {"fo": f"{name}.json"}}
-    by_references = xr.open_dataset("reference://", engine="zarr", backend_kwargs=options)
-    by_icechunk = xr.open_zarr(store, group=name, consolidated=False, chunks=None)
-    for way, dataset in (("kerchunk", by_references), ("icechunk", by_icechunk)):
-        for key, variable in dataset.variables.items():
-            found[f"{way} {name} {key}"] = variable.values
+    dataset = xr.open_zarr(store, group=name, consolidated=False, chunks=None)
+    for key, variable in dataset.variables.items():
+        found[f"{name} {key}"] = variable.values
 assert not {"xr_tensorfmt", "virtualizarr"} & set(sys.modules)
 np.savez("values.npz", **found)
 """
@@ -297,15 +288,13 @@ def test_references_read_without_this_package(
     )
     session = repo.writable_session("main")
     for name, dataset in virtuals.items():
-        to_kerchunk(dataset, tmp_path / f"{name}.json")
         dataset.vz.to_icechunk(session.store, group=name)
     session.commit("references")
     run_python("-c", WITHOUT_THIS_PACKAGE, directory, *virtuals, cwd=tmp_path)
     with np.load(tmp_path / "values.npz") as found:
         for name, (_, arrays) in KINDS.items():
             for key, values in arrays.items():
-                assert_same_bits(found[f"kerchunk {name} {key}"], values)
-                assert_same_bits(found[f"icechunk {name} {key}"], values)
+                assert_same_bits(found[f"{name} {key}"], values)
 
 
 def make_labelled(path: Path) -> xr.Dataset:
@@ -332,9 +321,7 @@ def test_coordinates_of_header_are_loaded_and_kept(tmp_path: Path) -> None:
         isinstance(coordinate.data, ManifestArray) for coordinate in actual.coords.values()
     )
     assert actual.indexes["x"].tolist() == dataset.x.values.tolist()
-    references = to_kerchunk(actual)
     for back in (
-        open_references(references),
         open_manifest(tmp_path / "a.tens"),
         write_icechunk(tmp_path, {"g": actual})["g"],
     ):
@@ -353,11 +340,8 @@ def test_coordinates_among_tensors_are_virtual(tmp_path: Path) -> None:
     actual = open_virtual(tmp_path / "a.mag")
     assert isinstance(actual.weight.data, ManifestArray)
     assert actual.indexes["x"].tolist() == [3, 2, 0, 1]
-    for back in (
-        open_references(to_kerchunk(actual)),
-        write_icechunk(tmp_path, {"g": actual})["g"],
-    ):
-        xr.testing.assert_identical(back.load().drop_attrs(), dataset)
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
+    xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
 @pytest.mark.parametrize("label", ["x", "label"])
@@ -370,20 +354,15 @@ def test_coordinates_in_header_and_among_tensors_can_share_dims(tmp_path: Path, 
     actual = open_virtual(tmp_path / "a.safetensors")
     assert isinstance(actual.number.variable.data, ManifestArray)
     assert actual[label].variable.data.tolist() == ["s", "p", "d"]
-    xr.testing.assert_identical(open_references(to_kerchunk(actual)).load().drop_attrs(), dataset)
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
+    xr.testing.assert_identical(back.load().drop_attrs(), dataset)
 
 
-def test_zeros_of_integers_cannot_become_missing_by_writer_of_virtualizarr(
-    tmp_path: Path,
-) -> None:
+def test_kerchunk_writer_of_virtualizarr_refuses_integers(tmp_path: Path) -> None:
     for dtype in ("<i4", "?", "<M8[s]", "u1"):
         np.save(tmp_path / "a.npy", np.zeros(5, dtype))
         with pytest.raises(Exception, match="transpose"):
             open_virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
-    values = make_numbers((30, 4), "<f8")
-    np.save(tmp_path / "a.npy", values)
-    references = open_virtual(tmp_path / "a.npy").vz.to_kerchunk(format="dict")
-    assert_same_bits(open_references(references).tensor.values, values)
 
 
 def test_nonzero_bytes_are_true(tmp_path: Path) -> None:
@@ -391,11 +370,8 @@ def test_nonzero_bytes_are_true(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "a.npy").read_bytes())
     content[-3:] = b"\x02\x01\xff"
     actual = open_virtual(_put(tmp_path / "a.npy", bytes(content)))
-    for back in (
-        open_references(to_kerchunk(actual)),
-        write_icechunk(tmp_path, {"g": actual})["g"],
-    ):
-        assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
+    assert back.tensor.values.view("u1").tolist() == [0, 1, 1, 1]
 
 
 def test_length_without_divisors_is_a_single_chunk_or_raises(tmp_path: Path) -> None:
@@ -419,12 +395,9 @@ def test_empty_tensor_is_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", empty=np.zeros((0, 3), ">f4"), full=np.arange(3))
     actual = open_virtual(tmp_path / "a.npz")
     assert actual.empty.shape == (0, 3)
-    for back in (
-        open_references(to_kerchunk(actual)),
-        write_icechunk(tmp_path, {"g": actual})["g"],
-    ):
-        assert back.empty.shape == (0, 3)
-        assert back.full.values.tolist() == [0, 1, 2]
+    back = write_icechunk(tmp_path, {"g": actual})["g"]
+    assert back.empty.shape == (0, 3)
+    assert back.full.values.tolist() == [0, 1, 2]
 
 
 def _write_bits(directory: Path) -> Path:
@@ -536,12 +509,8 @@ def test_attributes_decode_values_as_in_the_engine(tmp_path: Path) -> None:
         dataset.tensor.assign_attrs(attrs).tensorfmt.to_file(path, version="1.0")
         expected = open_lazily(path)
         assert not expected.tensor.attrs.keys() & attrs.keys()
-        found = open_virtual(path)
-        for back in (
-            open_references(to_kerchunk(found)),
-            write_icechunk(tmp_path, {"g": found})["g"],
-        ):
-            xr.testing.assert_equal(back, expected)
+        back = write_icechunk(tmp_path, {"g": open_virtual(path)})["g"]
+        xr.testing.assert_equal(back, expected)
     dataset.tensor.assign_attrs(_FillValue=0.0).tensorfmt.to_file(path, version="1.0")
     with pytest.raises(ValueError, match="attribute '_FillValue', whose form depends"):
         open_virtual(path)
@@ -625,49 +594,67 @@ def test_many_files_are_concatenated(tmp_path: Path) -> None:
             (along_new, np.stack(parts)),
             (along_old, np.concatenate(parts, axis=2)),
         ):
-            references = open_references(to_kerchunk(combined))
-            assert_same_bits(references.tensor.values, expected)
             back = write_icechunk(tmp_path, {"g": combined})["g"]
             assert_same_bits(back.tensor.values, expected)
 
 
-def test_references_with_other_axis_order_raise(tmp_path: Path) -> None:
-    values = np.arange(48.0).reshape(2, 3, 4, 2)
-    path = tmp_path / "a.tens"
+def test_axes_in_neither_order_equal_engine(tmp_path: Path) -> None:
     # Four numbers per element are the fastest axis, which is not reversed.
     header = tensfiles.pack_header((2, 3), numbers=4)
-    actual = open_virtual(_put(path, header + values[0].tobytes()), chunk_bytes="1MiB")
-    with pytest.raises(ValueError, match=r"in the order \(1, 0, 2\).* write it to Icechunk"):
-        to_kerchunk(actual)
-    back = write_icechunk(tmp_path, {"g": actual})["g"]
-    xr.testing.assert_equal(back.load(), open_lazily(path).load())
+    path = _put(tmp_path / "a.tens", header + np.arange(24.0).tobytes())
+    virtual = open_virtual(path, chunk_bytes="1MiB")
+    expected = open_lazily(path).load()
+    xr.testing.assert_equal(write_icechunk(tmp_path, {"g": virtual})["g"].load(), expected)
+    virtual, expected = (xr.concat([item] * 2, "run") for item in (virtual, expected))
+    xr.testing.assert_equal(write_icechunk(tmp_path, {"g": virtual})["g"].load(), expected)
 
 
-def test_references_with_reserved_attribute_raise(tmp_path: Path) -> None:
-    path = tmp_path / "a.mag"
-    attrs = {"_ARRAY_DIMENSIONS": ["y"]}
-    for dataset in (
-        xr.Dataset({"a": ("x", [1, 2], attrs)}),
-        xr.Dataset({"a": ("x", [1, 2])}, {"label": ("x", ["s", "p"], attrs)}),
+@pytest.mark.parametrize("suffix", ["tens", "safetensors", "npy"])
+def test_new_dims_are_added_as_by_engine(suffix: str, tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{number}.{suffix}") for number in range(3)]
+    for number, path in enumerate(paths):
+        # VirtualiZarr copies the transpose codec, which integers and column-major arrays have.
+        values = np.arange(24, dtype="<i4").reshape(4, 3, 2) + number
+        dims = [f"dim_{axis}" for axis in range(3)]
+        if suffix == "npy":
+            np.save(path, np.asarray(values, order="F"))
+        else:
+            data = values.astype("<f8") if suffix == "tens" else values
+            to_file(xr.Dataset({"tensor": (dims, data)}), path)
+    actual = virtualizarr.open_virtual_mfdataset(
+        paths, LOCAL, TensorFormatParser(chunk_bytes=32), concat_dim="run", combine="nested"
+    )
+    virtuals = [open_virtual(path, chunk_bytes=32) for path in paths]
+    datasets = [open_lazily(path) for path in paths]
+    expected = xr.concat(datasets, "run", data_vars="all")
+    first, wanted = virtuals[0], datasets[0]
+    for virtual, result in (
+        (actual, expected),
+        (xr.concat([actual, actual], "k", data_vars="all"), xr.concat([expected] * 2, "k")),
+        (first.expand_dims("run"), wanted.expand_dims("run")),
+        (first.expand_dims({"run": 2, "k": 2}), wanted.expand_dims({"run": 2, "k": 2})),
+        (first.expand_dims("run").expand_dims("k"), wanted.expand_dims("run").expand_dims("k")),
     ):
-        dataset.tensorfmt.to_file(path)
-        actual = open_virtual(path)
-        with pytest.raises(ValueError, match=r"attribute '_ARRAY_DIMENSIONS', which Kerchunk"):
-            to_kerchunk(actual)
-        xr.testing.assert_identical(write_icechunk(tmp_path, {"g": actual})["g"].load(), dataset)
+        back = write_icechunk(tmp_path, {"g": virtual})["g"]
+        xr.testing.assert_equal(back.load(), result.load())
+    moved = virtuals[0].vz.rename_paths(f"file://{paths[1]}").expand_dims("run")
+    back = write_icechunk(tmp_path, {"g": moved})["g"]
+    assert_same_bits(back.tensor.values, datasets[1].tensor.values[np.newaxis])
 
 
-def test_icechunk_notices_file_that_was_changed_and_kerchunk_does_not(tmp_path: Path) -> None:
+def test_icechunk_notices_file_with_later_modification_time(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5.0))
-    actual = open_virtual(tmp_path / "a.npy")
-    references = to_kerchunk(actual)
-    back = write_icechunk(tmp_path, {"g": actual})["g"]
-    np.save(tmp_path / "a.npy", np.arange(5.0) + 1)
-    later = time.time() + 10
-    os.utime(tmp_path / "a.npy", (later, later))
-    with pytest.raises(icechunk.IcechunkError, match=r"changed|modified|updated"):
-        back.load()
-    assert open_references(references).tensor[0] == 1
+    virtuals = {"g": open_virtual(tmp_path / "a.npy")}
+    for seconds, is_noticed in ((-10, False), (10, True)):
+        back = write_icechunk(tmp_path, virtuals)["g"]
+        np.save(tmp_path / "a.npy", np.arange(5.0) + 1)
+        changed = time.time() + seconds
+        os.utime(tmp_path / "a.npy", (changed, changed))
+        if is_noticed:
+            with pytest.raises(icechunk.IcechunkError, match=r"changed|modified|updated"):
+                back.load()
+        else:
+            assert back.tensor[0] == 1
 
 
 def test_sibling_files_are_found_in_store() -> None:
@@ -760,9 +747,8 @@ def test_parser_without_options_pickles(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("thing", [TensorFormatParser, to_kerchunk], ids=lambda item: item.__name__)
-def test_docstring_examples_run(thing: Any, working_directory: Path) -> None:
-    (test,) = doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={})
+def test_docstring_examples_run(working_directory: Path) -> None:
+    (test,) = doctest.DocTestFinder(recurse=False).find(TensorFormatParser, globs={})
     assert test.examples
     assert doctest.DocTestRunner().run(test).failed == 0
 

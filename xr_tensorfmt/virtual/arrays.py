@@ -109,8 +109,8 @@ def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
 def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
     """Return the transpose codec if it is needed. VirtualiZarr adds the byte order.
 
-    Arrays of integers always have this codec: VirtualiZarr's Kerchunk writer refuses such arrays,
-    and would otherwise convert integers to floats and treat the fill value as missing.
+    Integers always have it, so that VirtualiZarr's Kerchunk writer, whose readers treat zeros as
+    missing, refuses them.
     """
     order = tuple(axes.index(axis) for axis in range(len(axes)))
     if order == tuple(range(len(axes))) and dtype.kind in "fc":
