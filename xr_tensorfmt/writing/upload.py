@@ -235,7 +235,7 @@ class ObjectReplacement(Replacement):
         super().__init__(file, "")
         self._location = file.location.renew_after_fork()
         self._previous: Version | None = None
-        self._is_prepared = self._is_published = False
+        self._is_prepared = self._is_uploaded = False
 
     def find_version(self) -> Version | None:
         """Request the version of the object; return None if there is none."""
@@ -254,14 +254,14 @@ class ObjectReplacement(Replacement):
     def publish(self) -> None:
         """Upload the object."""
         super().publish()
-        self._is_published = True
+        self._is_uploaded = True
 
     def undo(self, *, is_complete: bool) -> None:
         """Remove a new object; raise OSError if a previous one was replaced."""
         version = self.find_version() if self._is_prepared else None
-        if version == self._previous and not (version and self._is_published):
+        if version == self._previous and not (version and self._is_uploaded):
             return
-        if self._previous or not (self._is_published or self.file.overwrite):
+        if self._previous or not (self._is_uploaded or self.file.overwrite):
             raise FileExistsError(f"{self._location.url} was replaced")
         self._location.call(self._location.fs.rm_file, self._location.path)
 
