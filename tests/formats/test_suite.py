@@ -92,7 +92,8 @@ class TestVespa(WritableFormatTests):
     file_name = "example.tbf"
 
     def create_dataset(self) -> xr.Dataset:
-        return xr.Dataset({"tensor": (("x", "y"), VALUES)})
+        attrs = {"vespa_type": "tensor(x[64],y[100])"}
+        return xr.Dataset({"tensor": (("x", "y"), VALUES, attrs)})
 
 
 def test_every_built_in_format_runs_suite() -> None:

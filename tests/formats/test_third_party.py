@@ -196,6 +196,55 @@ def test_command_knows_format_of_another_package(grid: Path) -> None:
     assert (grid / "b.grid").read_bytes() == (grid / "a.grid").read_bytes()
 
 
+OPTIONS = """
+import numpy as np, pytest, xarray as xr
+from xr_tensorfmt import to_file
+
+ds = xr.Dataset({"tensor": (("y", "x"), np.eye(3))})
+to_file(ds, "a.grid", labels=1)
+for keywords in ({}, {"engine": "tensorfmt"}, {"engine": "tensorfmt", "chunks": {}}):
+    assert xr.open_dataset("a.grid", **keywords).tensor.dims == ("y", "x")
+    opened = xr.open_dataset("a.grid", axes="LATLON", **keywords)
+    assert opened.tensor.dims == ("LATLON_0", "LATLON_1")
+    assert xr.open_dataset("a.grid", axes=2, **keywords).tensor.dims == ("2_0", "2_1")
+    with pytest.raises(ValueError, match="axes='LATLOM'.* is not one of 'LATLON', '2'"):
+        xr.open_dataset("a.grid", axes="LATLOM", **keywords)
+    with pytest.raises(TypeError, match="'axis'.*is not a keyword .* for format 'grid'.*axes"):
+        xr.open_dataset("a.grid", axis="LATLON", **keywords)
+with pytest.raises(TypeError, match="'label'.*labels"):
+    to_file(ds, "b.grid", label="1")
+with pytest.raises(ValueError, match="labels='3' is not one of '1', '2'"):
+    to_file(ds, "b.grid", labels="3")
+to_file(xr.Dataset({"a": ("x", np.ones(3, "f4"))}), "a.mag")
+with pytest.raises(TypeError, match="'axes'.*is not a keyword .* for format 'mag'"):
+    xr.open_dataset("a.mag", axes="LATLON")
+"""
+
+
+def test_options_of_another_package_work_and_unknown_keywords_raise(grid: Path) -> None:
+    module = (
+        MODULE.replace("    Format,", "    Format,\n    Option,")
+        .replace(
+            "    def read",
+            "    read_options = {'axes': Option('Prefix of the dimensions.', ('LATLON', '2'))}\n"
+            "    write_options = {'labels': Option('A number.', ('1', '2'))}\n\n    def read",
+            1,
+        )
+        .replace(
+            "        dims = name_dims(options.dims, options.name, DIMS)",
+            "        axes = options.format_options.get('axes')\n"
+            "        default = (f'{axes}_0', f'{axes}_1') if axes else DIMS\n"
+            "        dims = name_dims(options.dims, options.name, default)",
+        )
+        .replace("def plan(self, checked):", "def plan(self, checked, labels='1'):")
+        .replace(
+            "        name, variable =", "        assert labels == '1'\n        name, variable ="
+        )
+    )
+    (grid / "site" / "xarray_grid.py").write_text(module)
+    run(grid, "-c", OPTIONS)
+
+
 OPEN = """
 import warnings, numpy, xarray, xr_tensorfmt
 with warnings.catch_warnings(record=True) as caught:
@@ -231,13 +280,21 @@ BROKEN = {
     "its magic number is empty": (MODULE.replace('b"GRID"', 'b""'), "magics is"),
     "its magic number is a str": (MODULE.replace('b"GRID"', '"GRID"'), "magics is"),
     "it has an unknown option": (MODULE.replace('"name", ', '"names", '), "open_options is"),
-    "its attributes are a str": (
-        declare("reader_attrs = 'unit'"),
-        "reader_attrs is 'unit', expected",
-    ),
-    "its attributes are numbers": (declare("reader_attrs = frozenset([1])"), "reader_attrs is"),
     "its write options are a set": (declare("write_options = {'a'}"), "write_options is"),
-    "its index suffix is None": (declare("index_suffix = None"), "index_suffix is None"),
+    "its write options have choices": (
+        declare("write_options = {'a': (1, 2)}"),
+        "write_options is {'a': (1, 2)}, expected a mapping to Option",
+    ),
+    "its read options are names": (declare("read_options = ('a',)"), "read_options is ('a',)"),
+    "its read options have texts": (declare("read_options = {'a': 'b'}"), "read_options is"),
+    "its patterns are a str": (
+        declare("directory_patterns = '*.grid'"),
+        "directory_patterns is '*.grid', expected a tuple of str",
+    ),
+    "its patterns are bytes": (
+        declare("directory_patterns = (b'*.grid',)"),
+        "directory_patterns is",
+    ),
     "it finds no suffix": (declare("def find_suffix(self, path): return None"), "find_suffix is"),
     "it cannot find a suffix": (declare("find_suffix = ''"), "not callable"),
     "it cannot be compared": (

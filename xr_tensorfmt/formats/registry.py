@@ -83,6 +83,11 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
         ("name", file_format.name in loaded or not file_format.name, "a unique name"),
         ("title", not isinstance(file_format.title, str), "a str"),
         ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
+        (
+            "directory_patterns",
+            not _is_patterns(file_format.directory_patterns),
+            "a tuple of str such as '*.grid'",
+        ),
         ("write_options", not _is_options(file_format.write_options), "a mapping to Option"),
         ("read_options", not _is_options(file_format.read_options), "a mapping to Option"),
         ("find_suffix", not isinstance(file_format.find_suffix("a"), str), "a method -> str"),
@@ -102,6 +107,10 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
 
 def _is_options(options: object) -> bool:
     return isinstance(options, Mapping) and all(isinstance(o, Option) for o in options.values())
+
+
+def _is_patterns(patterns: object) -> bool:
+    return isinstance(patterns, tuple) and all(isinstance(pattern, str) for pattern in patterns)
 
 
 def load_formats() -> Iterator[Format]:

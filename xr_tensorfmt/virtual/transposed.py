@@ -66,7 +66,7 @@ def _expand_dims(array: ManifestArray, axis: int) -> TransposedArray:
     transpose, *codecs = document["codecs"]
     plain = ManifestArray(type(metadata).from_dict({**document, "codecs": codecs}), array.manifest)
     axis %= array.ndim + 1
-    expanded = np.expand_dims(plain, axis=axis)
+    expanded: Any = np.expand_dims(plain, axis=axis)
     order = (axis, *(other + (other >= axis) for other in transpose["configuration"]["order"]))
     document = expanded.metadata.to_dict()
     transpose = {"name": "transpose", "configuration": {"order": order}}
