@@ -155,6 +155,7 @@ class RemoteFile(Source):
             return
         if len(_check_times) >= _MAX_CHECK_TIMES:
             _check_times.clear()
+        _check_times.pop(self, None)  # a check that fails is repeated by the next read
         self._request_version(location)
         _check_times[self] = now
 
@@ -279,7 +280,7 @@ def _build_unavailable_error(
     elif failure.is_timeout and _get_store(location).retries_statuses:
         hint = (
             "if the store limits the rate of requests (status 429 or 503), its package waits, so "
-            "send fewer requests, or pass a larger timeout="
+            "send fewer requests, or pass a larger timeout= to wait longer"
         )
     number, text = _translate_failure(location, failure, context)
     reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from virtualizarr.manifests import ManifestArray
@@ -77,5 +77,5 @@ def _expand_dims(array: ManifestArray, axis: int) -> TransposedArray:
 def _stack(arrays: Sequence[ManifestArray], axis: int = 0) -> ManifestArray:
     axis %= arrays[0].ndim + 1
     expanded = [np.expand_dims(array, axis=axis) for array in arrays]
-    combined: ManifestArray = np.concatenate(expanded, axis=axis)
-    return combined
+    combined: Any = np.concatenate(expanded, axis=axis)
+    return cast("ManifestArray", combined)
