@@ -384,7 +384,7 @@ def test_local_copy_spares_pass_over_blocks_its_requests(tmp_path: Path) -> None
 
 def test_scan_writes_no_results_to_disk(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'index_cache' is not a keyword of the engine"):
-        xr.open_dataset(FILES["vespa-irregular.tbf"](), engine="tensorfmt", index_cache=tmp_path)
+        open_local(FILES["vespa-irregular.tbf"](), index_cache=tmp_path)
 
 
 @pytest.mark.parametrize("sparse", ["auto", "dense"])

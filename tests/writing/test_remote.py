@@ -389,7 +389,9 @@ def test_compressed_files_are_not_written(tmp_path: Path) -> None:
 
 def test_invalid_object_name_raises(s3: S3Store, memory: Any, tmp_path: Path) -> None:
     for url in ("s3://bucket/folder/", "memory://", "s3://bucket"):
-        with pytest.raises(IsADirectoryError, match="give the name of an object in it"):
+        with pytest.raises(
+            IsADirectoryError, match="is a directory, expected a file; append a name"
+        ):
             to_file(
                 make_dataset(10), url, "mag", storage_options=s3.options if url[0] == "s" else None
             )

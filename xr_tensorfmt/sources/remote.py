@@ -155,9 +155,9 @@ class RemoteFile(Source):
             return
         if len(_check_times) >= _MAX_CHECK_TIMES:
             _check_times.clear()
-        _check_times.pop(self, None)  # a check that fails is repeated by the next read
-        self._request_version(location)
+        # Set before the request, so that concurrent reads do not compare the version too.
         _check_times[self] = now
+        self._request_version(location)
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
@@ -168,11 +168,15 @@ class RemoteFile(Source):
 
     def _request_version(self, location: Location) -> Version:
         """Request the version of the object; raise SourceChangedError if it was replaced."""
-        location.fs.invalidate_cache(location.path)
-        info = wait_for_result(_start_info(location))
-        version = Version.from_info(info)
-        if self.version.differs(version):
-            raise build_changed_error(self.name, version, self.version)
+        try:
+            location.fs.invalidate_cache(location.path)
+            version = Version.from_info(wait_for_result(_start_info(location)))
+            if self.version.differs(version):
+                raise build_changed_error(self.name, version, self.version)  # noqa: TRY301
+        except BaseException:
+            # The next read compares again.
+            _check_times.pop(self, None)
+            raise
         return version
 
     @contextmanager
@@ -278,9 +282,9 @@ def _build_unavailable_error(
     if failure.pause:
         hint = f"the server requests a pause of {failure.pause:.3g} s; try again later"
     elif failure.is_timeout and _get_store(location).retries_statuses:
-        hint = (
-            "if the store limits the rate of requests (status 429 or 503), its package waits, so "
-            "send fewer requests, or pass a larger timeout= to wait longer"
+        hint += (
+            ", or send fewer requests if the store limits their rate (status 429 or 503), because "
+            "its package waits then"
         )
     number, text = _translate_failure(location, failure, context)
     reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from virtualizarr.manifests import ManifestArray
@@ -74,8 +74,8 @@ def _expand_dims(array: ManifestArray, axis: int) -> TransposedArray:
     return TransposedArray(type(metadata).from_dict(document), expanded.manifest)
 
 
-def _stack(arrays: Sequence[ManifestArray], axis: int = 0) -> ManifestArray:
+def _stack(arrays: Sequence[ManifestArray], axis: int = 0) -> TransposedArray:
     axis %= arrays[0].ndim + 1
     expanded = [np.expand_dims(array, axis=axis) for array in arrays]
     combined: Any = np.concatenate(expanded, axis=axis)
-    return cast("ManifestArray", combined)
+    return _wrap(combined)

@@ -156,7 +156,7 @@ class Upload:
         url = self._location.name
         path = self._target.strip("/")
         if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
-            raise IsADirectoryError(f"{url} is a directory; give the name of an object in it")
+            raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
         if is_cache(self._fs):
             reason = "the cache would keep the previous object; write to the URL after '::'"
             raise ValueError(f"{url}: {reason}")
