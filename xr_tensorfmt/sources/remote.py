@@ -170,7 +170,8 @@ class RemoteFile(Source):
         """Request the version of the object; raise SourceChangedError if it was replaced."""
         try:
             location.fs.invalidate_cache(location.path)
-            version = Version.from_info(wait_for_result(_start_info(location)))
+            info = wait_for_result(_start_info(location))
+            version = Version.from_info(info)
             if self.version.differs(version):
                 raise build_changed_error(self.name, version, self.version)  # noqa: TRY301
         except BaseException:
