@@ -84,6 +84,12 @@ def test_attributes_of_reader_are_accepted(
     dtype, options = TARGETS[target]
     encoding = {array.name: {"dtype": dtype}} if dtype else {}
     path = tmp_path / target
+    # xarray drops the encoding of computed arrays, so the attribute may be one of the user.
+    is_unknown = "vespa_type" in array.attrs and "tensorfmt" not in array.encoding
+    if is_unknown and target in ("t.bin", "t.npy"):
+        with pytest.raises(ValueError, match=r"the attribute 'vespa_type'.*drop=\['attrs'\]"):
+            to_file(ds, path, encoding=encoding, **options)
+        options = {**options, "drop": [*options["drop"], "attrs"]}
     to_file(ds, path, encoding=encoding, **options)
     assert sorted(get_only(open_lazily(path)).shape) == sorted(get_only(ds).shape)
 
