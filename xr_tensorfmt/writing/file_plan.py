@@ -9,7 +9,22 @@ from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.write_target import Piece
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a file that do not depend on values, such as a header.
+
+    Parameters
+    ----------
+    offset : int
+        Position of the first byte in the file.
+    data : bytes
+        The bytes.
+    """
+
+    offset: int
+    data: bytes
 
 
 @dataclass(frozen=True, eq=False)

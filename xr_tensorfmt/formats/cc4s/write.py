@@ -49,8 +49,7 @@ from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable, simp
 from xr_tensorfmt.formats.cc4s.yaml_text import Fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""

@@ -17,8 +17,7 @@ from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 
 def plan_properties(
