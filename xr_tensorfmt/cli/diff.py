@@ -206,9 +206,7 @@ def _get_stored_dtype(variable: Variable) -> str:
     return format_dtype(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
 
 
-def _compare_blocks(
-    first: Variable, second: Variable, rtol: float, atol: float
-) -> dict[str, Any]:
+def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:
     """Compare two variables of the same shape, block by block."""
     count, worst, largest = 0, 0.0, {}
     for block in iterate_blocks(first):
