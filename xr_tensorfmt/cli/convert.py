@@ -91,7 +91,7 @@ class _Convert(click.Command):
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
         "convert vertex.tens vertex.npy --drop name,dims",
-        "convert *.bin converted/ --to zarr",
+        "convert vertices/ converted/ --to zarr",
     ),
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
