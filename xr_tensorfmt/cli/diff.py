@@ -208,7 +208,8 @@ def _get_stored_dtype(variable: Variable) -> str:
 
 def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:
     """Compare two variables of the same shape, block by block."""
-    count, worst, largest = 0, 0.0, {}
+    count, worst = 0, 0.0
+    largest: dict[str, Any] = {}
     for block in iterate_blocks(first):
         difference = compare_values(first[block].values, second[block].values, rtol, atol)
         if not difference:
