@@ -104,7 +104,6 @@ class BlockGrid:
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
     chunks: Chunks
-    origin: tuple[int, ...] | None
 
     @property
     def count(self) -> int:
@@ -128,12 +127,8 @@ class BlockGrid:
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        slices = self.get_slices(block)
-        ranges = [range(part.start, part.stop) for part in slices]
+        ranges = [range(part.start, part.stop) for part in self.get_slices(block)]
         array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
-        if self.origin:
-            starts = zip(ranges, self.origin, strict=True)
-            ranges = [range(part.start + first, part.stop + first) for part, first in starts]
         selection = Selection(self.layout.shape, tuple(ranges[axis] for axis in self.axes))
         return self.layout.encode(selection, self.conversion.apply(array))
 
@@ -183,7 +178,7 @@ def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
     is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
     if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
         variable, chunks = _choose_chunks(planned.conversion.name, variable, layout, axes)
-    return variable, BlockGrid(layout, axes, planned.conversion, chunks, planned.origin)
+    return variable, BlockGrid(layout, axes, planned.conversion, chunks)
 
 
 def _choose_chunks(
@@ -210,7 +205,7 @@ def _choose_chunks(
 def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     """Return a block shape for a lazy variable whose source has another fastest axis."""
     read = get_lazy_read(variable)
-    if read is None or not read.source.mapped:
+    if read is None or read.source.io == "read":
         return None
     shape, stored = variable.shape, read.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):

@@ -39,14 +39,11 @@ class PlannedVariable:
         The layout in the file.
     conversion : Conversion
         The dtype in the file.
-    origin : tuple of int, optional
-        Index of the first value in the layout, if the variable is a part of it.
     """
 
     variable: Variable
     layout: Layout
     conversion: Conversion
-    origin: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
