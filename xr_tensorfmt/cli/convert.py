@@ -82,7 +82,7 @@ def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
         "convert vertex.tens vertex.npy --drop name,dims",
-        "convert *.bin converted/ --to zarr",
+        "convert runs/ converted/ --to zarr",
     )
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
