@@ -29,7 +29,6 @@ from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK
-from xr_tensorfmt.formats.tens import check as pairs
 from xr_tensorfmt.validation import MAX_FINDINGS
 
 Places = list[tuple[str, int | None]]
@@ -348,18 +347,6 @@ def test_pairs_out_of_range_or_twice(indices: list[int], wrong: list[int]) -> No
     expected = [("error", start + 16 * number) for number in wrong]
     assert sorted(list_places(content, all=True)) == expected
     assert list_places(content) == expected[:1]
-
-
-def test_many_pairs_are_compared_in_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    indices = np.random.default_rng(0).permutation(900).tolist()
-    indices[700] = indices[3]
-    content = tf.make_index_value((30, 30), indices, np.ones(900))
-    start = len(content) - 16 * 900
-    expected = [("error", start + 16 * 700)]
-    assert list_places(content) == expected
-    monkeypatch.setattr(pairs, "MAX_COMPARED_PAIRS", 100)
-    monkeypatch.setattr(pairs, "_PAIRS_AT_ONCE", 64)
-    assert list_places(content) == expected
 
 
 def test_similar_findings_are_limited() -> None:

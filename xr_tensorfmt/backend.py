@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
     from xr_tensorfmt.core.open_options import Names, Sparse, TextErrors
-    from xr_tensorfmt.sources.local import InputOutput
+    from xr_tensorfmt.core.source import InputOutput
 
 
 class TensorFormatBackend(BackendEntrypoint):

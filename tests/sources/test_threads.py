@@ -1,4 +1,4 @@
-"""Threads end when no call waits, and a key has a limited number of them."""
+"""Threads end with their calls, and an event loop has a limited number of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 from tests import tensfiles as tf
 from tests.opening import open_tensor
-from xr_tensorfmt.sources.threads import MAX_REQUESTS, start_in_thread
+from xr_tensorfmt.sources.threads import MAX_REQUESTS, run_in_thread, start_in_thread
 
 
 def wait_for_threads(count: int) -> None:
@@ -23,30 +23,30 @@ def wait_for_threads(count: int) -> None:
     assert threading.active_count() <= count
 
 
-def test_key_has_limited_number_of_threads() -> None:
+def test_event_loop_has_limited_number_of_threads() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def call() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    async def call_often() -> None:
+        await asyncio.gather(*(run_in_thread(call) for _ in range(3 * MAX_REQUESTS)))
+
     before = threading.active_count()
-    go_on = threading.Event()
-    futures = [start_in_thread(go_on.wait, 10, key="a") for _ in range(3 * MAX_REQUESTS)]
-    other = start_in_thread(lambda: 1, key="b")
-    assert other.result(5) == 1
-    assert threading.active_count() <= before + MAX_REQUESTS + 1
-    go_on.set()
-    assert all(future.result(5) for future in futures)
+    asyncio.run(call_often())
+    assert 1 < most <= MAX_REQUESTS
     wait_for_threads(before)
 
 
-def test_error_is_raised_by_future_and_cancelled_call_is_not_made() -> None:
-    go_on = threading.Event()
-    futures = [start_in_thread(go_on.wait, 10, key="a") for _ in range(MAX_REQUESTS)]
-    calls: list[int] = []
-    cancelled = start_in_thread(calls.append, 1, key="a")
-    failing = start_in_thread(int, "x", key="a")
-    assert cancelled.cancel()
-    go_on.set()
+def test_error_is_raised_by_future() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        failing.result(5)
-    assert all(future.result(5) for future in futures)
-    assert not calls
+        start_in_thread(int, "x").result(5)
 
 
 def test_openings_with_new_stores_leave_no_threads() -> None:

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import isfinite
 from numbers import Real
 from typing import Any, Literal, get_args
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
+    seconds = float(timeout)
+    if not (seconds > 0 and isfinite(seconds)):
+        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
+    return seconds
+
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 """Dimension names: a mapping by variable or pattern, or a sequence for a file of one variable."""

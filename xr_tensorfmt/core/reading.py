@@ -96,7 +96,7 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
 def _read_batch(
     layout: Layout, source: Source, batch: Selection, out: Array | None = None
 ) -> Array:
-    span = layout.locate_span(batch, is_mapped=source.lends_windows)
+    span = layout.locate_span(batch, is_mapped=source.io == "mmap")
     extents = layout.locate(batch) if span is None else span
     packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     try:

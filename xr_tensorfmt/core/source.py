@@ -6,8 +6,9 @@ import errno
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from typing import Literal
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,11 +19,8 @@ from xr_tensorfmt.errors import TensorFormatError
 Fill = Callable[[int, memoryview], int]
 """Fills a buffer with bytes from an offset, and returns the number of bytes read."""
 
-MAX_WINDOW = 64 << 20
-"""Limit on the bytes of a window from which values are copied.
-
-Pages of a window count as process memory once they are read, until the window is released.
-"""
+InputOutput = Literal["auto", "mmap", "read"]
+"""How to read a local file."""
 
 # A system call costs about as much as reading this many bytes, so smaller gaps are read.
 _GAP = 16 << 10
@@ -39,6 +37,8 @@ class Source(ABC):
     """
 
     size: int
+    io: InputOutput = "read"
+    """Whether values may be views of memory maps (mmap), copies from them (auto), or neither."""
     high_latency: bool = False
     """Whether requests have a high latency. Few large requests are best then."""
     read_ahead: int = 4096
@@ -50,43 +50,13 @@ class Source(ABC):
         """Path, URL or description, without secrets. Every error message begins with it."""
 
     @property
-    def mapped(self) -> bool:
-        """Whether `window` returns memory maps."""
-        return False
-
-    @property
-    def lends_windows(self) -> bool:
-        """Whether values may be views of memory maps."""
-        return False
-
-    @property
     def file_name(self) -> str:
         """Name in the directory. Its suffix selects a format, and it may name sibling files."""
         return os.path.basename(self.name)
 
-    @property
-    def store(self) -> Hashable:
-        """Key of the thread pool for requests. A store that hangs does not block others."""
-        return None
-
     @abstractmethod
     def open(self) -> AbstractContextManager[Fill]:
         """Open the source for a batch of requests."""
-
-    def window(self, start: int, stop: int) -> Bytes | None:
-        """Map a range of the file.
-
-        Parameters
-        ----------
-        start, stop : int
-            The range in bytes.
-
-        Returns
-        -------
-        ndarray of uint8 or None
-            A private, writable memory map, or None if the source has none or the range is small.
-        """
-        return None
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
         """Open another file in the same directory.
@@ -146,12 +116,15 @@ class Source(ABC):
             The file was changed or replaced after it was opened.
         """
         packed = np.empty(extents.nbytes, dtype=np.uint8)
+        self._read_into(packed, extents)
+        return packed
+
+    def _read_into(self, packed: Bytes, extents: Extents) -> None:
         with self.open() as fill:
             for fetch in self.plan_fetches(extents):
                 buffer = fetch.allocate(packed)
                 self._fill(fill, fetch.start, buffer)
                 fetch.copy_ranges(buffer, packed)
-        return packed
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""

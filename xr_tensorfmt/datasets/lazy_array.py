@@ -5,7 +5,6 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +30,7 @@ from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_ve
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.sources.threads import start_in_thread
+from xr_tensorfmt.sources.threads import run_in_thread
 
 
 class TensorArray(BackendArray):
@@ -58,8 +57,7 @@ class TensorArray(BackendArray):
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
-        threads = "load", self.source.store
-        return await asyncio.wrap_future(start_in_thread(self.__getitem__, key, key=threads))
+        return await run_in_thread(self.__getitem__, key)
 
 
 class LazyTensor(LazilyIndexedArray):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, OpenOptions, check_timeout
 
 if TYPE_CHECKING:
-    from xr_tensorfmt.sources.local import InputOutput
+    from xr_tensorfmt.core.source import InputOutput
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ class EngineKeywords(OpenOptions):
 
     def __post_init__(self) -> None:
         """Raise an error if a value has the wrong type."""
-        from xr_tensorfmt.sources.retries import check_timeout  # noqa: PLC0415  # slow to import
-
         super().__post_init__()
         for keyword in ("verify", "apply_unit", "decode_floats"):
             if not isinstance(getattr(self, keyword), bool):

@@ -12,7 +12,7 @@ from typing import Any
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import Source, check_pointer
+from xr_tensorfmt.core.source import InputOutput, Source, check_pointer
 from xr_tensorfmt.errors import (
     Hint,
     TensorFormatError,
@@ -24,7 +24,6 @@ from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
 from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.local import InputOutput
 from xr_tensorfmt.sources.store_errors import redact
 
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.sources.local import InputOutput, LocalFile
+from xr_tensorfmt.core.source import InputOutput, Source
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-
-_MODES = get_args(InputOutput)
 
 
 def is_url(file: object) -> bool:
@@ -43,8 +41,8 @@ def find_source(
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> tuple[Source, bytes]:
     """Return the Source of a file, and its first bytes if opening it fetches them."""
-    if io not in _MODES:
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _MODES))}")
+    if io not in (modes := get_args(InputOutput)):
+        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, modes))}")
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies only to URLs; omit it for this file")

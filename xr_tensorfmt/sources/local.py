@@ -18,17 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import ENOENT
 from io import FileIO
-from typing import Literal
+from itertools import repeat
 from weakref import WeakSet
 
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents, merge_fetches
-from xr_tensorfmt.core.source import MAX_WINDOW, Fill, Source
+from xr_tensorfmt.core.source import Fill, InputOutput, Source
 from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
-
-InputOutput = Literal["auto", "mmap", "read"]
-"""How to read a local file."""
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -38,6 +35,15 @@ _DESCRIPTOR_FRACTION = 4
 # added it. The value is for x86, ARM, RISC-V and s390.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
+# Smaller windows cost more than a copy. Pages of larger ones count as memory once they are read.
+_MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
+# Threads share reads that are larger than this, in parts of this size.
+_PART = 32 << 20
+_MAX_THREADS = min(4, os.cpu_count() or 1)
+_HAS_PREADV = hasattr(os, "preadv")
+# Opening a named pipe, which may have replaced the file, would wait for a writer.
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
 
 class _Window(mmap.mmap):
     """A private memory map of a file."""
@@ -46,20 +52,6 @@ class _Window(mmap.mmap):
 
 
 _windows: WeakSet[_Window] = WeakSet()
-
-
-def _map(file: FileIO, path: str, start: int, stop: int) -> Bytes | None:
-    """Map ``[start, stop)`` of an open file, copy-on-write; return None if that is impossible."""
-    origin = start - start % mmap.ALLOCATIONGRANULARITY
-    try:
-        window = _build_window(file.fileno(), origin, stop - origin)
-    except (OSError, ValueError, OverflowError):
-        return None
-    if window is None:
-        return None
-    window.path = path
-    _windows.add(window)
-    return np.frombuffer(window, dtype=np.uint8)[start - origin :]
 
 
 def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
@@ -78,16 +70,6 @@ def find_mapped_file(values: object) -> str | None:
     while isinstance(values, np.ndarray | memoryview):
         values = values.obj if isinstance(values, memoryview) else values.base
     return values.path if isinstance(values, _Window) else None
-
-
-# Smaller windows cost more than a copy.
-_MIN_WINDOW = 64 << 10
-# Threads share reads that are larger than this, in parts of this size.
-_PART = 32 << 20
-_MAX_THREADS = min(4, os.cpu_count() or 1)
-_HAS_PREADV = hasattr(os, "preadv")
-# Opening a named pipe, which may have replaced the file, would wait for a writer.
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True)
@@ -112,16 +94,16 @@ class LocalFile(Source):
         try:
             status = os.stat(absolute)
         except FileNotFoundError:
+            hint = Hint("check the path")
             if glob.has_magic(absolute):
-                hint = Hint(
-                    "use xarray.open_mfdataset for a pattern", "no file matches the pattern either"
-                )
-                reason = f"No file has this name; {hint}"
-                raise with_hint(FileNotFoundError(ENOENT, reason, absolute), hint) from None
-            if re.search(r"/\w\w+:/", absolute):
-                reason = "No file has this name; put two slashes after the colon of a URL"
-                raise FileNotFoundError(ENOENT, reason, absolute) from None
-            raise
+                pattern = "no file matches the pattern either"
+                hint = Hint("use xarray.open_mfdataset for a pattern", pattern)
+            elif re.search(r"/\w\w+:/", absolute):
+                hint = Hint("put two slashes after the colon of a URL")
+            else:
+                raise
+            reason = f"No file has this name; {hint}"
+            raise with_hint(FileNotFoundError(ENOENT, reason, absolute), hint) from None
         if stat.S_ISDIR(status.st_mode):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):
@@ -132,16 +114,6 @@ class LocalFile(Source):
     def name(self) -> str:
         """The absolute path."""
         return self.path
-
-    @property
-    def mapped(self) -> bool:
-        """Whether `window` returns memory maps."""
-        return self.io != "read"
-
-    @property
-    def lends_windows(self) -> bool:
-        """Whether values may be views of memory maps."""
-        return self.io == "mmap"
 
     def for_chunks(self) -> LocalFile:
         """Return the file with memory maps for dask chunks, which the next task consumes."""
@@ -192,25 +164,17 @@ class LocalFile(Source):
         with self._open_file() as file:
             yield _build_fill(file)
 
-    def window(self, start: int, stop: int) -> Bytes | None:
-        """Map a range; writing to the map does not change the file."""
-        if not self.mapped or stop - start < _MIN_WINDOW:
-            return None
-        with self._open_file() as file:
-            return _map(file, self.path, start, stop)
-
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range into new memory or as a window, or copy several ranges from windows."""
-        if self.lends_windows and len(extents) == 1:
-            window = self.window(*extents.bounds)
+        if self.io == "mmap" and len(extents) == 1:
+            window = self._map(*extents.bounds)
             if window is not None:
                 return window
+        if self.io == "read" or len(extents) == 1:
+            return super().read(extents)
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        if not self.mapped or len(extents) == 1:
-            self._read_into(packed, extents)
-            return packed
-        for fetch in merge_fetches(extents, gap=MAX_WINDOW, limit=MAX_WINDOW):
-            window = self.window(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
+        for fetch in merge_fetches(extents, gap=_MAX_WINDOW, limit=_MAX_WINDOW):
+            window = self._map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
             target = fetch.view(packed)
             if window is None:
                 self._read_into(target, fetch.extents)
@@ -218,32 +182,31 @@ class LocalFile(Source):
                 target[:] = fetch.extents.gather(window, fetch.start)
         return packed
 
-    def _read_into(self, packed: Bytes, extents: Extents) -> None:
-        """Read without windows."""
-        with self.open() as fill:
-            for fetch in self.plan_fetches(extents):
-                buffer = fetch.allocate(packed)
-                self._fill_in_parts(fill, fetch.start, buffer)
-                fetch.copy_ranges(buffer, packed)
+    def _map(self, start: int, stop: int) -> Bytes | None:
+        """Map ``[start, stop)``, copy-on-write; return None if that is impossible or too small."""
+        if stop - start < _MIN_WINDOW:
+            return None
+        origin = start - start % mmap.ALLOCATIONGRANULARITY
+        with self._open_file() as file:
+            try:
+                window = _build_window(file.fileno(), origin, stop - origin)
+            except (OSError, ValueError, OverflowError):
+                return None
+        if window is None:
+            return None
+        window.path = self.path
+        _windows.add(window)
+        return np.frombuffer(window, dtype=np.uint8)[start - origin :]
 
-    def _fill_in_parts(self, fill: Fill, start: int, buffer: Bytes) -> None:
+    def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
         """Fill a buffer. Threads share a large one if they need not share a position."""
-
-        def fill_part(first: int) -> None:
-            self._fill(fill, start + first, buffer[first : first + _PART])
-
-        if buffer.size <= _PART or not _HAS_PREADV:
-            self._fill(fill, start, buffer)
+        if target.size <= _PART or not _HAS_PREADV:
+            super()._fill(fill, start, target)
             return
         with ThreadPoolExecutor(_MAX_THREADS) as threads:
-            list(threads.map(fill_part, range(0, buffer.size, _PART)))
-
-    def read_bytes(self, start: int, stop: int) -> bytes:
-        """Copy one short range, which is faster than a window."""
-        content = np.empty(stop - start, dtype=np.uint8)
-        with self.open() as fill:
-            self._fill(fill, start, content)
-        return content.tobytes()
+            parts = [target[first : first + _PART] for first in range(0, target.size, _PART)]
+            starts = range(start, start + target.size, _PART)
+            list(threads.map(super()._fill, repeat(fill), starts, parts))
 
 
 def _build_fill(file: FileIO) -> Fill:

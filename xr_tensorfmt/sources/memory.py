@@ -26,9 +26,9 @@ class Memory(Source):
         self._token = token or uuid4().hex
         self._name = name or f"<{self.size} bytes in memory>"
 
-    def __dask_tokenize__(self) -> tuple[str, str]:
+    def __dask_tokenize__(self) -> str:
         """Return a random token, because dask would hash the content for every variable."""
-        return type(self).__name__, self._token
+        return self._token
 
     @property
     def name(self) -> str:
@@ -68,9 +68,9 @@ class FileObject(Source):
         if is_text:
             raise TypeError(f"{self.name} is opened in text mode; open the file with mode 'rb'")
 
-    def __dask_tokenize__(self) -> tuple[str, str]:
+    def __dask_tokenize__(self) -> str:
         """Return a random token, because dask would hash the content for every variable."""
-        return type(self).__name__, self._token
+        return self._token
 
     @property
     def name(self) -> str:

@@ -121,7 +121,7 @@ class RemoteFile(Source):
 
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Make up to 24 reads concurrently."""
-        run_all(partial(start_in_thread, read, key=("read", self.store)), indices)
+        run_all(partial(start_in_thread, read), indices)
 
     def plan_fetches(self, extents: Extents) -> list[Fetch]:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""

@@ -6,15 +6,14 @@ join at exit, and waits end when the interpreter shuts down.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import Any, TypeVar
-
-from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
+from weakref import WeakKeyDictionary
 
 MAX_REQUESTS = 24
 """Limit on the concurrent requests to a store."""
@@ -28,6 +27,8 @@ _is_shutdown = threading.Event()
 
 # Python calls these functions before it joins the threads of pools. Functions of atexit are later.
 getattr(threading, "_register_atexit", atexit.register)(_is_shutdown.set)
+
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 def wait_for_result(future: Future[Result], check: Callable[[], None] | None = None) -> Result:
@@ -59,55 +60,23 @@ def run_all(start: Callable[[Item], Future[None]], items: Iterable[Item]) -> Non
             future.cancel()
 
 
-class _Calls:
-    """The calls of a key that wait for a thread, and the number of its threads."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Callable[[], None]] = deque()
-        self.threads = 0
-
-
-_calls: dict[Hashable, _Calls] = {}
-_lock = ForkSafeLock()
-call_in_children(_calls.clear)
-
-
-def start_in_thread(
-    call: Callable[..., Result], *arguments: Any, key: Hashable = None
-) -> Future[Result]:
-    """Start a call in a thread.
-
-    A key has up to 24 threads, which end when no call waits. Calls that wait for each other need
-    different keys. Without a key, the call has its own thread.
-    """
+def start_in_thread(call: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Start a call in a thread of its own."""
     future: Future[Result] = Future()
-    key = future if key is None else key
-    with _lock.current:
-        calls = _calls.setdefault(key, _Calls())
-        calls.waiting.append(partial(_run, future, call, arguments))
-        is_full = calls.threads == MAX_REQUESTS
-        calls.threads += not is_full
-    if not is_full:
-        threading.Thread(target=_run_waiting, args=(key, calls), daemon=True).start()
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=_run, args=(future, call, arguments), daemon=True).start()
     return future
 
 
-def _run_waiting(key: Hashable, calls: _Calls) -> None:
-    while True:
-        with _lock.current:
-            if not calls.waiting:
-                calls.threads -= 1
-                if not calls.threads:
-                    del _calls[key]
-                return
-            run = calls.waiting.popleft()
-        run()
-
-
 def _run(future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
     try:
         future.set_result(call(*arguments))
     except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
         future.set_exception(error)
+
+
+async def run_in_thread(call: Callable[..., Result], *arguments: Any) -> Result:
+    """Make a call in a thread. An event loop has up to 24 of these threads."""
+    slots = _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_REQUESTS))
+    async with slots:
+        return await asyncio.wrap_future(start_in_thread(call, *arguments))

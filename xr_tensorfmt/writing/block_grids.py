@@ -175,7 +175,7 @@ def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
 def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     """Return a block shape for a lazy variable whose source has another fastest axis."""
     read = get_lazy_read(variable) if variable.chunks is None else None
-    if read is None or not read.source.mapped:
+    if read is None or read.source.io == "read":
         return None
     shape, stored = variable.shape, read.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):

@@ -225,8 +225,7 @@ def test_row_counts_of_some_columns_read_only_their_words() -> None:
 def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.rows._CACHED_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._UNPACKED", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._CACHED_BYTES", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)

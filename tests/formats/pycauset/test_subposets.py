@@ -31,13 +31,13 @@ def open_tensor(content: bytes | Path) -> xr.DataArray:
     return xr.open_dataset(content, engine="tensorfmt").tensor
 
 
-@pytest.mark.parametrize("row_count", [8, 64])
+@pytest.mark.parametrize("limit", [1, 500, 1 << 20])
 @pytest.mark.parametrize("order", [1, 7, 8, 65, 150])
 @pytest.mark.parametrize("diagonal", [None, 1])
 def test_columns_of_bits_are_taken_some_rows_at_once(
-    order: int, row_count: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
+    order: int, limit: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bits, "_ROWS", row_count)
+    monkeypatch.setattr(bits, "_CACHED_BYTES", limit)
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
     content = pf.pack_bits(values, 8) if diagonal is None else pf.pack_triangle(values)
@@ -98,8 +98,8 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     expected = xr.DataArray(values, dims=("row", "col"))
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
-    for row_count in (8, 64):
-        monkeypatch.setattr(bits, "_ROWS", row_count)
+    for limit in (500, 1 << 20):
+        monkeypatch.setattr(bits, "_CACHED_BYTES", limit)
         for rows in keys:
             for columns in keys:
                 for array in (data, data.transpose()):

@@ -337,8 +337,8 @@ INDEX_REFUSALS: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
         TensorFormatError,
         "paths of files in the directory of the index or below",
     ),
-    "no map": ({"weight_map": []}, TensorFormatError, "'weight_map'"),
-    "metadata": ({"metadata": 3}, TensorFormatError, "'metadata'"),
+    "no map": ({"weight_map": []}, TensorFormatError, "weight_map at byte 0"),
+    "metadata": ({"metadata": 3}, TensorFormatError, "metadata at byte 0: 3"),
     "no file": (
         {"weight_map": {"a": "none"}},
         FileNotFoundError,

@@ -21,7 +21,7 @@ from xr_tensorfmt.formats.cc4s.spec import (
     find_wrong_energies,
     get_stem,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import get_mappings, get_number, read_yaml
 
 
 def check(
@@ -41,7 +41,7 @@ def _check_unit(source: Source, entry: TensorEntry) -> Iterator[Finding]:
     prefix = get_stem(os.path.basename(fields.path)).removesuffix(cc4s_object)
     try:
         sibling = open_sibling(source, f"{prefix}{other}{YAML}", "it belongs to the calculation")
-        unit = Fields.read(HeaderReader(*sibling)).number("unit")
+        unit = get_number(read_yaml(HeaderReader(*sibling)), "unit")
     except (OSError, ValueError):
         return
     conflict = find_unit_conflict({cc4s_object: entry.header.unit, other: unit})
@@ -54,7 +54,7 @@ def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
     fields = entry.fields
     if "nonZeroCondition" not in fields:
         return
-    for condition in fields.mapping("nonZeroCondition").mappings("all"):
+    for condition in get_mappings(fields.get_fields("nonZeroCondition"), "all"):
         if "name" not in condition:
             message = "no such key, expected a str; cc4s requires it, so add any name"
             yield Finding(fields.path, None, condition.get_path("name"), message)

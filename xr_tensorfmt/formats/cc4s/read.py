@@ -12,6 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import parse_json
@@ -29,7 +30,7 @@ from xr_tensorfmt.formats.cc4s.header import (
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, EMBEDDED, YAML, get_stem, get_unit_keys
 from xr_tensorfmt.formats.cc4s.variables import build_labels, build_variable
 from xr_tensorfmt.formats.cc4s.yaml_output import simplify
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
@@ -67,7 +68,7 @@ def _find_yaml(reader: HeaderReader) -> HeaderReader:
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
     yaml = _find_yaml(reader)
-    fields = Fields.read(yaml)
+    fields = read_yaml(yaml)
     entries = parse_entries(fields, options, get_stem(yaml.source.file_name))
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
@@ -206,7 +207,7 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
         if not file.endswith(YAML):
             continue
         try:
-            fields = Fields.read(HeaderReader(*source_and_head))
+            fields = read_yaml(HeaderReader(*source_and_head))
             properties[get_stem(file)] = Properties.unpack(fields)
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))

@@ -46,7 +46,7 @@ from xr_tensorfmt.formats.cc4s.variables import ENTRY
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, check_types, get_file_info
 from xr_tensorfmt.formats.cc4s.write_properties import plan_file, plan_properties
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable, simplify
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable, SiblingFile
@@ -118,7 +118,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     )
     metadata = "" if embedded.is_empty else encode_metadata(checked, embedded).decode()
     content = format_yaml(_pack(tensors, metadata, is_set=is_set))
-    Fields.parse(checked.path, content)  # raises an error if the reader would
+    parse_fields(checked.path, content)  # raises an error if the reader would
     element_files = [
         SiblingFile(get_elements_file(stem, tensor.name if is_set else None), tensor.elements)
         for tensor in tensors
@@ -147,9 +147,9 @@ def _find_orphans(
     Raise ValueError if the unit of the replaced file is lost.
     """
     try:
-        fields = Fields.parse(checked.path, replaced)
+        fields = parse_fields(checked.path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET
-        keys = map(str, fields.mapping("components").values) if is_set else (None,)
+        keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
     if not is_set and len(checked.variables) == 1:

@@ -15,7 +15,7 @@ from xr_tensorfmt.formats.cc4s.header import Properties
 from xr_tensorfmt.formats.cc4s.spec import YAML
 from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames
 from xr_tensorfmt.formats.cc4s.yaml_output import format_yaml, is_portable
-from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
 from xr_tensorfmt.writing.write_target import Piece
@@ -103,7 +103,7 @@ def plan_file(path: str, properties: Properties) -> SiblingFile:
 
     def has_equal_content(existing: bytes) -> bool:
         try:
-            present = Properties.unpack(Fields.parse("", existing))
+            present = Properties.unpack(parse_fields("", existing))
         except TensorFormatError:
             return False
         if present.pack() != properties.pack():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
 from typing import Any, ClassVar
 
 import yaml
 
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import MAX_NESTED
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -142,97 +142,65 @@ def parse_yaml(path: str, content: bytes) -> Any:
         raise TensorFormatError(path, "the YAML", message, "valid YAML", hint, offset) from error
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A mapping in a YAML file, with its path for errors."""
+def read_yaml(reader: HeaderReader) -> Fields:
+    """Read and parse a file. Raises like `parse_fields`, and for a file that is too long."""
+    path, size = reader.source.name, reader.source.size
+    _check_length(path, size)
+    return parse_fields(path, reader.read_head(size))
 
-    path: str
-    values: Mapping[Any, Any]
-    prefix: str = ""
 
-    @classmethod
-    def read(cls, reader: HeaderReader) -> Fields:
-        """Read and parse a file. Raises like `parse`, and for a file that is too long."""
-        path, size = reader.source.name, reader.source.size
-        _check_length(path, size)
-        return cls.parse(path, reader.read_head(size))
+def parse_fields(path: str, content: bytes) -> Fields:
+    """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
+    content = content.removeprefix(_BOM)
+    _check_length(path, len(content))
+    document = Fields(path, {"the file": parse_yaml(path, content)})
+    return Fields(path, document.get("the file", dict))
 
-    @classmethod
-    def parse(cls, path: str, content: bytes) -> Fields:
-        """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
-        content = content.removeprefix(_BOM)
-        _check_length(path, len(content))
-        values = parse_yaml(path, content)
-        return cls(path, cls(path, {"the file": values}).mapping("the file").values)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
+def get_number(fields: Fields, key: str) -> float:
+    """Return a finite number."""
+    value = float(fields.get(key, float))
+    if not isfinite(value):
+        raise fields.error(key, value, "a finite number")
+    return value
 
-    def get_path(self, key: object) -> str:
-        """Return the full path of a key, such as ``metaData.energies``."""
-        return f"{self.prefix}.{key}" if self.prefix else str(key)
 
-    def error(self, key: object, actual: object, expected: str, hint: str) -> TensorFormatError:
-        """Return an error about the value of a key."""
-        return TensorFormatError(self.path, self.get_path(key), actual, expected, hint)
+def get_string(fields: Fields, key: str) -> str:
+    """Return a string. Programs write some without quotes, such as 1 and true."""
+    value = fields.values.get(key)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else fields.get(key, str)
 
-    def _read_typed(self, key: Any, kinds: type | tuple[type, ...], expected: str) -> Any:
-        if key not in self.values:
-            raise self.error(key, "no such key", expected, "add it")
-        value = self.values[key]
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise self.error(key, shorten(repr(value)), expected, "correct the file")
-        return value
 
-    def integer(self, key: Any) -> int:
-        """Return an integer."""
-        return int(self._read_typed(key, int, "an integer"))
+def get_choice(fields: Fields, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
+    """Return one of the allowed strings."""
+    value = get_string(fields, key)
+    if value not in allowed:
+        raise fields.error(key, repr(value), " or ".join(allowed), "cc4s supports no other value")
+    return value
 
-    def number(self, key: Any) -> float:
-        """Return a finite number."""
-        value = float(self._read_typed(key, (int, float), "a number"))
-        if not isfinite(value):
-            raise self.error(key, value, "a finite number", "correct the file")
-        return value
 
-    def string(self, key: Any) -> str:
-        """Return a string. Programs write some without quotes, such as 1 and true."""
-        value = self.values.get(key)
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(self._read_typed(key, (str, int, float), "a str"))
+def get_list(fields: Fields, key: Any) -> list[Any]:
+    """Return a list. cc4s writes lists as mappings with the keys 0, 1, ...."""
+    value = fields.values.get(key)
+    if not isinstance(value, dict):
+        return fields.get(key, list)
+    if not _is_numbered(value):
+        keys = shorten(", ".join(map(str, islice(value, 100))))
+        raise fields.error(key, f"the keys {keys}", "0, 1, 2, ...")
+    return [value[index] for index in range(len(value))]
 
-    def choice(self, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
-        """Return one of the allowed strings."""
-        value = self.string(key)
-        if value not in allowed:
-            raise self.error(key, repr(value), " or ".join(allowed), "cc4s supports no other value")
-        return value
 
-    def mapping(self, key: Any) -> Fields:
-        """Return a mapping."""
-        values = self._read_typed(key, dict, "a mapping")
-        return Fields(self.path, values, "" if key == "the file" else self.get_path(key))
+def get_mappings(fields: Fields, key: str) -> list[Fields]:
+    """Return a list of mappings."""
+    items = Fields(fields.path, dict(enumerate(get_list(fields, key))), prefix=fields.get_path(key))
+    return [items.get_fields(index) for index in items.values]
 
-    def sequence(self, key: Any) -> list[Any]:
-        """Return a list. cc4s writes lists as mappings with the keys 0, 1, ...."""
-        value = self._read_typed(key, (list, dict), "a list")
-        if isinstance(value, list):
-            return value
-        if not _is_numbered(value):
-            keys = shorten(", ".join(map(str, islice(value, 100))))
-            raise self.error(key, f"the keys {keys}", "0, 1, 2, ...", "correct the file")
-        return [value[index] for index in range(len(value))]
 
-    def mappings(self, key: Any) -> list[Fields]:
-        """Return a list of mappings."""
-        items = Fields(self.path, dict(enumerate(self.sequence(key))), self.get_path(key))
-        return [items.mapping(index) for index in items.values]
-
-    def plain(self, key: Any) -> dict[str, Any]:
-        """Return a mapping of strings to plain values."""
-        values = self._read_typed(key, dict, "a mapping")
-        return {str(name): _to_plain(value) for name, value in values.items()}
+def get_plain(fields: Fields, key: str) -> dict[str, Any]:
+    """Return a mapping of strings to plain values."""
+    return {str(name): _to_plain(value) for name, value in fields.get(key, dict).items()}
 
 
 def _is_numbered(value: Mapping[Any, Any]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise, product
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
@@ -24,7 +25,7 @@ from xr_tensorfmt.formats.pycauset.container import (
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import Scaled, build_layout
-from xr_tensorfmt.formats.pycauset.metadata import Metadata
+from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
 
 MAX_BLOCKS = 4096
@@ -80,7 +81,9 @@ def open_file(reader: HeaderReader) -> MatrixFile:
 def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
     matrix, source = _read_header(reader), reader.source
     if matrix.manifest is not None:
-        manifest = Metadata(matrix.manifest, source.name, matrix.types_offset)
+        manifest = Fields(
+            source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", CORRUPT
+        )
         return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
     if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
         matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
@@ -162,7 +165,7 @@ class BlockEntry:
     shape: tuple[int, int]
 
 
-def _read_manifest(manifest: Metadata, rows: int, columns: int) -> Iterator[BlockEntry]:
+def _read_manifest(manifest: Fields, rows: int, columns: int) -> Iterator[BlockEntry]:
     """Yield the blocks of a matrix, row by row."""
     version = manifest.get("version", int)
     if version != 1:
@@ -185,7 +188,7 @@ def _read_manifest(manifest: Metadata, rows: int, columns: int) -> Iterator[Bloc
         yield BlockEntry(name, uuid, (top, left), (bottom - top, right - left))
 
 
-def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
+def _get_edges(manifest: Fields, key: str, length: int) -> list[int]:
     edges = manifest.get(key, list)
     ascend = (
         all(type(edge) is int for edge in edges)
@@ -200,7 +203,7 @@ def _get_edges(manifest: Metadata, key: str, length: int) -> list[int]:
 
 
 def _open_blocks(
-    source: Source, matrix: Matrix, manifest: Metadata, max_blocks: int, max_levels: int
+    source: Source, matrix: Matrix, manifest: Fields, max_blocks: int, max_levels: int
 ) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
     files: list[MatrixFile] = []
@@ -233,7 +236,7 @@ def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: 
     block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
     offset, uuid = block.matrix.types_offset, block.matrix.encoding.get("payload_uuid")
     for field, actual, expected in (
-        ("the metadata key 'payload_uuid'", uuid, entry.uuid),
+        ("metadata.payload_uuid", uuid, entry.uuid),
         ("the shape of a block", block.layout.shape, entry.shape),
     ):
         if actual != expected:

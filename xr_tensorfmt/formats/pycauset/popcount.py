@@ -17,14 +17,16 @@ from xr_tensorfmt.core.selection import PostIndexer, indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
-from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
+from xr_tensorfmt.formats.pycauset.bits import Bits, unpack_row
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
-# Elements unpacked at a time for column sums, one byte per element.
-_UNPACKED = 4 << 20
 _WORD_BYTES = 8
-# Rows summed at a time: the sum of a column fits in a byte.
+# Words whose first bits are set, by the number of these bits.
+_LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
+# Rows to add in bytes at a time: the sum of a column fits in a byte.
 _BYTE_ROWS = 255
+# Packed bytes to count at a time, to stay within a processor cache.
+_CACHED_BYTES = 2 << 20
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
@@ -41,41 +43,44 @@ class BitCounts:
 
     def count_rows(self, rows: Integers) -> Integers:
         """Count the bits of rows."""
+        step = max(1, _CACHED_BYTES // max(_WORD_BYTES, (self.stop - self.first) // 8))
+        batches = [rows[begin : begin + step] for begin in range(0, rows.size, step)]
+        return np.concatenate([rows[:0], *map(self._count_batch, batches)])
+
+    def _count_batch(self, rows: Integers) -> Integers:
         counts = np.zeros(rows.size, dtype=np.int64)
-        if self.first == self.stop:
-            return counts
         pieces = self.bits.rows.find_pieces(rows, self.first, self.stop, _WORD_BYTES)
+        if not len(pieces) or self.first == self.stop:
+            return counts
+        words = self.source.read(pieces.extents).view("<u8")
         # The selected bits of a row end at this bit, from the start of its piece.
         end_bits = pieces.bit + self.stop - self.first - pieces.lead
-        lengths = ceil_div(end_bits, 64)
-        packed_starts = pieces.packed_starts
-        for part in pieces.split():
-            raw = self.source.read(pieces[part].extents)
-            begins = (packed_starts[part] - packed_starts[part.start]) // _WORD_BYTES
-            ends = begins + lengths[part]
-            words = raw[: int(ends[-1]) * _WORD_BYTES].view("<u8")
-            # Every second sum is of words between two rows, and is dropped.
-            bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
-            # The smallest type that holds all counts is the quickest.
-            narrow = np.min_scalar_type(64 * int((ends - begins).max()))
-            counts[part] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
-            # The first and last word may hold bits of other columns.
-            before = words[begins] & LOW_BITS[pieces.bit[part]]
-            after = words[ends - 1] & ~LOW_BITS[(end_bits[part] - 1) % 64 + 1]
-            counts[part] -= np.bitwise_count(before)
-            counts[part] -= np.bitwise_count(after)
+        begins = pieces.packed_starts // _WORD_BYTES
+        ends = begins + ceil_div(end_bits, 64)
+        # Every second sum is of words between two rows, and is dropped.
+        bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+        # The smallest type that holds all counts is the quickest.
+        narrow = np.min_scalar_type(64 * int((ends - begins).max()))
+        words_counts = np.bitwise_count(words[: int(ends[-1])])
+        found = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2].astype(np.int64)
+        # The first and last word may hold bits of other columns.
+        found -= np.bitwise_count(words[begins] & _LOW_BITS[pieces.bit])
+        found -= np.bitwise_count(words[ends - 1] & ~_LOW_BITS[(end_bits - 1) % 64 + 1])
+        counts[: len(pieces)] = found
         return counts
 
     def count_columns(self, rows: Integers) -> Integers:
         """Count the bits of the columns in some rows. The result is a matrix with one row."""
         counts = np.zeros((1, self.stop - self.first), dtype=np.int64)
-        step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
-        for begin in range(0, rows.size if counts.size else 0, step):
-            part = rows[begin : begin + step]
+        for begin in range(0, rows.size if counts.size else 0, _BYTE_ROWS):
+            part = rows[begin : begin + _BYTE_ROWS]
             pieces = self.bits.rows.find_pieces(part, self.first, self.stop)
             raw = self.source.read(pieces.extents) if len(pieces) else np.empty(0, np.uint8)
-            packed, shift = self.bits.align_rows(raw, part, self.first, self.stop)
-            counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
+            sums = np.zeros(counts.size, dtype=np.uint8)
+            columns = pieces.packed_starts, pieces.bit, pieces.lead
+            for start, bit, lead in zip(*(column.tolist() for column in columns), strict=True):
+                sums[lead:] += unpack_row(raw[start:], bit, counts.size - lead)
+            counts += sums
         return counts
 
 
