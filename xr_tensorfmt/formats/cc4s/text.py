@@ -63,7 +63,7 @@ class Text(SearchedLayout):
     def search(self, source: Source, selection: Selection) -> Array:
         """Parse the groups that contain the selection, in batches of a few MiB."""
         runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
+        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0])).ravel()
         cuts = np.flatnonzero(np.diff(flat // _MAX_VALUES)) + 1
         values = np.empty(flat.size, dtype=self.dtype)
         for begin, end in pairwise([0, *cuts.tolist(), flat.size]):

@@ -14,7 +14,7 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Points, Runs, Selection
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
@@ -46,9 +46,9 @@ class BlockIndex:
     highest: NDArray[np.int64]
     ascending: bool
 
-    def find_ranges(self, runs: Runs) -> Iterator[tuple[int, int]]:
+    def find_ranges(self, runs: Extents) -> Iterator[tuple[int, int]]:
         """Find the ranges of pairs that may contain indices of some runs."""
-        first_runs = np.searchsorted(runs.starts + (runs.length - 1), self.lowest, side="left")
+        first_runs = np.searchsorted(runs.starts + (runs.lengths - 1), self.lowest, side="left")
         run_stops = np.searchsorted(runs.starts, self.highest, side="right")
         blocks = np.flatnonzero(run_stops > first_runs)
         breaks = np.flatnonzero(np.diff(blocks) > 1) + 1
@@ -66,9 +66,17 @@ def is_repeated(column: NDArray[Any]) -> NDArray[np.bool_]:
     return repeated
 
 
-def _search_runs(column: NDArray[np.uint64], runs: Runs) -> Integers:
+def _find_positions(runs: Extents, indices: Integers) -> Integers:
+    """Return the position of every flat index among the elements of some runs, or -1."""
+    run = np.searchsorted(runs.starts, indices, side="right") - 1
+    positions = indices - runs.starts[run]
+    inside = (run >= 0) & (positions < runs.lengths[0])
+    return np.where(inside, run * runs.lengths[0] + positions, -1)
+
+
+def _search_runs(column: NDArray[np.uint64], runs: Extents) -> Integers:
     """Return the positions in an ascending column that may have indices of some runs."""
-    stops = runs.starts + runs.length
+    stops = runs.starts + runs.lengths
     # numpy compares int64 with uint64 as float64, so all keys have the dtype of the array.
     lower = np.searchsorted(stops, column[:1].astype(np.int64), side="right")[0]
     upper = np.searchsorted(runs.starts, column[-1:].astype(np.int64), side="right")[0]
@@ -150,7 +158,7 @@ class Pairs(SearchedLayout):
         if isinstance(selection, Points):
             flat, component = np.divmod(selection.flat, self.components)
             is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
-            filled = self._read_runs(source, Runs(flat[is_new], 1))
+            filled = self._read_runs(source, Extents.uniform(flat[is_new], 1))
             return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
@@ -185,18 +193,18 @@ class Pairs(SearchedLayout):
         for first in range(0, self.count, size):
             yield first, self.read_pairs(source, first, min(first + size, self.count))["index"]
 
-    def _read_runs(self, source: Source, runs: Runs) -> Array:
+    def _read_runs(self, source: Source, runs: Extents) -> Array:
         """Read the elements of some runs as an array of rows of components."""
         _, *operations = self.group
-        filled = np.zeros((runs.size, self.components), dtype=self.dtype)
+        filled = np.zeros((runs.nbytes, self.components), dtype=self.dtype)
         may_repeat = bool(operations) or not self.get_block_index(source).ascending
-        is_set = np.zeros(runs.size if may_repeat else 0, dtype=bool)
+        is_set = np.zeros(runs.nbytes if may_repeat else 0, dtype=bool)
         self._fill_stored(source, runs, filled, is_set)
         for operation in operations:
             self._fill_images(source, runs, operation, filled, is_set)
         return filled
 
-    def _fill_stored(self, source: Source, runs: Runs, filled: Array, is_set: Array) -> None:
+    def _fill_stored(self, source: Source, runs: Extents, filled: Array, is_set: Array) -> None:
         """Set the stored elements. Check for repeated indices unless `is_set` is empty."""
         for pair_numbers, run_positions, values in self._read_images(source, runs, self.group[0]):
             if is_set.size:
@@ -207,7 +215,7 @@ class Pairs(SearchedLayout):
             filled[run_positions] = values
 
     def _fill_images(
-        self, source: Source, runs: Runs, operation: Operation, filled: Array, is_set: Array
+        self, source: Source, runs: Extents, operation: Operation, filled: Array, is_set: Array
     ) -> None:
         """Set the images of stored elements. Raise an error if they contradict other elements."""
         for pair_numbers, run_positions, values in self._read_images(source, runs, operation):
@@ -222,7 +230,7 @@ class Pairs(SearchedLayout):
                 raise self._build_conflict_error(source, int(pair_numbers[np.argmax(conflicts)]))
 
     def _read_images(
-        self, source: Source, runs: Runs, operation: Operation
+        self, source: Source, runs: Extents, operation: Operation
     ) -> Iterator[tuple[Integers, Integers, Array]]:
         """Yield pair numbers, positions in the runs, and values before the sign is applied.
 
@@ -230,7 +238,7 @@ class Pairs(SearchedLayout):
         """
         block_index = self.get_block_index(source)
         # An operation can map any stored element into the runs.
-        everything = Runs(np.zeros(1, dtype=np.int64), self.total)
+        everything = Extents.single(0, self.total)
         candidates = runs if operation == self.group[0] else everything
         for start, stop in block_index.find_ranges(candidates):
             pairs = self.read_pairs(source, start, min(stop, self.count))
@@ -238,7 +246,8 @@ class Pairs(SearchedLayout):
             if block_index.ascending:
                 selected = _search_runs(pairs["index"], candidates)
             indices = pairs["index"][selected].astype(np.int64)
-            run_positions = runs.locate(operation.map_indices(indices, self.lengths[::-1]))
+            images = operation.map_indices(indices, self.lengths[::-1])
+            run_positions = _find_positions(runs, images)
             inside = np.flatnonzero(run_positions >= 0)
             selected, run_positions = selected[inside], run_positions[inside]
             values = self.element.adopt(pairs["value"][selected].view(self.element.stored))
