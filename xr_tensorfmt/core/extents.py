@@ -126,6 +126,9 @@ class Extents:
 
     def iterate_fetches(self, requests: Extents) -> Iterator[Fetch]:
         """Yield the fetch of each range that `merge` returned."""
+        if requests is self and len(self) == 1:
+            yield Fetch(*self.bounds, self, 0)
+            return
         stops = self.starts + self.lengths
         positions = np.cumsum(self.lengths) - self.lengths
         lows = np.searchsorted(stops, requests.starts, side="right").tolist()
