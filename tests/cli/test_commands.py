@@ -554,10 +554,14 @@ def test_drop_options_accumulate() -> None:
     assert load_any("b.tens").tensor.dims == ("a",)
 
 
-def test_completion_knows_parts_after_a_comma() -> None:
-    words = {"COMP_WORDS": "xr-tensorfmt convert --drop name,d", "COMP_CWORD": "3"}
-    result = run(env={"_XR_TENSORFMT_COMPLETE": "bash_complete", **words}, prog_name="xr-tensorfmt")
-    assert result.stdout == "plain,name,dims\n"
+def test_help_and_errors_list_options_of_formats() -> None:
+    text = " ".join(run_ok("convert", "--help").split())
+    assert "tens: version=1.0|0.9 1.0 is the version of the specification." in text
+    assert "safetensors: max_shard_bytes=VALUE Limit on the data of a file" in text
+    save()
+    message = run_failing("convert", "a.mag", "b.tens", "-o", "versoin=1")
+    assert "'versoin' (did you mean 'version'?) is not an --option of TENS files" in message
+    assert "expected one of: version=1.0|0.9: 1.0 is the version of" in message
 
 
 # convert: all families

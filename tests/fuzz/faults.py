@@ -83,8 +83,8 @@ FAULTS = (
         "_check_dims", "if lengths.setdefault(dim, length) != length:", "if False:",
     ),
     Fault(
-        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._build_block_index",
-        "if high.max() >= self.total:", "if False:",
+        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs.find_wrong_pairs",
+        "is_wrong = ascending >= prod(self.lengths)", "is_wrong = ascending < 0",
     ),
 )  # fmt: skip
 """`tests.fuzz.choices` lists how soon some of them are found."""

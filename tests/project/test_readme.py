@@ -72,6 +72,7 @@ def find_listed_names(page: str) -> set[str]:
     reference = (ROOT / "docs" / page).read_text(encoding="utf-8")
     lists = re.findall(r"\.\. autosummary::\n(.*?)```", reference, flags=re.DOTALL)
     names = re.findall(r"^   ~?(\w.*)$", "".join(lists), flags=re.MULTILINE)
+    names += re.findall(r"^\.\. auto[a-z]+:: (\S+)$", reference, flags=re.MULTILINE)
     return {name.split(".")[-1] for name in names}
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from glob import glob
 from typing import Any, TypeVar
 
 import click
 
 from xr_tensorfmt.cli.messages import errors_in_one_line
-from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.core.file_format import Format, Option
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.recognition import find_models
 from xr_tensorfmt.sources import is_url
@@ -57,15 +56,6 @@ def parse_target_format(file: str) -> str:
         ) from None
 
 
-def parse_format_name(name: str) -> str:
-    """Check the name of a format or store."""
-    names = (*(file_format.name for file_format in registry.load_formats()), *STORES)
-    if name not in names:
-        hint = did_you_mean(name, names)
-        raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
-    return name
-
-
 def format_examples(*lines: str) -> str:
     """Format examples for the end of ``--help``, one per line."""
     return "\n".join(("\b", "Examples:", *(f"  xr-tensorfmt {line}" for line in lines)))
@@ -75,11 +65,17 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
     """Create an option for the name of a format."""
     return click.option(
         *flags,
-        type=parse_format_name,
+        type=click.Choice(names),
         metavar="FORMAT",
         help=f"{help} ({', '.join(names)})",
-        shell_complete=lambda _, __, start: [name for name in names if name.startswith(start)],
     )
+
+
+def describe_options(options: Mapping[str, Option]) -> Iterator[tuple[str, str]]:
+    """Yield the name with the allowed values, and the description, of every option of a format."""
+    for name, option in options.items():
+        values = "|".join(map(str, option.choices)) or "VALUE"
+        yield f"{name}={values}", option.description
 
 
 def parse_key_value(pair: str) -> tuple[str, str]:
