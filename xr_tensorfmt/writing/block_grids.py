@@ -19,7 +19,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
-from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_data, get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
@@ -204,10 +204,10 @@ def _choose_chunks(
 
 def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     """Return a block shape for a lazy variable whose source has another fastest axis."""
-    read = get_lazy_read(variable)
-    if read is None or read.source.io == "read":
+    lazy = find_undecoded_tensor(variable)
+    if lazy is None or lazy.array.source.io == "read":
         return None
-    shape, stored = variable.shape, read.layout
+    shape, stored = variable.shape, lazy.array.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
         return None
     axis = stored.axes.index(len(shape) - 1)

@@ -299,7 +299,7 @@ def test_values_with_applied_units_are_not_written(tmp_path: Path) -> None:
     for ds in mixtures:
         with pytest.raises(ValueError, match=message):
             to_calculation(ds, tmp_path / "b")
-    with pytest.raises(ValueError, match="open the calculation without apply_unit=True"):
+    with pytest.raises(ValueError, match="open it without apply_unit=True"):
         to_calculation(applied, tmp_path / "b")
     to_calculation(plain, tmp_path / "b")
     for name in ("CoulombPotential", "CoulombVertex"):
