@@ -55,7 +55,7 @@ class Text(SearchedLayout):
     def search(self, source: Source, selection: Selection) -> Array:
         """Select from the values of the whole text."""
         runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.length))
+        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
         values = self._values.get(lambda: self._parse_file(source))
         return np.asarray(values[flat.reshape(selection.shape)])
 
