@@ -22,12 +22,15 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
+    COMPARED,
+    COMPARED_TYPES,
     SCALAR_TYPES,
     TENSOR,
     TENSOR_SET,
     TEXT,
     VERSION,
     get_elements_file,
+    get_object_types,
     get_variable_name,
     lists_energies,
 )
@@ -144,7 +147,10 @@ class TensorHeader:
             "version": VERSION,
             "type": TENSOR,
             "scalarType": self.scalar_type,
-            "dimensions": [dimension.pack() for dimension in self.dimensions],
+            "dimensions": [
+                {"length": dimension.length} | ({"type": dimension.type} if dimension.type else {})
+                for dimension in self.dimensions
+            ],
             "elements": {"type": self.elements},
             "unit": self.unit,
         }
@@ -174,14 +180,13 @@ class TensorHeader:
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
-    if version == "v1.0":
-        hint = (
-            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-            "numpy.fromfile, reshape them with order='F', and write them with to_file"
-        )
-        raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
         hint = "another program or another version of cc4s wrote the file"
+        if version == "v1.0":
+            hint = (
+                "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
+                "numpy.fromfile, reshape them with order='F', and write them with to_file"
+            )
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
@@ -288,6 +293,31 @@ class Properties:
             "properties": values,
             "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
         }
+
+
+def complete_types(
+    cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
+) -> list[Dimension]:
+    """Return the dimensions of a tensor, with the types of its object if the file has none."""
+    expected = get_object_types(cc4s_object, len(lengths)) or types
+    return [
+        Dimension(length, of_file or of_object)
+        for length, of_file, of_object in zip(lengths, types, expected, strict=True)
+    ]
+
+
+def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
+    """Return how a length differs between two tensors of a calculation, or None."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in COMPARED:
+        for dimension in tensors.get(name, ()):
+            noun = COMPARED_TYPES.get(dimension.type or "")
+            if noun is None:
+                continue
+            other, length = found.setdefault(noun, (name, dimension.length))
+            if length != dimension.length:
+                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
+    return None
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:

@@ -7,10 +7,8 @@ from math import isclose
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.extents import Integers
 
 YAML, ELEMENTS = ".yaml", ".elements"
 
@@ -88,6 +86,19 @@ ENERGY_POWERS: Mapping[str, float] = {
 }
 """Objects whose unit is a power of the unit of energies."""
 
+COMPARED = (
+    *(VERTEX, ENERGIES, "CoulombVertexSingularVectors"),
+    *("CoulombPotential", "GridVectors"),
+)
+"""Objects that have all indices of their dimensions, in the same numbers."""
+
+COMPARED_TYPES: Mapping[str, str] = {
+    STATE: "states",
+    "AuxiliaryField": "auxiliary fields",
+    "Momentum": "momenta",
+}
+"""The indices of a dimension type, in the plural."""
+
 _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
     "CoulombVertex": ("AuxiliaryField", STATE, STATE),
@@ -129,17 +140,6 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
                 f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} hartree"
             )
     return None
-
-
-ENERGY_TOLERANCE = 1e-6
-"""Relative tolerance of energies in metadata, which are often rounded."""
-
-
-def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Integers:
-    """Return the indices of energies that differ from the values."""
-    expected = np.asarray(energies, dtype=float)
-    is_same = np.isclose(values, expected, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
-    return np.flatnonzero(~is_same)
 
 
 def lists_energies(
