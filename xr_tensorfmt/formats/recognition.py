@@ -201,12 +201,12 @@ def _build_unknown_error(
             "name a format that has no magic number: --from " + ", --from ".join(without_magic),
         )
         foreign = "of no known format", hint
-    title, hint = foreign
+    title, advice = foreign
     head = reader.head[:8]
     actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error("the magic number", actual, expected, hint, 0)
+    return reader.error("the magic number", actual, expected, advice, 0)
 
 
 def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
