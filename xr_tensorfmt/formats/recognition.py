@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from xr_tensorfmt.errors import (
     shorten,
 )
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
-from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
+from xr_tensorfmt.formats.registry import BUILT_IN, find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
@@ -57,22 +57,54 @@ def find_models(names: Iterable[str]) -> list[str]:
     return sorted(models)
 
 
-def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
-    """Return the path or URL of the only model in a directory."""
+def _list_names(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
 
+    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+    path = location.path.rstrip("/") or "/"
+    paths = location.call(partial(location.fs.ls, path, detail=False))
+    return sorted({os.path.basename(path.rstrip("/")) for path in paths})
+
+
+def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
+    """Return the tensor files in a directory. A directory with an index is one file."""
+    names = _list_names(directory, storage_options, fs)
+    matches = [(name, find_format_by_suffix(name)) for name in names]
+    if not any(file_format for _, file_format in matches):
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
+            "its format, or another directory"
+        )
+    models = find_models(names)
+    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
+        return [directory]
+    return [
+        f"{directory.rstrip('/')}/{name}"
+        for name, file_format in matches
+        if file_format and not _is_described(name, file_format, names)
+    ]
+
+
+def _is_described(name: str, file_format: Format, names: Collection[str]) -> bool:
+    """Return whether another file describes a file, which has no magic number."""
+    suffix = file_format.find_suffix(name)
+    main = name.removesuffix(name[-len(suffix) :]) + file_format.suffixes[0]
+    return not file_format.magics and main != name and main in names
+
+
+def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
+    """Return the path or URL of the only model in a directory."""
     directory = os.fspath(file) if isinstance(file, os.PathLike) else file
     if not isinstance(directory, str):
         return None
-    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
-    paths = location.call(partial(location.fs.ls, location.path, detail=False))
-    names = find_models(os.path.basename(path) for path in paths)
+    files = _list_names(directory, storage_options, fs)
+    names = find_models(files)
     if len(names) > 1:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with several models: "
             f"{shorten(', '.join(names))}; pass the path of one of these files"
         )
-    if not names and any(path.casefold().endswith(ELEMENTS) for path in paths):
+    if not names and any(name.casefold().endswith(ELEMENTS) for name in files):
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with cc4s files; pass the path of one of them, or "
             "open a local directory with xr_tensorfmt.cc4s.open_calculation"

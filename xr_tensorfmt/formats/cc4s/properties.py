@@ -16,8 +16,7 @@ from xr_tensorfmt.formats.cc4s.header import Properties
 from xr_tensorfmt.formats.cc4s.spec import YAML
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 
 def plan_properties(

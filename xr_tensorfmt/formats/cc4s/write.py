@@ -46,8 +46,7 @@ from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""

@@ -28,8 +28,7 @@ from xr_tensorfmt.formats.safetensors.spec import (
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, SiblingFile
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _DEFAULT_SHARD_BYTES = 5_000_000_000
