@@ -13,7 +13,7 @@ Modules, in the order to read them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 # Backing stores of sessions are as short. The reader refuses them with a reason.
@@ -72,7 +72,7 @@ class PycausetFormat(Format):
 
         return read(reader, options)
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+    def plan(self, checked: CheckedInput, **options: Any) -> Sequence[FilePlan]:
         """Plan a file. `options` are the `write_options`."""
         from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
 
