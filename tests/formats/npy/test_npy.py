@@ -24,7 +24,7 @@ from hypothesis.extra import numpy as hnp
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.datasets.lazy_array import get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats._shared.zip_members import Inflated
 
 dtypes = st.one_of(
@@ -127,10 +127,10 @@ def test_escaped_names_of_fields_are_named(name: str) -> None:
 
 def test_column_of_fortran_order_is_one_range() -> None:
     content = save(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
-    actual = get_lazy_read(open_lazily(content).tensor.variable)
+    actual = find_undecoded_tensor(open_lazily(content).tensor.variable)
     assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
-    assert actual.layout.locate(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
+    assert actual.array.layout.locate(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
 
 
 def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
