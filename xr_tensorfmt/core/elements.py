@@ -28,15 +28,25 @@ class StoredDtype:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Pickle the dtype of the values, so that a loaded Dataset needs no package to unpickle."""
-        return np.dtype, (self.dtype.str,)
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle a numpy dtype with the name as metadata, which needs no package to unpickle."""
+        return np.dtype(self.dtype.str, metadata={"stored": self.name}).__reduce__()
+
+    def __deepcopy__(self, memo: object) -> StoredDtype:
+        return self
 
     def __repr__(self) -> str:
         return repr(self.name)
 
     def __str__(self) -> str:
         return self.name
+
+
+def get_stored_name(dtype: Any) -> str | None:
+    """Return the name of a StoredDtype, pickled or not, or None for other values."""
+    if isinstance(dtype, StoredDtype):
+        return dtype.name
+    return (getattr(dtype, "metadata", None) or {}).get("stored")
 
 
 class Element(ABC):
