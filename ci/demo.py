@@ -26,7 +26,7 @@ FILES = {
     "integrals": "TENS 0.9: its integrals of two particles and two holes, as sisi4s names them",
     "causal_set": "PyCauset: the order of 64 random events, with their positions",
     "circle": "safetensors: a network trained to recognise points inside a circle",
-    "circle_mag": "MAG: the same network, written by magnetron 0.2.2",
+    "snapshot": "MAG: the same network, written by magnetron 0.2.2",
     "cities": "Vespa: positions of 26 cities on the unit sphere",
     "model": "safetensors: a language model of random bfloat16 numbers in two files",
 }
@@ -73,7 +73,7 @@ def compute_molecule() -> xr.DataArray:
 def apply_network() -> xr.DataArray:
     """Compute the output of the network for points of a plane, from the file of magnetron."""
     say("MAG: the output of the network for 40,000 points")
-    ds = tutorial.open_dataset("circle_mag")
+    ds = tutorial.open_dataset("snapshot")
     axis = np.linspace(-1, 1, 200)
     points = xr.DataArray(
         np.stack(np.meshgrid(axis, axis)), {"y": axis, "x": axis}, ("hidden.weight_dim_1", "y", "x")

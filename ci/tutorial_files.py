@@ -211,6 +211,6 @@ if __name__ == "__main__":
     write_integrals(FILES / "PPHHCoulombIntegrals.bin")
     write_causal_set(FILES / "causal_set.pycauset")
     write_network(FILES / "circle.safetensors")
-    write_snapshot(FILES / "circle.mag")
+    write_snapshot(FILES / "snapshot.mag")
     write_sharded_model(FILES / "model")
     write_cities(FILES / "cities.tbf")

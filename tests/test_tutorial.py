@@ -18,7 +18,7 @@ FORMATS = {
     "LiH": "cc4s",
     "causal_set": "pycauset",
     "circle": "safetensors",
-    "circle_mag": "mag",
+    "snapshot": "mag",
     "cities": "vespa",
     "integrals": "tens",
     "model": "safetensors",
@@ -71,14 +71,14 @@ def test_the_network_recognises_points_inside_a_circle() -> None:
     [
         ("causal_set", "write_causal_set"),
         ("circle", "write_network"),
-        ("circle_mag", "write_snapshot"),
+        ("snapshot", "write_snapshot"),
         ("cities", "write_cities"),
         ("integrals", "write_integrals"),
         ("model", "write_sharded_model"),
     ],
 )
 def test_the_script_makes_the_same_values(tmp_path: Path, name: str, write: str) -> None:
-    if name == "circle_mag":
+    if name == "snapshot":
         pytest.importorskip("magnetron")
     functions: dict[str, Any] = runpy.run_path(str(ROOT / "ci" / "tutorial_files.py"))
     path = tmp_path / tutorial.get_path(name).name

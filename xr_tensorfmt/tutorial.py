@@ -15,7 +15,7 @@ _FILES = {
     "LiH": "LiH/CoulombVertex.yaml",
     "causal_set": "causal_set.pycauset",
     "circle": "circle.safetensors",
-    "circle_mag": "circle.mag",
+    "snapshot": "snapshot.mag",
     "cities": "cities.tbf",
     "integrals": "PPHHCoulombIntegrals.bin",
     "model": "model",
@@ -37,7 +37,7 @@ def get_path(name: str) -> Path:
         - ``"causal_set"``: the causal order of 64 random events as a matrix of PyCauset.
         - ``"circle"``: the weights of a small neural network in safetensors, trained to recognise
           points inside a circle.
-        - ``"circle_mag"``: the same weights in MAG, written by magnetron 0.2.2.
+        - ``"snapshot"``: the same weights in MAG, written by magnetron 0.2.2.
         - ``"cities"``: the positions of cities on the unit sphere as a tensor of Vespa.
         - ``"model"``: a directory with the random weights of a small language model, in two
           safetensors files of bfloat16 with an index.
@@ -51,10 +51,6 @@ def get_path(name: str) -> Path:
     ------
     ValueError
         The name is unknown.
-
-    See Also
-    --------
-    open_dataset : Open the file.
 
     Examples
     --------
@@ -87,10 +83,6 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
     ------
     ValueError
         The name is unknown.
-
-    See Also
-    --------
-    xarray.open_dataset : Its keywords.
 
     Examples
     --------

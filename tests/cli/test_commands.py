@@ -102,11 +102,9 @@ def run_line(line: str) -> str:
     return result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("name", [None, *main.commands])
-def test_examples_of_page_print_their_output(
-    name: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = (DOCS / (f"cli/{name}.md" if name else "cli.md")).read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["cli.md", "cli/convert.md"])
+def test_examples_of_page_print_their_output(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     blocks = re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL)
     assert blocks
@@ -391,7 +389,7 @@ def test_format_option_replaces_suffix() -> None:
     xr.testing.assert_identical(load_any("c"), make_dataset())
     message = run_failing("convert", "a.mag", "d.foo")
     for words in (
-        "d.foo: the suffix has no writable format",
+        "d.foo: the suffix names no format",
         "--to (tens, ",
         "netcdf)",
         ".zarr, .nc,",
