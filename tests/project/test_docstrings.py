@@ -20,6 +20,7 @@ from tests.paths import ROOT
 from xr_tensorfmt import TensorFormatBackend, cc4s, contract, pycauset, testing, tutorial, vespa
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.indexing import plan_read
 from xr_tensorfmt.core.selection import Selection
 
 PUBLIC = {
