@@ -5,7 +5,6 @@ A store makes one attempt of a request. It neither retries nor translates errors
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +19,7 @@ from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import get_class_names
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.sources.threads import start_in_thread
+from xr_tensorfmt.sources.threads import run_in_thread
 
 _PIECE = 1 << 20
 _logger = logging.getLogger(__name__)
@@ -60,8 +59,7 @@ class FsspecStore:
         if self.fs.async_impl:
             # fsspec documents this prefix of the coroutine functions.
             return await getattr(self.fs, f"_{method}")(path, **options)
-        call = partial(getattr(self.fs, method), path, **options)
-        return await asyncio.wrap_future(start_in_thread(call))
+        return await run_in_thread(partial(getattr(self.fs, method), path, **options))
 
 
 def copy_bytes(data: Any, buffer: memoryview) -> int:
@@ -184,11 +182,11 @@ class CachedStore(FsspecStore):
 
     async def info(self, path: str) -> dict[str, Any]:
         """Return size and version of the copy."""
-        return await asyncio.wrap_future(start_in_thread(self._get_info, path))
+        return await run_in_thread(self._get_info, path)
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Read a byte range of the copy."""
-        return await asyncio.wrap_future(start_in_thread(self._read, request, buffer))
+        return await run_in_thread(self._read, request, buffer)
 
     def _get_info(self, path: str) -> dict[str, Any]:
         with self._open(path) as file:

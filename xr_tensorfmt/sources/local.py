@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from errno import ENOENT
 from io import FileIO
 from itertools import repeat
@@ -114,10 +114,6 @@ class LocalFile(Source):
     def name(self) -> str:
         """The absolute path."""
         return self.path
-
-    def for_chunks(self) -> LocalFile:
-        """Return the file with memory maps for dask chunks, which the next task consumes."""
-        return replace(self, io="mmap") if self.io == "auto" else self
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return path, size, time and inode, so that a replaced file gets another token."""

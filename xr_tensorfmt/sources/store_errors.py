@@ -31,39 +31,31 @@ _SUFFIX = re.compile(r"[?#]|;(?=[^\s/?#;=]+=)")
 
 # File system options with secret values.
 _SECRET_OPTION = re.compile(
-    "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string"
-    "|headers",
+    "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string|header",
     re.IGNORECASE,
 )
 _MIN_SECRET_LENGTH = 4
 
 # Exceptions of Python, aiohttp, http.client, botocore and obstore, or their base classes.
+_NAMES_BY_ERRNO = {
+    errno.ENOENT: "FileNotFoundError",
+    errno.EEXIST: "FileExistsError",
+    errno.EISDIR: "IsADirectoryError",
+    errno.EACCES: "PermissionError NoCredentialsError PermissionDeniedError UnauthenticatedError",
+    errno.ETIMEDOUT: "TimeoutError ConnectTimeoutError ReadTimeoutError",
+    errno.ECONNRESET: "ConnectionResetError ClientPayloadError ServerDisconnectedError "
+    "IncompleteRead HTTPClientError IncompleteReadError ResponseParserError",
+}
 _ERRNO_BY_NAME = {
-    "FileNotFoundError": errno.ENOENT,
-    "FileExistsError": errno.EEXIST,
-    "IsADirectoryError": errno.EISDIR,
-    **dict.fromkeys(
-        ("PermissionError", "NoCredentialsError", "PermissionDeniedError", "UnauthenticatedError"),
-        errno.EACCES,
-    ),
-    **dict.fromkeys(("TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"), errno.ETIMEDOUT),
-    **dict.fromkeys(
-        (
-            "ConnectionResetError",
-            "ClientPayloadError",
-            "ServerDisconnectedError",
-            "IncompleteRead",
-            "HTTPClientError",
-            "IncompleteReadError",
-            "ResponseParserError",
-        ),
-        errno.ECONNRESET,
-    ),
+    name: number for number, names in _NAMES_BY_ERRNO.items() for name in names.split()
+}
+_STATUSES_BY_ERRNO = {
+    errno.EACCES: (401, 403, 407),
+    errno.ENOENT: (404, 410),
+    errno.ETIMEDOUT: (408, 504),
 }
 _ERRNO_BY_STATUS = {
-    **dict.fromkeys((401, 403, 407), errno.EACCES),
-    **dict.fromkeys((404, 410), errno.ENOENT),
-    **dict.fromkeys((408, 504), errno.ETIMEDOUT),
+    status: number for number, statuses in _STATUSES_BY_ERRNO.items() for status in statuses
 }
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
@@ -233,10 +225,9 @@ def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:
     elif isinstance(options, list | tuple):
         for value in options:
             yield from _find_secrets(value, is_secret=is_secret)
-    elif isinstance(options, bytes) and is_secret:
-        yield from _find_secrets(options.decode(errors="replace"), is_secret=True)
-    elif isinstance(options, str) and is_secret:
-        yield from (options, *options.split())
+    elif isinstance(options, str | bytes) and is_secret:
+        text = options if isinstance(options, str) else options.decode(errors="replace")
+        yield from (text, *text.split())
 
 
 def _find_secrets_in_url(url: str) -> Iterator[str]:
