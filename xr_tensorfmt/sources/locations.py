@@ -34,10 +34,7 @@ _VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z"
 
 
 def split_path(path: str) -> tuple[str, str, str]:
-    """Split a path or URL into the directory, the name, and a query or version.
-
-    The parts of a URL are percent-encoded. In other paths, "?" and "#" belong to the name.
-    """
+    """Split a path or URL into the directory, the percent-encoded name, and a query or version."""
     pattern = _QUERY if path.startswith(_WEB) else _VERSION
     query = pattern.search(path)
     name_stop = query.start() if query else len(path)
@@ -119,10 +116,7 @@ class Location:
         return replace(location, url=url, path=path)
 
     def renew_after_fork(self) -> Location:
-        """Return the location with a new file system if the process was forked.
-
-        A forked process has no threads for the event loop of an asynchronous file system.
-        """
+        """Return the location with a new file system if the process was forked without threads."""
         if isinstance(self.fs, ObstoreStore):
             self.fs.check_process()
             return self
@@ -133,7 +127,7 @@ class Location:
         return self
 
     def translate(self, error: Exception, context: str = "") -> Exception:
-        """Return a built-in error without secrets for an error of the file system."""
+        """Return a built-in error without secrets."""
         return translate_error(error, self.name, self.path, self.fs, context)
 
     def call(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:

@@ -56,9 +56,8 @@ class ObstoreStore:
         """Raise RuntimeError if the process was forked after obstore was used."""
         if _processes - {os.getpid()}:
             raise RuntimeError(
-                "a store of obstore cannot be used in a process that was forked after obstore was "
-                "used; start the process with 'spawn' or 'forkserver', or pass an fsspec file "
-                "system"
+                "a store of obstore cannot be used in a forked process; start the process with "
+                "'spawn' or 'forkserver', or pass an fsspec file system"
             )
 
     def invalidate_cache(self, path: str) -> None:

@@ -24,20 +24,15 @@ from xr_tensorfmt.sources.threads import MAX_REQUESTS
 Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
+# Bytes per second that a request must receive. Over a line of 200 kB/s, 24 concurrent requests
+# receive 8 kB/s each.
 MIN_RATE = 5000
-"""Bytes per second that a slow request must receive.
 
-Over a line of 200 kB/s, 24 concurrent requests receive 8 kB/s each.
-"""
+# Limits on the attempts of a request, and on those that time out.
+MAX_ATTEMPTS, MAX_TIMEOUTS = 5, 3
 
-MAX_ATTEMPTS = 5
-"""Limit on the attempts of a request."""
-
-MAX_TIMEOUTS = 3
-"""Limit on the attempts that time out."""
-
+# Seconds before the second attempt, randomly reduced by up to a half. Later pauses double.
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt, randomly reduced by up to a half. Later pauses double."""
 
 _jitter = SystemRandom()
 
