@@ -110,8 +110,9 @@ class Location:
             url, path = (os.path.join(os.path.dirname(p), relative) for p in (self.url, self.path))
             return replace(location, url=url, path=path)
         path = build_sibling_path(self.path, relative)
-        # The path is a part of the URL, except for some URLs of Azure.
-        before, found, after = self.url.partition(self.path.strip("/"))
+        # The path is a part of the URL, except for some URLs of Azure. A chain begins with it.
+        find = str.partition if "::" in self.url else str.rpartition
+        before, found, after = find(self.url, self.path.strip("/"))
         url = before + path.strip("/") + after if found else self.fs.unstrip_protocol(path)
         return replace(location, url=url, path=path)
 
