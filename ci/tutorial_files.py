@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
+from math import erf
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 import xr_tensorfmt
+from xr_tensorfmt import cc4s
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "xr_tensorfmt" / "tutorial_files"
@@ -46,13 +45,83 @@ CITIES = {
 """Latitude and longitude in degrees, rounded."""
 
 
+def boys(x: np.ndarray) -> np.ndarray:
+    """Return the Boys function of order 0."""
+    root = np.sqrt(np.maximum(x, 1e-14))
+    return np.sqrt(np.pi) / 2 * np.vectorize(erf)(root) / root
+
+
+def compute_molecule() -> tuple[np.ndarray, np.ndarray]:
+    """Return the energies of the states of lithium hydride, and its Coulomb integrals (pr|qs).
+
+    Hartree-Fock in a basis of ten Gaussian functions, in atomic units.
+    """
+    exponents = np.array([120.0, 25.0, 6.0, 1.6, 0.4, 0.08, 6.0, 1.2, 0.3, 0.08])
+    positions = np.array([0.0] * 6 + [3.015] * 4)  # of Li and H, in bohr
+    # Products of two Gaussians are Gaussians, with these exponents, centers and factors.
+    p = np.add.outer(exponents, exponents)
+    reduced = np.multiply.outer(exponents, exponents) / p
+    squared = np.subtract.outer(positions, positions) ** 2
+    center = np.add.outer(exponents * positions, exponents * positions) / p
+    norms = (2 * exponents / np.pi) ** 0.75
+    factor = np.multiply.outer(norms, norms) * np.exp(-reduced * squared)
+    overlap = factor * (np.pi / p) ** 1.5
+    core = reduced * (3 - 2 * reduced * squared) * overlap  # kinetic energy
+    for charge, position in [(3, 0.0), (1, 3.015)]:
+        core -= charge * factor * 2 * np.pi / p * boys(p * (center - position) ** 2)
+    total = np.add.outer(p, p)
+    repulsion = 2 * np.pi**2.5 / (np.multiply.outer(p, p) * np.sqrt(total))
+    repulsion *= boys(np.multiply.outer(p, p) / total * np.subtract.outer(center, center) ** 2)
+    repulsion *= np.multiply.outer(factor, factor)
+    values, vectors = np.linalg.eigh(overlap)
+    orthogonal = vectors / np.sqrt(values)
+    density = np.zeros_like(overlap)
+    for _ in range(60):
+        coulomb = np.einsum("abcd,cd->ab", repulsion, density)
+        exchange = np.einsum("acbd,cd->ab", repulsion, density)
+        energies, rotated = np.linalg.eigh(
+            orthogonal.T @ (core + 2 * coulomb - exchange) @ orthogonal
+        )
+        orbitals = orthogonal @ rotated
+        density = orbitals[:, :2] @ orbitals[:, :2].T  # two orbitals are occupied
+    integrals = np.einsum("abcd,ap,br,cq,ds->prqs", repulsion, *[orbitals] * 4, optimize=True)
+    return energies, integrals
+
+
 def write_molecule(directory: Path) -> None:
-    """Write the calculation of lithium hydride, with the code of a tutorial."""
-    page = (ROOT / "docs" / "tutorials" / "cc4s_calculation.md").read_text()
-    pattern = r"```\{code-cell\} ipython3\n(?:---\n.*?---\n)?(.*?)```"
-    cells = re.findall(pattern, page, flags=re.DOTALL)
-    with contextlib.chdir(directory), contextlib.redirect_stdout(io.StringIO()):
-        exec("".join(cells[:2]), {})
+    """Write the calculation of lithium hydride for cc4s: a Coulomb vertex and energies."""
+    energies, integrals = compute_molecule()
+    strengths, pairs = np.linalg.eigh(integrals.reshape(100, 100))
+    important = strengths > 1e-9
+    vertex = (pairs[:, important] * np.sqrt(strengths[important])).T.reshape(-1, 10, 10)
+    molecule = xr.Dataset(
+        {
+            "CoulombVertex": (("AuxiliaryField", "State", "State_2"), vertex, {"halfGrid": 0}),
+            "EigenEnergies": ("State", energies, {"fermiEnergy": 0.0}),
+        }
+    )
+    for tensor in molecule.values():
+        tensor.attrs["unit"] = 1.0
+    cc4s.to_calculation(molecule, directory)
+
+
+def write_integrals(path: Path) -> None:
+    """Write integrals of lithium hydride, two particles and two holes, as sisi4s names them."""
+    _, integrals = compute_molecule()  # (pr|qs) is <pq|rs>
+    chosen = integrals.transpose(0, 2, 1, 3)[2:, 2:, :2, :2]
+    xr_tensorfmt.to_file(xr.DataArray(chosen, dims=("a", "b", "i", "j")), path, drop=["dims"])
+
+
+def write_snapshot(path: Path) -> None:
+    """Write the weights of the network with magnetron 0.2.2."""
+    from magnetron import dtype, snapshot  # noqa: PLC0415
+
+    with snapshot.SnapshotWriter(path, {"task": "points inside a circle"}) as writer:
+        weights = xr.open_dataset(FILES / "circle.safetensors", engine="tensorfmt").load()
+        for name, weight in weights.items():
+            writer.declare(name, weight.shape, dtype.float32)
+        for name, weight in weights.items():
+            writer.write(name, weight.values.tobytes())
 
 
 def write_causal_set(path: Path) -> None:
@@ -138,8 +207,10 @@ def write_cities(path: Path) -> None:
 
 if __name__ == "__main__":
     FILES.mkdir(exist_ok=True)
-    write_molecule(FILES)
+    write_molecule(FILES / "LiH")
+    write_integrals(FILES / "PPHHCoulombIntegrals.bin")
     write_causal_set(FILES / "causal_set.pycauset")
     write_network(FILES / "circle.safetensors")
+    write_snapshot(FILES / "snapshot.mag")
     write_sharded_model(FILES / "model")
     write_cities(FILES / "cities.tbf")

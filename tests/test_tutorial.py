@@ -18,7 +18,9 @@ FORMATS = {
     "LiH": "cc4s",
     "causal_set": "pycauset",
     "circle": "safetensors",
+    "snapshot": "mag",
     "cities": "vespa",
+    "integrals": "tens",
     "model": "safetensors",
 }
 
@@ -47,6 +49,15 @@ def test_the_molecule_is_a_calculation_of_cc4s() -> None:
     np.testing.assert_allclose(vertex, vertex.transpose(0, 2, 1), atol=1e-9)
 
 
+def test_the_integrals_give_the_second_order_energy_of_the_molecule() -> None:
+    v = tutorial.open_dataset("integrals").tensor.values
+    calculation = xr_tensorfmt.cc4s.open_calculation(tutorial.get_path("LiH").parent)
+    occupied, virtual = np.split(calculation.EigenEnergies.values, [2])
+    gap = np.subtract.outer(np.add.outer(occupied, occupied), np.add.outer(virtual, virtual))
+    energy = (v * (2 * v - v.transpose(1, 0, 2, 3)) / gap.transpose(2, 3, 0, 1)).sum()
+    np.testing.assert_allclose(energy, -0.025519, atol=1e-6)
+
+
 def test_the_network_recognises_points_inside_a_circle() -> None:
     ds = tutorial.open_dataset("circle")
     points = np.array([[0, 0], [0.3, -0.3], [0.9, 0.1], [-0.7, 0.7]])
@@ -60,11 +71,15 @@ def test_the_network_recognises_points_inside_a_circle() -> None:
     [
         ("causal_set", "write_causal_set"),
         ("circle", "write_network"),
+        ("snapshot", "write_snapshot"),
         ("cities", "write_cities"),
+        ("integrals", "write_integrals"),
         ("model", "write_sharded_model"),
     ],
 )
 def test_the_script_makes_the_same_values(tmp_path: Path, name: str, write: str) -> None:
+    if name == "snapshot":
+        pytest.importorskip("magnetron")
     functions: dict[str, Any] = runpy.run_path(str(ROOT / "ci" / "tutorial_files.py"))
     path = tmp_path / tutorial.get_path(name).name
     functions[write](path)

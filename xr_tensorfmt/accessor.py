@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Data = xr.Dataset | xr.DataArray | xr.DataTree
 Indexers = Mapping[Any, Any] | None
 Mode = Literal["w", "w-", "x"]
-Region = Mapping[Any, slice | Literal["auto"]] | Literal["auto"]
+Region = Mapping[Any, Any] | Literal["auto"]
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -134,10 +134,11 @@ def to_file(
         ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
     compute : bool
         If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
-    region : mapping of str to slice, or "auto", optional
+    region : mapping of str to slice or list, or "auto", optional
         Write to a part of an existing local file with the same variables, encoded as they are in
-        the file. ``"auto"``, for one dimension or for all, finds the slice by the labels. The file
-        is changed in place, so an error can leave the part incomplete.
+        the file. A slice or a list of integers has positions, any other list has labels, and
+        ``"auto"``, for one dimension or for all, takes the labels of the data. The file is changed
+        in place, so an error can leave the part incomplete.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
         rounded to it; integers must be representable. Without an encoding, values must be

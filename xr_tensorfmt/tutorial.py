@@ -1,4 +1,4 @@
-"""Small files of several formats, for documentation and first steps."""
+"""Small files of all formats, for documentation and first steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _FILES = {
     "LiH": "LiH/CoulombVertex.yaml",
     "causal_set": "causal_set.pycauset",
     "circle": "circle.safetensors",
+    "snapshot": "snapshot.mag",
     "cities": "cities.tbf",
+    "integrals": "PPHHCoulombIntegrals.bin",
     "model": "model",
 }
 
@@ -25,14 +27,20 @@ def get_path(name: str) -> Path:
 
     Parameters
     ----------
-    name : {"LiH", "causal_set", "circle", "cities", "model"}
-        ``"LiH"`` is the Coulomb vertex of lithium hydride in a directory of cc4s, which
-        `cc4s.open_calculation` opens as a whole. It is computed with ten Gaussian functions.
-        ``"causal_set"`` is the causal order of 64 random events as a matrix of PyCauset.
-        ``"circle"`` contains the weights of a small neural network in safetensors, trained to
-        recognise points inside a circle. ``"cities"`` contains the positions of cities on the
-        unit sphere as a tensor of Vespa. ``"model"`` is a directory with the random weights of a
-        small language model, in two safetensors files of bfloat16 with an index.
+    name : str
+        One of
+
+        - ``"LiH"``: the Coulomb vertex of lithium hydride in a directory of cc4s, which
+          `cc4s.open_calculation` opens as a whole. It is computed with ten Gaussian functions.
+        - ``"integrals"``: Coulomb integrals of this molecule in TENS 0.9, with two virtual and two
+          occupied states (a, b, i, j), as sisi4s stores them.
+        - ``"causal_set"``: the causal order of 64 random events as a matrix of PyCauset.
+        - ``"circle"``: the weights of a small neural network in safetensors, trained to recognise
+          points inside a circle.
+        - ``"snapshot"``: the same weights in MAG, written by magnetron 0.2.2.
+        - ``"cities"``: the positions of cities on the unit sphere as a tensor of Vespa.
+        - ``"model"``: a directory with the random weights of a small language model, in two
+          safetensors files of bfloat16 with an index.
 
     Returns
     -------
@@ -65,7 +73,7 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
 
     Parameters
     ----------
-    name : {"LiH", "causal_set", "circle", "cities", "model"}
+    name : str
         Name of the file, as in `get_path`.
     **keywords
         Keywords of `xarray.open_dataset`.

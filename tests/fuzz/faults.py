@@ -61,9 +61,8 @@ FAULTS = (
         " or not all(map(is_count, shape))", "",
     ),
     Fault(
-        "metadata of another type, behind a checksum", "pycauset", "formats.pycauset.metadata",
-        "Metadata.get",
-        "if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):",
+        "metadata of another type, behind a checksum", "pycauset", "core.fields", "Fields.get",
+        "if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):",
         "if False:",
     ),
     Fault(
@@ -75,16 +74,17 @@ FAULTS = (
         "not is_count(first) or not is_count(stop)", "False",
     ),
     Fault(
-        "a value of YAML of another type", "cc4s", "formats.cc4s.yaml_text", "Fields._read_typed",
-        "if not isinstance(value, kinds) or isinstance(value, bool):", "if False:",
+        "a value of YAML of another type", "cc4s", "core.fields", "Fields.get",
+        "if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):",
+        "if False:",
     ),
     Fault(
         "embedded dims that disagree about a length", "safetensors", "core.embedded_metadata",
         "_check_dims", "if lengths.setdefault(dim, length) != length:", "if False:",
     ),
     Fault(
-        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs._build_block_index",
-        "if high.max() >= self.total:", "if False:",
+        "an index beyond the tensor", "tens", "formats.tens.pairs", "Pairs.find_wrong_pairs",
+        "is_wrong = ascending >= prod(self.lengths)", "is_wrong = ascending < 0",
     ),
 )  # fmt: skip
 """`tests.fuzz.choices` lists how soon some of them are found."""

@@ -1,17 +1,23 @@
-"""Examples in docstrings run with the printed output."""
+"""Docstrings follow numpydoc, and their examples run with the printed output."""
 
 from __future__ import annotations
 
 import doctest
 import inspect
+import re
 import sys
+import tomllib
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
+from numpydoc.validate import validate
 
 import xr_tensorfmt
-from xr_tensorfmt import TensorFormatBackend, cc4s, pycauset, tutorial, vespa
+from tests.paths import ROOT
+from xr_tensorfmt import TensorFormatBackend, cc4s, contract, pycauset, testing, tutorial, vespa
 from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.indexing import OuterPlan, PointPlan
@@ -22,6 +28,54 @@ PUBLIC = {
     for module in (xr_tensorfmt, cc4s, pycauset, tutorial, vespa)
     for name in module.__all__
 }
+
+CHECKS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "numpydoc_validation"
+]["checks"]
+
+
+def find_members(thing: Any) -> list[str]:
+    """Return the name of a function or class, and of the public members of a class."""
+    name = f"{thing.__module__}.{thing.__qualname__}"
+    members = vars(thing).items() if inspect.isclass(thing) else ()
+    kinds = (FunctionType, classmethod, staticmethod, property, cached_property)
+    return [
+        name,
+        *(
+            f"{name}.{member}"
+            for member, value in members
+            if isinstance(value, kinds) and not member.startswith("_")
+        ),
+    ]
+
+
+DOCUMENTED = [
+    thing
+    for module in (xr_tensorfmt, cc4s, contract, pycauset, testing, vespa)
+    for thing in (getattr(module, name) for name in module.__all__)
+    if inspect.isclass(thing) or inspect.isfunction(thing)
+]
+
+
+@pytest.mark.parametrize(
+    "thing", [*DOCUMENTED, TensorFormatAccessor], ids=lambda thing: thing.__name__
+)
+def test_docstrings_follow_numpydoc(thing: Any) -> None:
+    for name in find_members(thing):
+        result = validate(name)
+        faults = [f"{name}: {code} {text}" for code, text in result["errors"] if code in CHECKS]
+        if "\n\n" not in result["docstring"].strip():  # one line needs no sections
+            faults = [fault for fault in faults if not re.search("PR01|RT01|YD01", fault)]
+        if "Yields\n" in result["docstring"]:
+            faults = [fault for fault in faults if "RT01" not in fault]
+        assert not faults, f"{result['file']}:{result['file_line']}"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, thing in PUBLIC.items() if inspect.isfunction(thing)]
+)
+def test_public_functions_have_an_example(name: str) -> None:
+    assert "Examples\n" in inspect.getdoc(PUBLIC[name])
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from check_pages import (
-    find_empty_blocks,
-    find_lazy_values,
-    find_missing_options,
-    find_missing_sections,
-    find_missing_words,
-)
-from flowchart import draw_flowchart
-from notebooks import build_binder_url
-from page_metadata import select_description
-from search_words import SECTIONS
 
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
+SITE = "https://xr-tensorfmt.readthedocs.io/en/latest/"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
 
 # Questions of new users, the page with the answer, and words of the answer.
@@ -31,11 +20,11 @@ QUESTIONS = {
     "many files as one": ("howto/many_files.md", "open_mfdataset"),
     "chunks of columns": ("howto/chunks.md", "columns"),
     "SLURM": ("howto/hpc.md", "SLURMCluster"),
-    "Google Cloud Storage": ("howto/read_remote.md", "gs://"),
-    "what a conversion loses": ("howto/conversions.md", "without"),
+    "Google Cloud Storage": ("howto/object_storage.md", "gs://"),
+    "what a conversion loses": ("howto/conversions.md", "by `drop=`"),
     "thread-safe": ("howto/threads.md", "thread-safe"),
-    "how to cite": ("howto/citing.md", "@software"),
-    "the address of the repository": ("get_started/install.md", "{{ install }}"),
+    "how to cite": ("howto/reporting.md", "@software"),
+    "the address of the repository": ("get_started/install.md", "repository"),
     "back to cc4s": ("tutorials/cc4s.md", "Write the integrals for cc4s"),
     "scipy.sparse": ("howto/libraries.md", "coo_array"),
     "contractions": ("howto/contractions.md", "optimize=True"),
@@ -43,14 +32,31 @@ QUESTIONS = {
     "check a file": ("howto/checking.md", "validate"),
     "NFS": ("howto/hpc.md", "NFS"),
     "which Python and systems": ("get_started/install.md", "macOS"),
+    "exchange integrals in hartree": ("formats/cc4s.md", "apply_unit=True"),
+    "an MP2 energy with a frozen core": ("tutorials/cc4s_calculation.md", "second_order_energy"),
+    "relations of a causal set": ("formats/pycauset.md", "popcount"),
+    "dimension of a causal set": ("tutorials/causal_set.md", "Myrheim"),
+    "one layer of a model": ("howto/models.md", "group="),
+    "weights in torch": ("howto/libraries.md", "torch.from_numpy"),
+    "nearest vectors by label": ("formats/vespa.md", "sortby"),
+    "a feed for Vespa": ("formats/vespa.md", "to_jsonl"),
+    "more data than memory": ("howto/hpc.md", "LocalCluster"),
+    "a store that does not respond": ("howto/object_storage.md", "StoreTimeoutError"),
 }
 
 
+def find_listed_pages(page: Path) -> Iterator[str]:
+    """Yield the names in the tables of contents of a page, which the site shows in its menus."""
+    for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        yield from (line for line in text.splitlines() if line and not line.startswith(":"))
+
+
 def find_links(page: Path) -> Iterator[Path]:
-    """Yield the pages that a page links to, in its text and on cards."""
+    """Yield the pages that a page links to, in its text, on cards and in menus."""
     text = page.read_text(encoding="utf-8")
     matches = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
-    matches += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
+    names = re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)
+    matches += [f"{name}.md" for name in (*names, *find_listed_pages(page))]
     return (Path(os.path.normpath(page.parent / name)) for name in matches)
 
 
@@ -63,12 +69,18 @@ def test_question_is_answered_within_two_clicks_from_home(question: str) -> None
     assert words in (DOCS / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_pages_outside_of_site_lead_to_files(name: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
-    assert [
-        target for target in targets if "://" not in target and not (ROOT / target).exists()
-    ] == []
+def test_links_of_contributing_lead_to_files() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert [item for item in targets if "://" not in item and not (ROOT / item).exists()] == []
+
+
+def test_links_of_readme_are_absolute_and_lead_to_pages() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text("utf-8"))
+    assert [target for target in targets if "://" not in target] == []
+    site = [target.removeprefix(SITE) for target in targets if target.startswith(SITE)]
+    pages = [DOCS / name.replace(".html", ".md") for name in site]
+    assert pages
+    assert [page for page in pages if not page.exists()] == []
 
 
 def test_every_page_is_in_sidebar() -> None:
@@ -76,101 +88,5 @@ def test_every_page_is_in_sidebar() -> None:
     listed = set()
     for page in PAGES:
         directory = page.parent.relative_to(DOCS)
-        for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
-            names = [line for line in text.splitlines() if line and not line.startswith(":")]
-            listed |= {Path(os.path.normpath(directory / name)) for name in names}
+        listed |= {Path(os.path.normpath(directory / name)) for name in find_listed_pages(page)}
     assert pages - listed == {Path("index")}
-
-
-def test_options_that_are_missing_on_built_page_are_named() -> None:
-    page = '<dt id="cmdoption-xr-tensorfmt-diff-json">'
-    missing = [fault.partition(":")[0] for fault in find_missing_options(page)]
-    assert "info --json" in missing
-    assert "convert --overwrite" in missing
-    assert "diff --json" not in missing
-
-
-@pytest.mark.parametrize(
-    ("output", "count"),
-    [
-        ("<table> <td>Array</td> Chunk Bytes 1 B 1 B Shape () () </table>", 1),
-        ("<pre>dask.array&lt;all, shape=(), dtype=bool&gt;</pre>", 1),
-        ("<pre>True</pre>", 0),
-        ("<table> Array Chunk Bytes 8 B 8 B Shape (1,) (1,) </table>", 0),
-    ],
-)
-def test_lazy_array_of_one_element_is_a_fault(output: str, count: int) -> None:
-    page = f'<div class="cell_output docutils">{output}</div>'
-    assert len(list(find_lazy_values(page))) == count
-
-
-def test_block_of_code_without_text_is_a_fault() -> None:
-    page = "<pre><span></span>\n</pre> <pre><span></span>a = 1\n</pre>"
-    assert len(list(find_empty_blocks(page))) == 1
-
-
-def test_flowchart_omits_arrows_that_longer_path_implies() -> None:
-    source = ["  top[The <b>] --> middle", "  middle --> low", "  top --> low"]
-    drawing = draw_flowchart(source, "three boxes")
-    assert drawing.count("<line ") == 2
-    assert "The &lt;b&gt;" in drawing
-    assert 'aria-label="three boxes"' in drawing
-
-
-def test_words_that_the_search_does_not_lead_to_their_section_are_named() -> None:
-    entries = {"fp8": [[0, "trees", True]], "bfloat16": [[0, "dtypes", True]]}
-    index = {"docnames": ["writing"], "indexentries": entries}
-    missing = list(find_missing_words(index))
-    assert "fp8: the search does not lead to writing#dtypes" in missing
-    assert "GPU: the search does not lead to get_started/faq#computing" in missing
-    assert not any(fault.startswith("bfloat16") for fault in missing)
-
-
-def test_sections_of_the_search_that_the_pages_lack_are_named(tmp_path: Path) -> None:
-    for section in SECTIONS.values():
-        page = tmp_path / f"{section.partition('#')[0]}.html"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text('<section id="dtypes">', encoding="utf-8")
-    missing = list(find_missing_sections(tmp_path))
-    assert "pandas: the page has no section howto/libraries#pandas" in missing
-    assert not any(fault.startswith(("fp8", "S3")) for fault in missing)
-
-
-@pytest.mark.parametrize(
-    ("repository", "url"),
-    [
-        (None, ""),
-        ("https://github.com/OWNER/xr-tensorfmt", ""),
-        (
-            "https://github.com/someone/xr-tensorfmt.git",
-            "https://mybinder.org/v2/gh/someone/xr-tensorfmt/HEAD?urlpath=lab/tree/docs/tutorials/cc4s.ipynb",
-        ),
-    ],
-)
-def test_a_tutorial_runs_on_binder_if_the_repository_has_an_address(
-    repository: str | None, url: str
-) -> None:
-    assert build_binder_url(repository, "tutorials/cc4s") == url
-
-
-@pytest.mark.parametrize(
-    ("paragraphs", "expected"),
-    [
-        (["Open a URL like a path:", "It reads a range. Then:"], "It reads a range."),
-        (["The integrals \\Gamma are small.", "A file opens."], "A file opens."),
-        (["Pass e.g. a path. " + "Long. " * 60], "Pass e.g. a path. " + ("Long. " * 30).strip()),
-        (["Bases: ValueError"], ""),
-    ],
-)
-def test_description_is_full_sentences(paragraphs: list[str], expected: str) -> None:
-    assert select_description(paragraphs) == expected
-
-
-def test_plot_of_dark_page_has_light_text_and_same_colors() -> None:
-    themes = pytest.importorskip("themes", exc_type=ImportError, reason="matplotlib is missing")
-    text, background, red = (0x33, 0x33, 0x33, 200), (0xFF, 0xFF, 0xFF, 0), (200, 10, 10, 255)
-    pixels = np.array([[text, background, red]], dtype=np.uint8)
-    dark = themes.convert_to_dark(pixels)
-    assert dark[0, 0].tolist() == [0xDD, 0xDD, 0xDD, 200]
-    assert dark[0, 1, 3] == 0
-    assert dark[0, 2].tolist() == list(red)

@@ -41,7 +41,7 @@ _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skippe
 
 
 @click.command(
-    epilog=format_examples("info model.mag", "info --stats vertex.bin", "info 's3://bucket/*.mag'")
+    epilog=format_examples("info model.mag", "info --stats vertex.bin", "info s3://bucket/models/")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object per file.")

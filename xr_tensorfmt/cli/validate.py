@@ -19,7 +19,7 @@ from xr_tensorfmt.validation import validate as find_faults
 
 
 @click.command(
-    epilog=format_examples("validate model.mag vertex.bin", "validate --strict 's3://bucket/*.mag'")
+    epilog=format_examples("validate model.mag vertex.bin", "validate --strict s3://bucket/models/")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Exit with 1 also for warnings.")

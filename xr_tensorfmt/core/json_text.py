@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from json import JSONDecodeError, loads
-from typing import Any, Self
+from typing import Any
 
-from xr_tensorfmt.core.findings import Finding
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_values import MAX_LEVELS
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import shorten
 
 MAX_NESTED = MAX_LEVELS + 8
 """Limit on nested lists and objects, including those that contain attributes.
@@ -87,75 +86,41 @@ def _get_children(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else ()
 
 
-@dataclass(frozen=True)
-class Document:
-    """A JSON object of a file.
+def read_json(
+    reader: HeaderReader, start: int, length: int, limit: int, title: str = "the document"
+) -> Fields:
+    """Read a JSON object of at most `limit` bytes. Messages call it `title`.
 
-    Python's extensions (NaN, infinities) are allowed. `repeated` are the objects with a repeated
-    key.
+    Python's extensions (NaN, infinities) are allowed.
     """
+    if length > limit:
+        hint = f"{title} is corrupt, or the file has another format"
+        raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)
+    repeated: list[Mapping[str, Any]] = []
 
-    path: str
-    offset: int
-    content: Mapping[str, Any]
-    repeated: Sequence[Mapping[str, Any]]
-    title: str = "the document"
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            repeated.append(members)
+        return members
 
-    @classmethod
-    def read(
-        cls, reader: HeaderReader, start: int, length: int, limit: int, title: str = "the document"
-    ) -> Self:
-        """Read a document of at most `limit` bytes. Messages call it `title`."""
-        if length > limit:
-            hint = f"{title} is corrupt, or the file has another format"
-            raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)
-        repeated: list[Mapping[str, Any]] = []
-
-        def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            members = dict(pairs)
-            if len(members) != len(pairs):
-                repeated.append(members)
-            return members
-
-        raw = reader.read_field(start, length, "the JSON document")
-        offset, hint = start, f"{title} is corrupt"
-        try:
-            string = raw.decode()
-            content = parse_json(string, collect)
-        except UnicodeDecodeError as error:
-            offset, actual = start + error.start, "bytes that are not UTF-8"
-        except JSONDecodeError as error:
-            offset = start + len(string[: error.pos].encode())
-            actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-        except LimitError as error:
-            actual, hint = str(error), f"{title} is corrupt or malicious"
-        except ValueError as error:
-            # Python limits the digits of integers. Do not format the integer in another message.
-            actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
-        else:
-            if isinstance(content, Mapping):
-                return cls(reader.source.name, start, content, repeated, title)
-            actual = f"a {type(content).__name__}"
-        raise reader.error(title, actual, "a JSON object", hint, offset)
-
-    def error(self, field: str, actual: object, expected: str) -> TensorFormatError:
-        """Create an error about a part of the document."""
-        hint = f"{self.title} is corrupt"
-        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
-
-    def get_object(self, name: str) -> Mapping[str, Any]:
-        """Return a member that must be an object."""
-        value = self.content.get(name)
-        if not isinstance(value, Mapping):
-            raise self.error(f"{name!r}", shorten(repr(value)), "a JSON object")
-        return value
-
-    def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
-        """Raise an error about repeated keys in `objects`, and return findings about others."""
-        if not self.repeated:
-            return ()
-        if not {id(member) for member in objects}.isdisjoint(map(id, self.repeated)):
-            raise self.error("a JSON object", "a repeated key", "unique keys")
-        keys = shorten(", ".join(map(repr, self.repeated[0])))
-        message = f"an object has a repeated key and the last value is used; its keys are {keys}"
-        return (Finding(self.path, self.offset, "the metadata", message, "warning"),)
+    raw = reader.read_field(start, length, "the JSON document")
+    offset, hint = start, f"{title} is corrupt"
+    try:
+        string = raw.decode()
+        content = parse_json(string, collect)
+    except UnicodeDecodeError as error:
+        offset, actual = start + error.start, "bytes that are not UTF-8"
+    except JSONDecodeError as error:
+        offset = start + len(string[: error.pos].encode())
+        actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
+    except LimitError as error:
+        actual, hint = str(error), f"{title} is corrupt or malicious"
+    except ValueError as error:
+        # Python limits the digits of integers. Do not format the integer in another message.
+        actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
+    else:
+        if isinstance(content, Mapping):
+            return Fields(reader.source.name, content, start, hint=hint, repeated=repeated)
+        actual = f"a {type(content).__name__}"
+    raise reader.error(title, actual, "a JSON object", hint, offset)

@@ -130,19 +130,17 @@ def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
 def _compute_chunk_target(chunk_bytes: int | str) -> int:
     """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
     limit = config.get("array.chunk-size", "128MiB")
-    return min(parse_chunk_bytes(chunk_bytes), int(parse_bytes(limit)))
+    return min(parse_size("chunk_bytes", chunk_bytes), int(parse_bytes(limit)))
 
 
-def parse_chunk_bytes(chunk_bytes: int | str) -> int:
-    """Return the requested size of chunks in bytes."""
-    if isinstance(chunk_bytes, bool) or not isinstance(chunk_bytes, Integral | str):
-        raise TypeError(f"chunk_bytes={chunk_bytes!r} must be an int or a str such as '32MiB'")
+def parse_size(keyword: str, value: int | str) -> int:
+    """Return the value of a keyword for a number of bytes."""
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
+        raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
     try:
-        size = int(parse_bytes(str(chunk_bytes)))
+        size = int(parse_bytes(str(value)))
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise ValueError(
-            f"chunk_bytes={chunk_bytes!r} must be a positive number of bytes such as '32MiB'"
-        )
+        raise ValueError(f"{keyword}={value!r} must be a positive number of bytes such as '32MiB'")
     return size

@@ -55,11 +55,12 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
-    check_dense(name, get_lazy_data(variable))
-    if variable.chunks is not None and not is_dask_collection(get_lazy_data(variable)):
+    data = get_lazy_data(variable)
+    check_dense(name, data)
+    if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
         raise TypeError(
-            f"{path}: {name!r} is a {type(get_lazy_data(variable)).__name__} in chunks, expected "
-            "numpy or dask arrays; call .compute() first"
+            f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
+            "arrays; call .compute() first"
         )
     if name in variable.dims and not is_coordinate:
         raise ValueError(

@@ -192,18 +192,3 @@ def test_values_truncated_inside_a_chunk_are_refused() -> None:
     truncated = complete[: len(header) + 24]  # as many bytes as the tensor has values
     with pytest.raises(TensorFormatError, match="truncated or corrupt"):
         open_lazily(truncated)
-
-
-def test_chunk_in_0_9_file_that_counts_16_bytes_per_number_is_no_quadruple() -> None:
-    values = np.array([1 + 2j])
-    assert_holds(open_lazily(tf.make_1_0(values, size=16, version=tf.V0_9)), values)
-
-
-def test_version_0_9_with_chunk_is_read() -> None:
-    values = make_values((3, 5), "<f8")
-    assert_holds(open_lazily(tf.make_1_0(values, version=tf.V0_9)), values)
-
-
-def test_other_versions_below_1_0_are_read_if_their_size_fits() -> None:
-    values = make_values((3, 5), "<f8")
-    assert_holds(open_lazily(tf.make_0_9(values, version=0x8000)), values)

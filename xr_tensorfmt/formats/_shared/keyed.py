@@ -15,9 +15,9 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import check_rank, check_size
-from xr_tensorfmt.core.json_text import Document
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
@@ -66,10 +66,10 @@ class StoredTensor:
 
     @classmethod
     def from_document(
-        cls, document: Document, key: str, shape: object, element: Element, offset: int
+        cls, document: Fields, key: str, shape: object, element: Element, offset: int
     ) -> Self:
         """Create a tensor from a JSON document. Raise TensorFormatError if the shape is invalid."""
-        path, header_offset = document.path, document.offset
+        path, header_offset = document.path, document.offset or 0
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
         check_rank(path, repr(key), len(shape), header_offset)
@@ -173,13 +173,11 @@ def build_container(
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
     _check_keys(path, tensors)
-    sources = [tensor.source for tensor in tensors if tensor.source is not None]
     omitted = {tensor.key: tensor.unsupported for tensor in tensors if tensor.unsupported}
     tensors = [tensor for tensor in tensors if not tensor.unsupported]
     if not options.decode_floats:
         tensors = [replace(tensor, element=tensor.element.narrow) for tensor in tensors]
     dims = _name_dims(options.dims, tensors)
-    siblings = {source.name: source for source in sources}
     return Container(
         tuple(
             tensor.build_tensor(names, file_info)
@@ -187,7 +185,6 @@ def build_container(
         ),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
-        siblings=tuple(siblings.values()),
         findings=tuple(findings),
         omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),

@@ -15,22 +15,33 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
+    COMPARED,
+    COMPARED_TYPES,
     SCALAR_TYPES,
     TENSOR,
     TENSOR_SET,
     TEXT,
     VERSION,
     get_elements_file,
+    get_object_types,
     get_variable_name,
     lists_energies,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import Fields
+from xr_tensorfmt.formats.cc4s.yaml_text import (
+    get_choice,
+    get_list,
+    get_mappings,
+    get_number,
+    get_plain,
+    get_string,
+)
 
 MAX_COMPONENTS = 1 << 10
 """Limit on the components of a TensorSet. Every component is a file."""
@@ -46,14 +57,10 @@ class Dimension:
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields and create the object."""
-        length = fields.integer("length")
+        length = fields.get("length", int)
         if length < 0:
-            raise fields.error("length", length, "0 or more", "correct the file")
-        return cls(length, fields.string("type") if "type" in fields else None)
-
-    def pack(self) -> dict[str, Any]:
-        """Return the fields."""
-        return {"length": self.length} | ({} if self.type is None else {"type": self.type})
+            raise fields.error("length", length, "0 or more")
+        return cls(length, get_string(fields, "type") if "type" in fields else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +76,17 @@ class Condition:
     def unpack(cls, fields: Fields, rank: int) -> Self:
         """Check the fields and create the object."""
         properties = []
-        for item in fields.mappings("properties"):
-            dimension = item.integer("dimension")
+        for item in get_mappings(fields, "properties"):
+            dimension = item.get("dimension", int)
             if not 0 <= dimension < rank:
-                raise item.error("dimension", dimension, f"0 to {rank - 1}", "correct the file")
-            properties.append((item.string("property"), dimension))
-        rows = fields.sequence("nonZeros")
+                raise item.error("dimension", dimension, f"0 to {rank - 1}")
+            properties.append((get_string(item, "property"), dimension))
+        rows = get_list(fields, "nonZeros")
         count = len(properties)
         wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
         if wrong is not None or None in rows:
             expected = f"lists of {count}, one for each property"
-            raise fields.error("nonZeros", shorten(repr(wrong)), expected, "correct the file")
+            raise fields.error("nonZeros", shorten(repr(wrong)), expected)
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         return cls(tuple(properties), numbers.reshape(len(rows), count))
 
@@ -88,7 +95,7 @@ def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
     """Convert a list of integers to an array."""
     if set(map(type, values)) - {int}:
         actual = shorten(repr(next(value for value in values if type(value) is not int)))
-        raise fields.error(key, actual, "integers of at most 64 bits", "correct the file")
+        raise fields.error(key, actual, "integers of at most 64 bits")
     return np.array(values, dtype=np.int64)
 
 
@@ -111,36 +118,24 @@ class TensorHeader:
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields and create the object."""
         check_version(fields)
-        fields.choice("type", (TENSOR,))
-        rank = len(fields.sequence("dimensions"))
+        get_choice(fields, "type", (TENSOR,))
+        rank = len(get_list(fields, "dimensions"))
         if rank > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
             raise fields.error("dimensions", rank, expected, "the file is corrupt")
-        dimensions = tuple(map(Dimension.unpack, fields.mappings("dimensions")))
+        dimensions = tuple(map(Dimension.unpack, get_mappings(fields, "dimensions")))
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
-            listed = fields.mapping("nonZeroCondition").mappings("all")
+            listed = get_mappings(fields.get_fields("nonZeroCondition"), "all")
             conditions = tuple(Condition.unpack(condition, len(dimensions)) for condition in listed)
         return cls(
-            fields.choice("scalarType", SCALAR_TYPES),
+            get_choice(fields, "scalarType", SCALAR_TYPES),
             dimensions,
-            fields.mapping("elements").choice("type", (BINARY, TEXT)),
-            fields.number("unit"),
+            get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
+            get_number(fields, "unit"),
             get_metadata(fields),
             conditions,
         )
-
-    def pack(self) -> dict[str, Any]:
-        """Return the fields of a dense tensor."""
-        fields = {
-            "version": VERSION,
-            "type": TENSOR,
-            "scalarType": self.scalar_type,
-            "dimensions": [dimension.pack() for dimension in self.dimensions],
-            "elements": {"type": self.elements},
-            "unit": self.unit,
-        }
-        return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
     def types(self) -> tuple[str | None, ...]:
@@ -166,20 +161,19 @@ class TensorHeader:
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
-    if version == "v1.0":
-        hint = (
-            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-            "numpy.fromfile, reshape them with order='F', and write them with to_file"
-        )
-        raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
         hint = "another program or another version of cc4s wrote the file"
+        if version == "v1.0":
+            hint = (
+                "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
+                "numpy.fromfile, reshape them with order='F', and write them with to_file"
+            )
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
-    return fields.plain("metaData") if fields.values.get("metaData") is not None else {}
+    return get_plain(fields, "metaData") if fields.values.get("metaData") is not None else {}
 
 
 @dataclass(frozen=True)
@@ -210,9 +204,9 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
     if "dimensionType" in fields:
         actual, hint = "properties of a dimension", "open a tensor of that directory"
         raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
-    if fields.choice("type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
+    if get_choice(fields, "type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
         options.check_unnamed(fields.path)
-        return list(_parse_components(fields.mapping("components"), stem))
+        return list(_parse_components(fields.get_fields("components"), stem))
     is_default = options.name == OpenOptions.name
     name = get_variable_name(stem) if is_default else options.name
     header, cc4s_object = TensorHeader.unpack(fields), get_variable_name(stem)
@@ -227,10 +221,10 @@ def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
     for key in components.values:
         name = str(key)
         if not is_file_name(name):
-            raise components.error(key, repr(name), "a part of a file name", "correct the file")
+            raise components.error(key, repr(name), "a part of a file name")
         if name != key and name in components:
-            raise components.error(key, f"{name} twice", "different keys", "correct the file")
-        fields = components.mapping(key)
+            raise components.error(key, f"{name} twice", "different keys")
+        fields = components.get_fields(key)
         header, elements = TensorHeader.unpack(fields), get_elements_file(stem, name)
         yield TensorEntry(name, fields, header, elements, get_variable_name(stem))
 
@@ -251,22 +245,24 @@ class Properties:
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields and create the object."""
         check_version(fields)
-        properties = fields.mapping("properties") if "properties" in fields else None
-        per_index = fields.mapping("propertyIndices")
+        properties, per_index = (
+            fields.get_fields("properties", {}),
+            fields.get_fields("propertyIndices"),
+        )
         indices, values = {}, {}
         for name in per_index.values:
-            rows = per_index.sequence(name)
-            indices[str(name)] = array = _to_integers(per_index, name, rows)
-            listed = properties.sequence(name) if properties and name in properties else None
-            if listed is None:
+            array = _to_integers(per_index, name, get_list(per_index, name))
+            indices[str(name)] = array
+            if name not in properties:
                 continue
+            listed = get_list(properties, name)
             if array.size and not 0 <= array.min() <= array.max() < len(listed):
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
-                raise per_index.error(name, actual, expected, "correct the file")
+                raise per_index.error(name, actual, expected)
             if listed != list(range(int(array.max(initial=-1)) + 1)):
                 values[str(name)] = listed
-        return cls(fields.string("dimensionType"), indices, values, fields.path)
+        return cls(get_string(fields, "dimensionType"), indices, values, fields.path)
 
     def pack(self) -> dict[str, Any]:
         """Return the fields."""
@@ -280,6 +276,31 @@ class Properties:
             "properties": values,
             "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
         }
+
+
+def complete_types(
+    cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
+) -> list[Dimension]:
+    """Return the dimensions of a tensor, with the types of its object if the file has none."""
+    expected = get_object_types(cc4s_object, len(lengths)) or types
+    return [
+        Dimension(length, of_file or of_object)
+        for length, of_file, of_object in zip(lengths, types, expected, strict=True)
+    ]
+
+
+def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
+    """Return how a length differs between two tensors of a calculation, or None."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in COMPARED:
+        for dimension in tensors.get(name, ()):
+            noun = COMPARED_TYPES.get(dimension.type or "")
+            if noun is None:
+                continue
+            other, length = found.setdefault(noun, (name, dimension.length))
+            if length != dimension.length:
+                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
+    return None
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:

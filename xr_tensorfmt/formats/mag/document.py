@@ -13,9 +13,10 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self
 
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, Gap
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
 from xr_tensorfmt.formats.mag.spec import (
@@ -26,7 +27,7 @@ from xr_tensorfmt.formats.mag.spec import (
     MAGIC,
     SNAPSHOT_200_DTYPES,
     MagFile,
-    check_alignment,
+    check_placement,
 )
 
 VERSION = 300
@@ -99,13 +100,11 @@ _FILE_INFO = ("manifest_ver", "timestamp", "magnetron_ver", "snapshot_ver")
 def read_document_snapshot(reader: HeaderReader) -> MagFile:
     """Read a snapshot of version 300."""
     header = SnapshotHeader.read(reader)
-    document = Document.read(
-        reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES
-    )
-    entries, metadata = document.get_object(_TENSORS), document.get_object(_METADATA)
+    document = read_json(reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES)
+    entries, metadata = document.get(_TENSORS, dict), document.get(_METADATA, dict)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
-    findings = document.check_repeated(document.content, entries, *entries.values())
-    file_info = {name: document.content[name] for name in _FILE_INFO if name in document.content}
+    findings = document.check_repeated(document.values, entries, *entries.values())
+    file_info = {name: document.values[name] for name in _FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     findings += _check_dtype_names(document, entries)
     start, stop = header.data_start, header.data_stop
@@ -114,7 +113,7 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
         Gap(header.document_stop, start, "the padding after the document"),
     )
     file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps)
-    check_alignment(reader, file, ALIGNMENT, ALIGNMENT - 1)
+    check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
     return file
 
 
@@ -142,7 +141,7 @@ def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
     }
 
 
-def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
+def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
     def error(field: str, expected: str, actual: object = entry) -> TensorFormatError:
         return document.error(f"{field} of {key!r}", shorten(repr(actual)), expected)
 
@@ -170,7 +169,7 @@ def _unpack_entry(document: Document, key: str, entry: Any, header: SnapshotHead
     return tensor
 
 
-def _check_dtype_names(document: Document, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
+def _check_dtype_names(document: Fields, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Compare names and numbers of dtypes. magnetron uses the number."""
     for key, entry in entries.items():
         dtype_id, name = entry["dtype_id"], entry.get("dtype")

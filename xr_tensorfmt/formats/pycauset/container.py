@@ -16,15 +16,16 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.metadata import (
-    Metadata,
+    CORRUPT,
+    OBJECT_TYPE,
     build_attrs,
+    build_matrix,
     describe_derived,
-    find_cached,
-    get_object,
 )
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -160,7 +161,7 @@ def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     return sorted(valid, key=lambda slot: -slot.generation), findings
 
 
-def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
+def read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
     """Read the metadata block of a slot."""
     start, length, skipped = slot.metadata_offset, slot.metadata_length, _BLOCK_HEADER.size
 
@@ -182,17 +183,17 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Metadata:
     computed = crc32(encoded)
     check(checksum == computed, f"checksum {checksum:#010x}", f"{computed:#010x} as computed")
     values = decode_map(encoded, reader.source.name, start + skipped)
-    return Metadata(values, reader.source.name, start)
+    return Fields(reader.source.name, values, start, "metadata", CORRUPT)
 
 
-def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
+def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     """Return the matrix that the metadata describes."""
-    view = metadata.get_map("view")
-    matrix = metadata.build_matrix("r1", view, slot.payload_offset, limit)
+    view = metadata.get_fields("view", {})
+    matrix = build_matrix(metadata, "r1", view, slot.payload_offset, limit)
     is_dense = matrix.matrix_type == "DENSE_FLOAT"
     # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
     is_swapped = matrix.is_transposed and not matrix.is_vector
-    properties = metadata.get_map("properties").values
+    properties = metadata.get("properties", dict, {})
     return replace(
         matrix,
         rows=matrix.columns if is_swapped else matrix.rows,
@@ -205,11 +206,10 @@ def _parse_matrix(slot: Slot, metadata: Metadata, limit: int) -> Matrix:
             "slot": slot.name,
             "generation": slot.generation,
             "properties": properties,
-            "cached": dict(find_cached(metadata, view)),
-            **get_object(metadata),
+            **{key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata},
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),
         payload_length=slot.payload_length,
-        manifest=metadata.get_map("block_manifest").values if matrix.matrix_type == BLOCK else None,
+        manifest=metadata.get("block_manifest", dict, {}) if matrix.matrix_type == BLOCK else None,
     )

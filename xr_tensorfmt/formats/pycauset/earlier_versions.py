@@ -13,13 +13,13 @@ from struct import Struct
 from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.formats._shared.zip_members import (
     Directory,
-    locate_stored_content,
+    open_member,
     read_directory,
 )
-from xr_tensorfmt.formats.pycauset.metadata import Metadata
+from xr_tensorfmt.formats.pycauset.metadata import build_matrix
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 
 MATRIX_TYPES = {
@@ -129,10 +129,9 @@ def read_archive(reader: HeaderReader) -> Matrix:
     """Read the metadata of a zip archive."""
     directory = read_directory(reader, MAX_DIRECTORY_BYTES)
     (info, start), (data, data_start) = _find_entries(reader, directory)
-    document = Document.read(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
-    document.check_repeated(*document.repeated)
-    metadata = Metadata(document.content, reader.source.name, start)
-    matrix = metadata.build_matrix("zip", metadata, data_start, data_start + data.file_size)
+    metadata = read_json(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
+    metadata.check_repeated(*metadata.repeated)
+    matrix = build_matrix(metadata, "zip", metadata, data_start, data_start + data.file_size)
     derived = (f"the CRC-32 of {DATA!r}",)
     return replace(matrix, derived=derived, min_stop=directory.end.stop, members=directory.members)
 
@@ -149,5 +148,8 @@ def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[
         if name not in members:
             actual = f"missing among {', '.join(map(repr, members))}"
             raise reader.error(field, actual, "an entry stored without compression", hint, 0)
-        start, _ = locate_stored_content(reader, members[name], field, hint)
+        content, start, _ = open_member(reader, members[name], field)
+        if content is not None:
+            expected, offset = "an uncompressed member", members[name].header_offset
+            raise reader.error(field, "compressed", expected, hint, offset)
         yield members[name], start

@@ -4,88 +4,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.core.fields import Fields
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.pycauset.spec import MATRIX_TYPES, Matrix
 
 OBJECT_TYPE = "object_type"
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT_PREFIX = "spacetime_"
 
-Value = TypeVar("Value")
+CORRUPT = "the file is corrupt; save it again with PyCauset"
+"""Hint of errors about metadata."""
 
 
-@dataclass(frozen=True)
-class Metadata:
-    """Metadata of a file: values by key, decoded from JSON or from the binary encoding."""
+def build_matrix(metadata: Fields, version: str, view: Fields, offset: int, limit: int) -> Matrix:
+    """Return the matrix. `view` holds scalar, transposition and conjugation."""
+    return Matrix(
+        version=version,
+        matrix_type=metadata.get("matrix_type", str),
+        data_type=metadata.get("data_type", str),
+        rows=_get_length(metadata, "rows"),
+        columns=_get_length(metadata, "cols"),
+        offset=offset,
+        limit=limit,
+        types_offset=metadata.offset or 0,
+        seed=metadata.get("seed", int, 0),
+        scalar=_get_scalar(view),
+        is_transposed=view.get("is_transposed", bool, False),
+        is_conjugated=view.get("is_conjugated", bool, False),
+    )
 
-    values: Mapping[str, Any]
-    path: str
-    offset: int
 
-    def error(
-        self,
-        key: str,
-        actual: object,
-        expected: str,
-        hint: str = "the file is corrupt; save it again",
-    ) -> TensorFormatError:
-        """Return an error about the value of a key."""
-        field = f"the metadata key {key!r}"
-        return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
+def _get_length(metadata: Fields, key: str) -> int:
+    value = metadata.get(key, int)
+    if value < 0:
+        raise metadata.error(key, value, "a non-negative integer")
+    return value
 
-    def get(self, key: str, expected: type[Value], default: Value | None = None) -> Value:
-        """Return the value of a key, or raise TensorFormatError if it has another type."""
-        value = self.values.get(key, default)
-        type_name = f"a value of type {expected.__name__}"
-        if value is None:
-            hint = "the matrix cannot be read without this key; save it again with a newer PyCauset"
-            raise self.error(key, "missing", type_name, hint)
-        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-            raise self.error(key, shorten(repr(value)), type_name)
-        return value
 
-    def get_length(self, key: str) -> int:
-        """Return a number of rows or columns."""
-        value = self.get(key, int)
-        if value < 0:
-            raise self.error(key, value, "a non-negative integer")
-        return value
-
-    def get_map(self, key: str) -> Metadata:
-        """Return the map of a key, empty if the key is missing."""
-        return Metadata(self.get(key, dict, {}), self.path, self.offset)
-
-    def get_scalar(self, key: str) -> complex:
-        """Return a number, stored as one or as a map of real and imaginary part; default 1."""
-        value = self.values.get(key, 1.0)
-        parts: list[Any] = [value, 0]
-        if isinstance(value, dict):
-            parts = [value.get("real"), value.get("imag")]
-        try:
-            return complex(*(part + 0.0 for part in parts))
-        except (TypeError, OverflowError):
-            expected = "a number, or its real and imaginary parts, in double precision"
-            raise self.error(key, shorten(repr(value)), expected) from None
-
-    def build_matrix(self, version: str, view: Metadata, offset: int, limit: int) -> Matrix:
-        """Return the matrix. `view` holds scalar, transposition and conjugation."""
-        return Matrix(
-            version=version,
-            matrix_type=self.get("matrix_type", str),
-            data_type=self.get("data_type", str),
-            rows=self.get_length("rows"),
-            columns=self.get_length("cols"),
-            offset=offset,
-            limit=limit,
-            types_offset=self.offset,
-            seed=self.get("seed", int, 0),
-            scalar=view.get_scalar("scalar"),
-            is_transposed=view.get("is_transposed", bool, False),
-            is_conjugated=view.get("is_conjugated", bool, False),
-        )
+def _get_scalar(view: Fields) -> complex:
+    """Return a number, stored as one or as a map of real and imaginary part; default 1."""
+    value = view.values.get("scalar", 1.0)
+    parts: list[Any] = [value, 0]
+    if isinstance(value, dict):
+        parts = [value.get("real"), value.get("imag")]
+    try:
+        return complex(*(part + 0.0 for part in parts))
+    except (TypeError, OverflowError):
+        expected = "a number, or its real and imaginary parts, in double precision"
+        raise view.error("scalar", shorten(repr(value)), expected) from None
 
 
 def build_metadata(
@@ -111,28 +79,13 @@ def build_metadata(
     }
 
 
-def build_attrs(metadata: Metadata) -> Iterator[tuple[str, Any]]:
+def build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
     """Yield attributes of a causal set: numbers and strings, which netCDF can store."""
-    spacetime = metadata.get_map("spacetime")
+    spacetime = metadata.get_fields("spacetime", {})
     if spacetime.values:
         yield "spacetime", spacetime.get("type", str)
         for key, value in spacetime.get("args", dict, {}).items():
             yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
-
-
-def get_object(metadata: Metadata) -> dict[str, Any]:
-    """Return what the whole matrix is, such as a causal set of `n` elements."""
-    return {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata.values}
-
-
-def find_cached(metadata: Metadata, view: Metadata) -> Iterator[tuple[str, Any]]:
-    """Yield the cached results that are up to date, without those in other files."""
-    signature = _build_signature(metadata, view)
-    for key, entry in metadata.get_map("cached").values.items():
-        value = entry.get("value") if isinstance(entry, dict) else None
-        is_here = value is not None and not isinstance(value, dict)  # a map refers to a file
-        if is_here and entry.get("signature") == signature:
-            yield key, value
 
 
 def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -150,9 +103,9 @@ def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]
     return keys
 
 
-def describe_derived(metadata: Metadata) -> Iterator[str]:
+def describe_derived(metadata: Fields) -> Iterator[str]:
     """Describe metadata that PyCauset trusts. It ignores false properties."""
-    results, properties = (metadata.get_map(key).values for key in ("cached", "properties"))
+    results, properties = (metadata.get(key, dict, {}) for key in ("cached", "properties"))
     true = [name for name, value in properties.items() if value not in (False, None)]
     for label, names in (("cached results", results), ("properties", true)):
         if names:
@@ -160,17 +113,5 @@ def describe_derived(metadata: Metadata) -> Iterator[str]:
 
 
 def _format_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float | str):
-        return value
-    return json.dumps(value, default=repr)
-
-
-def _build_signature(metadata: Metadata, view: Metadata) -> dict[str, str]:
-    """Return the signature of results that are up to date."""
-    flags = (view.get(key, bool, False) for key in ("is_transposed", "is_conjugated"))
-    transposed, conjugated = map(int, flags)
-    scalar = view.get_scalar("scalar")
-    signature = f"t={transposed};c={conjugated};sr={scalar.real:g};si={scalar.imag:g}"
-    return {"payload_uuid": metadata.get("payload_uuid", str), "view_signature": signature}
+    value = int(value) if isinstance(value, bool) else value
+    return value if isinstance(value, int | float | str) else json.dumps(value, default=repr)

@@ -13,18 +13,21 @@ from xarray import DataArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.selection import PostIndexer, indices_to_array
+from xr_tensorfmt.core.indexing import PostIndexer, normalize_entry
+from xr_tensorfmt.core.selection import indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
-from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
-from xr_tensorfmt.formats.pycauset.bits import LOW_BITS, Bits, unpack
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
+from xr_tensorfmt.formats.pycauset.bits import Bits, unpack_row
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
-# Elements unpacked at a time for column sums, one byte per element.
-_UNPACKED = 4 << 20
 _WORD_BYTES = 8
-# Rows summed at a time: the sum of a column fits in a byte.
+# Words whose first bits are set, by the number of these bits.
+_LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
+# Rows to add in bytes at a time: the sum of a column fits in a byte.
 _BYTE_ROWS = 255
+# Packed bytes to count at a time, to stay within a processor cache.
+_CACHED_BYTES = 2 << 20
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
 _COLUMNS_TASK = 64 << 20
@@ -41,41 +44,44 @@ class BitCounts:
 
     def count_rows(self, rows: Integers) -> Integers:
         """Count the bits of rows."""
+        step = max(1, _CACHED_BYTES // max(_WORD_BYTES, (self.stop - self.first) // 8))
+        batches = [rows[begin : begin + step] for begin in range(0, rows.size, step)]
+        return np.concatenate([rows[:0], *map(self._count_batch, batches)])
+
+    def _count_batch(self, rows: Integers) -> Integers:
         counts = np.zeros(rows.size, dtype=np.int64)
-        if self.first == self.stop:
-            return counts
         pieces = self.bits.rows.find_pieces(rows, self.first, self.stop, _WORD_BYTES)
+        if not len(pieces) or self.first == self.stop:
+            return counts
+        words = self.source.read(pieces.extents).view("<u8")
         # The selected bits of a row end at this bit, from the start of its piece.
         end_bits = pieces.bit + self.stop - self.first - pieces.lead
-        lengths = ceil_div(end_bits, 64)
-        packed_starts = pieces.packed_starts
-        for part in pieces.split():
-            raw = self.source.read(pieces[part].extents)
-            begins = (packed_starts[part] - packed_starts[part.start]) // _WORD_BYTES
-            ends = begins + lengths[part]
-            words = raw[: int(ends[-1]) * _WORD_BYTES].view("<u8")
-            # Every second sum is of words between two rows, and is dropped.
-            bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
-            # The smallest type that holds all counts is the quickest.
-            narrow = np.min_scalar_type(64 * int((ends - begins).max()))
-            counts[part] = np.add.reduceat(np.bitwise_count(words), bounds, dtype=narrow)[::2]
-            # The first and last word may hold bits of other columns.
-            before = words[begins] & LOW_BITS[pieces.bit[part]]
-            after = words[ends - 1] & ~LOW_BITS[(end_bits[part] - 1) % 64 + 1]
-            counts[part] -= np.bitwise_count(before)
-            counts[part] -= np.bitwise_count(after)
+        begins = pieces.packed_starts // _WORD_BYTES
+        ends = begins + ceil_div(end_bits, 64)
+        # Every second sum is of words between two rows, and is dropped.
+        bounds = np.stack([begins, ends], axis=1).ravel()[:-1]
+        # The smallest type that holds all counts is the quickest.
+        narrow = np.min_scalar_type(64 * int((ends - begins).max()))
+        words_counts = np.bitwise_count(words[: int(ends[-1])])
+        found = np.add.reduceat(words_counts, bounds, dtype=narrow)[::2].astype(np.int64)
+        # The first and last word may hold bits of other columns.
+        found -= np.bitwise_count(words[begins] & _LOW_BITS[pieces.bit])
+        found -= np.bitwise_count(words[ends - 1] & ~_LOW_BITS[(end_bits - 1) % 64 + 1])
+        counts[: len(pieces)] = found
         return counts
 
     def count_columns(self, rows: Integers) -> Integers:
         """Count the bits of the columns in some rows. The result is a matrix with one row."""
         counts = np.zeros((1, self.stop - self.first), dtype=np.int64)
-        step = min(_BYTE_ROWS, max(1, _UNPACKED // max(1, counts.size)))
-        for begin in range(0, rows.size if counts.size else 0, step):
-            part = rows[begin : begin + step]
+        for begin in range(0, rows.size if counts.size else 0, _BYTE_ROWS):
+            part = rows[begin : begin + _BYTE_ROWS]
             pieces = self.bits.rows.find_pieces(part, self.first, self.stop)
             raw = self.source.read(pieces.extents) if len(pieces) else np.empty(0, np.uint8)
-            packed, shift = self.bits.align_rows(raw, part, self.first, self.stop)
-            counts += unpack(packed, shift, counts.size).sum(axis=0, dtype=np.uint8)
+            sums = np.zeros(counts.size, dtype=np.uint8)
+            columns = pieces.packed_starts, pieces.bit, pieces.lead
+            for start, bit, lead in zip(*(column.tolist() for column in columns), strict=True):
+                sums[lead:] += unpack_row(raw[start:], bit, counts.size - lead)
+            counts += sums
         return counts
 
 
@@ -181,8 +187,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     else:
         summed = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
     axes = [da.get_axis_num(name) for name in summed]
-    lazy_read = get_lazy_read(da.variable)
-    plan = None if lazy_read is None else _plan(lazy_read, axes)
+    lazy = find_undecoded_tensor(da.variable)
+    plan = None if lazy is None else _plan(lazy, axes)
     if plan is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
     values = plan.compute() if da.chunks is None else plan.build_dask_array()
@@ -192,25 +198,25 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     return DataArray(values, coords, dims, da.name)
 
 
-def _plan(lazy_read: LazyRead, summed_axes: list[int]) -> CountPlan | None:
+def _plan(lazy: LazyTensor, summed_axes: list[int]) -> CountPlan | None:
     """Plan the counts. Return None if the array is not a bit matrix that can be counted."""
-    view = lazy_read.layout
+    view = lazy.array.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
         axes = view.axes
     bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
     if not isinstance(bits, Bits):
         return None
-    picks = dict(zip(axes, lazy_read.plan.indexers, strict=True))
+    picks = dict(zip(axes, map(normalize_entry, lazy.key.tuple, view.shape), strict=True))
     # The array has the axes of the layout in this order, without axes that a key dropped.
-    remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
+    remaining = [axis for axis in axes if not isinstance(picks[axis][1], int)]
     summed = [remaining[number] for number in summed_axes]
     kept = [axis for axis in remaining if axis not in summed]
-    rows = indices_to_array(picks[0].indices if 0 in picks else range(1))
-    columns = picks[1].indices
-    repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
+    rows = indices_to_array(picks[0][0] if 0 in picks else range(1))
+    columns = picks[1][0]
+    repeats = any(isinstance(picks[axis][1], np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
-    counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
-    post_indexer = picks[kept[0]].post_indexer if kept else None
+    counts = BitCounts(lazy.array.source, bits, columns.start, columns.stop)
+    post_indexer = picks[kept[0]][1] if kept else None
     return CountPlan(counts, rows, kept == [1], post_indexer)

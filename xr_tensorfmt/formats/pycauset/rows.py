@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,8 +11,6 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Extents, Integers
 
 Number = TypeVar("Number", int, Integers)
-
-_CACHED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -112,9 +109,6 @@ class Pieces:
     def __len__(self) -> int:
         return self.starts.size
 
-    def __getitem__(self, part: slice) -> Pieces:
-        return Pieces(self.starts[part], self.stops[part], self.bit[part], self.lead[part])
-
     @property
     def extents(self) -> Extents:
         """The ranges, with touching ranges joined."""
@@ -125,10 +119,3 @@ class Pieces:
         """Position of every row in the concatenated ranges."""
         lengths = self.stops - self.starts
         return np.asarray(np.cumsum(lengths) - lengths)
-
-    def split(self) -> Iterator[slice]:
-        """Divide the rows into parts that stay in the cache while they are decoded."""
-        if len(self):
-            step = max(1, _CACHED_BYTES // int((self.stops - self.starts).max()))
-            for first in range(0, len(self), step):
-                yield slice(first, min(first + step, len(self)))

@@ -8,9 +8,10 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.json_text import Document
+from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -54,8 +55,8 @@ class SafetensorsHeader:
     def read(cls, reader: HeaderReader) -> SafetensorsHeader:
         """Read and check a header."""
         length = reader.read_unsigned(0, LENGTH_BYTES, "the length of the header")
-        document = Document.read(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
-        entries = dict(document.content)
+        document = read_json(reader, LENGTH_BYTES, length, MAX_HEADER_BYTES, "the header")
+        entries = dict(document.values)
         metadata = entries.pop(METADATA, {})
         values = metadata.values() if isinstance(metadata, dict) else [None]
         if not all(isinstance(value, str) for value in values):
@@ -63,12 +64,12 @@ class SafetensorsHeader:
             raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
         tensors = [_unpack(document, *item, start) for item in entries.items()]
-        document.check_repeated(document.content, metadata, *entries.values())
+        document.check_repeated(document.values, metadata, *entries.values())
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
         return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
 
 
-def _unpack(document: Document, key: str, entry: Any, start: int) -> StoredTensor:
+def _unpack(document: Fields, key: str, entry: Any, start: int) -> StoredTensor:
     """Parse the entry of a tensor. Its offsets are relative to `start`."""
 
     def error(field: str, actual: object, expected: str) -> TensorFormatError:
@@ -114,10 +115,10 @@ def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], st
 
 def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
-    index = Document.read(reader, 0, size, MAX_HEADER_BYTES, "the index")
-    files = index.get_object(WEIGHT_MAP)
-    index.check_repeated(index.content, files)
-    metadata = index.get_object("metadata") if "metadata" in index.content else {}
+    index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
+    files = index.get(WEIGHT_MAP, dict)
+    index.check_repeated(index.values, files)
+    metadata = index.get("metadata", dict, {})
     files = {key: _normalize_path(index, file) for key, file in files.items()}
     headers = _open_files(reader.source, files)
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
@@ -133,10 +134,11 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     metadata.pop(HEADER_CHECKSUMS, None)
     findings = [_report_omitted(path, file, key) for file, key in remaining]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
-    return replace(container, ends=tuple(header.end for header in headers.values()))
+    ends = tuple(header.end for header in headers.values())
+    return replace(container, ends=ends, siblings=tuple(end.source for end in ends))
 
 
-def _normalize_path(index: Document, file: Any) -> str:
+def _normalize_path(index: Fields, file: Any) -> str:
     """Return the path of a file without ``./``. Raise an error if it leaves the directory."""
     parts = [part for part in file.split("/") if part != "."] if isinstance(file, str) else []
     if not parts or not all(map(is_file_name, parts)):
@@ -161,7 +163,7 @@ def _open_files(source: Source, files: Mapping[str, str]) -> dict[str, Safetenso
 
 
 def _check_headers(
-    index: Document, headers: Mapping[str, SafetensorsHeader], metadata: Mapping[str, Any]
+    index: Fields, headers: Mapping[str, SafetensorsHeader], metadata: Mapping[str, Any]
 ) -> None:
     """Raise an error if a file is not the one that was written with the index."""
     checksums = metadata.get(HEADER_CHECKSUMS)

@@ -1,12 +1,5 @@
 """TENS, the tensor files of cc4s: versions 0.9 and 1.0.
 
-Modules, in the order to read them:
-
-- `spec`, `chunks`, `symmetries`: the header and the chunks
-- `tens_file`: find the values
-- `wide`, `pairs`: numbers of 16 bytes, and pairs of index and value
-- `read`, `write`, `check`: the format
-
 This package only reads pairs and symmetries, because no known program loads them.
 """
 

@@ -1,32 +1,76 @@
-"""Read the header of a TENS file."""
+"""Read a TENS file: the header, the chunks, and where the values are."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
+from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import Hint
-from xr_tensorfmt.formats.tens.pairs import Pairs
-from xr_tensorfmt.formats.tens.spec import FIXED_BYTES
-from xr_tensorfmt.formats.tens.symmetries import build_packed_group
-from xr_tensorfmt.formats.tens.tens_file import TensFile, read_file
+from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs
+from xr_tensorfmt.formats.tens.spec import (
+    CHUNK_HEADER_BYTES,
+    DEFINED_MAGICS,
+    DENSE_DATA,
+    EMBEDDED,
+    FIXED_BYTES,
+    SYMMETRY,
+    Chunk,
+    TensHeader,
+    build_element,
+    compute_chunk_size,
+    read_chunks,
+)
+from xr_tensorfmt.formats.tens.symmetries import Symmetry, build_group
 
 COMPONENT = "component"
 
 
+@dataclass(frozen=True)
+class TensFile:
+    """Parsed header of a file, and the type and location of its values.
+
+    The values are in the bytes ``[offset, stop)``, which include the padding of a chunk.
+    `pair_count` is None if all values are stored.
+    """
+
+    header: TensHeader
+    element: Element
+    components: int
+    offset: int
+    stop: int
+    pair_count: int | None = None
+    chunks: tuple[Chunk, ...] = ()
+    symmetries: tuple[Symmetry, ...] = ()
+    embedded: bytes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return self.header.size * self.element.stored.itemsize * self.components
+
+    @property
+    def unknown_chunks(self) -> list[Chunk]:
+        """Chunks that the format does not define."""
+        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
+
+
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a TENS file."""
-    path = reader.source.name
-    options.refuse_stored(path)
-    file = read_file(reader)
-    header = file.header
-    check_size(path, header.lengths, file.element_bytes, offset=FIXED_BYTES)
+    options.refuse_stored(reader.source.name)
+    header = TensHeader.read(reader)
+    file = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
+    header, element_bytes = file.header, file.element.stored.itemsize * file.components
+    check_size(reader.source.name, header.lengths, element_bytes, offset=FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
@@ -38,12 +82,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     encoding = {"tensorfmt": _build_file_info(file, names), "dtype": file.element.encoding}
     tensor = Tensor(options.name, dims, layout, encoding=encoding)
     end = End(reader.source, file.stop, "the data" if file.pair_count is None else "the pairs")
-    return Container(
-        (tensor,),
-        ends=(end,),
-        embedded=file.embedded,
-        parsed=file,
-    )
+    return Container((tensor,), ends=(end,), embedded=file.embedded, parsed=file)
 
 
 def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
@@ -61,7 +100,7 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
             hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
             offset=FIXED_BYTES,
         )
-    group = build_packed_group(reader, header, file.symmetries)
+    group = build_group(reader, header, file.symmetries)
     return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
 
@@ -91,3 +130,120 @@ def _build_file_info(file: TensFile, names: tuple[str, ...]) -> dict[str, Any]:
         "index_names": header.index_names,
         **{name: value for name, value in properties.items() if value},
     }
+
+
+def _locate_raw_values(header: TensHeader, reader: HeaderReader) -> TensFile:
+    """Return a file whose values follow the header directly."""
+    file = TensFile(header, *build_element(header, reader), header.stop, header.stop)
+    return replace(file, stop=header.stop + file.nbytes)
+
+
+def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
+    """Find values that follow the header directly, as in version 0.9."""
+    headers, size = [header], header.bytes_per_number
+    if size in (16, 32) and (header.number_type, header.numbers_per_element) == (b"IEEE", 2):
+        # cc4s since 2018 and sisi4s write the size of a complex number as the bytes per number.
+        halved = replace(header, bytes_per_number=size // 2)
+        headers = [halved, header] if size == 16 else [halved]
+    candidates = [_locate_raw_values(meaning, reader) for meaning in headers]
+    for file in candidates:
+        if file.stop == reader.source.size:
+            return file
+    remaining, sizes = reader.source.size - header.stop, [file.nbytes for file in candidates]
+    fault = "has trailing bytes" if remaining > max(sizes) else "is truncated"
+    raise reader.error(
+        field=f"the data of a tensor of shape {header.lengths}",
+        actual=f"{remaining} bytes",
+        expected=" or ".join(f"{size} bytes" for size in sizes),
+        hint=f"the file {fault}, or its header is corrupt",
+        offset=header.stop,
+    )
+
+
+def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
+    """Read chunks and find the values after them, as in version 1.0."""
+    chunks = tuple(read_chunks(reader, header.stop))
+    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == SYMMETRY]
+    embedded = [_read_embedded_metadata(reader, c) for c in chunks if c.magic == EMBEDDED]
+    file = replace(
+        _locate_raw_values(header, reader),
+        offset=chunks[-1].stop if chunks else header.stop,
+        chunks=chunks,
+        symmetries=tuple(symmetries),
+        embedded=embedded[-1] if embedded else None,
+    )
+    if chunks and chunks[-1].magic == DENSE_DATA:
+        return _read_dense(reader, file)
+    if header.is_index_value:
+        return _read_pairs(reader, file)
+    raise reader.error(
+        field="the data",
+        actual=f"missing ({reader.source.size - file.offset} bytes remain)",
+        expected="a chunk 'DENSDATA'",
+        hint="the file is truncated or corrupt",
+        offset=file.offset,
+    )
+
+
+def _read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
+    """Return the JSON text in a chunk without padding. Text beyond the limit is cut off."""
+    length = min(chunk.size - CHUNK_HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)
+    return reader.read_field(chunk.content_offset, length, "the embedded metadata").rstrip(b"\0")
+
+
+def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
+    """Find the values in the last chunk, DENSDATA, and check its size."""
+    chunk, size = file.chunks[-1], reader.source.size
+    if file.header.is_index_value:
+        raise reader.error(
+            field="a chunk 'DENSDATA'",
+            actual="in a file whose flags say index-value storage",
+            expected="one of the two",
+            hint="the header is corrupt",
+            offset=chunk.offset,
+        )
+    for symmetry in file.symmetries:
+        if symmetry.packed:
+            raise reader.error(
+                field=f"the symmetry {str(symmetry)!r}",
+                actual="packed in a file of sequential values",
+                expected="index-value storage",
+                hint="TENS 1.0 does not define the order of such values; write them as pairs",
+                offset=symmetry.offset,
+            )
+    needed = compute_chunk_size(file.nbytes)
+    is_unpadded = chunk.stop == size == chunk.content_offset + file.nbytes
+    if chunk.size != needed and not is_unpadded:
+        raise reader.error(
+            field="the size of chunk 'DENSDATA'",
+            actual=chunk.size,
+            expected=f"{needed} for a tensor of shape {file.header.lengths}",
+            hint="the file is corrupt, or its data are packed in a way that the format does not "
+            "define",
+            offset=chunk.size_offset,
+        )
+    if chunk.stop > size:
+        raise reader.error(
+            field="the data",
+            actual=f"truncated by the end of the file at byte {size}",
+            expected=f"{chunk.size} bytes of chunk 'DENSDATA'",
+            hint="the file is truncated; fetch it again",
+            offset=chunk.offset,
+        )
+    return replace(file, offset=chunk.content_offset, stop=chunk.stop)
+
+
+def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
+    """Read the number of pairs, which precedes the pairs."""
+    field, total = "the number of pairs", file.header.size
+    count = reader.read_unsigned(file.offset, COUNT_BYTES, field)
+    offset = file.offset + COUNT_BYTES
+    pairs = Pairs(file.header.lengths, file.element, file.components, offset, count)
+    room = (reader.source.size - offset) // pairs.stride
+    if count > min(room, total):
+        limit = f"{room} pairs that fit in the file"
+        if room > total:
+            limit = f"{total} elements of the tensor"
+        hint = "the file is truncated or corrupt"
+        raise reader.error(field, count, f"at most the {limit}", hint, file.offset)
+    return replace(file, offset=offset, stop=offset + count * pairs.stride, pair_count=count)

@@ -1,10 +1,13 @@
-"""Header of a TENS file: 32 bytes, then 8 bytes per dimension.
+"""Header and chunks of a TENS file.
 
-Source: cc4s, ``reference/binary_tensor_file_format.txt``, and files written by cc4s and sisi4s.
+The header has 32 bytes, and 8 bytes per dimension. In version 1.0, chunks follow, and the last
+one has the values. Source: cc4s, ``reference/binary_tensor_file_format.txt``, and files written by
+cc4s and sisi4s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
@@ -15,7 +18,6 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.wide import Binary128
 
 MAGIC = b"TENS"
@@ -168,22 +170,15 @@ def is_tens(head: bytes, size: int) -> bool:
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
-    """Raise an error if a file is not TENS or is newer. `tens_file` checks older versions."""
     if magic != MAGIC:
         hint = "it is not a TENS file"
         raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
-    if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
-        hint = "the integers of the header are big-endian, which TENS does not allow"
-        raise build_version_error(reader, version, hint)
-    if version > VERSION_1_0:
-        hint = "the version is newer; write the file again with a supported one"
-        raise build_version_error(reader, version, hint)
-
-
-def build_version_error(reader: HeaderReader, version: int, hint: str) -> TensorFormatError:
-    """Build the error about an unsupported version."""
-    expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
-    return reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
+    if version not in _VERSIONS:
+        hint = "another version or a corrupt header; write the file again with a supported one"
+        if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
+            hint = "the integers of the header are big-endian, which TENS does not allow"
+        expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
+        raise reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
 
 
 def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
@@ -203,6 +198,92 @@ def _check_flags(reader: HeaderReader, version: int, flags: int) -> None:
         expected = "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0")
         hint = "a reserved flag may change the layout of the data, so they cannot be read"
         raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
+
+
+# Magic number, and size of the chunk including this header.
+_CHUNK_HEADER = Struct("<8sQ")
+CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
+
+DENSE_DATA = b"DENSDATA"
+SYMMETRY = b"SYMMETRY"
+EMBEDDED = b"XRTENSOR"
+"""Magic number of the chunk for embedded metadata, an extension of this package."""
+DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
+
+CHUNK_UNIT = 8
+"""Sizes of chunks are multiples of this."""
+
+MAX_CHUNKS = 4096
+"""Limit on the chunks before the data."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Header of a chunk, with its offset in the file."""
+
+    magic: bytes
+    size: int
+    offset: int
+
+    @property
+    def size_offset(self) -> int:
+        """Offset of the size field."""
+        return self.offset + len(self.magic)
+
+    @property
+    def content_offset(self) -> int:
+        """Offset of the content."""
+        return self.offset + CHUNK_HEADER_BYTES
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte after the chunk."""
+        return self.offset + self.size
+
+
+def compute_chunk_size(content_bytes: int) -> int:
+    """Return the size of a chunk, including header and padding."""
+    return CHUNK_HEADER_BYTES + content_bytes + -content_bytes % CHUNK_UNIT
+
+
+def pack_chunk_header(magic: bytes, content_bytes: int) -> bytes:
+    """Encode the header of a chunk. The content is padded to a multiple of 8 bytes."""
+    return _CHUNK_HEADER.pack(magic, compute_chunk_size(content_bytes))
+
+
+def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
+    """Read the chunk headers up to the data: values in a chunk, or pairs without a magic number."""
+    offset = start
+    for _ in range(MAX_CHUNKS):
+        remaining = reader.source.size - offset
+        if remaining < CHUNK_HEADER_BYTES:
+            return
+        raw = reader.read_field(offset, CHUNK_HEADER_BYTES, "a chunk's header")
+        magic, size = _CHUNK_HEADER.unpack(raw)
+        chunk = Chunk(magic, size, offset)
+        if not all(0x20 <= byte <= 0x7E for byte in chunk.magic):
+            return
+        is_last = chunk.magic == DENSE_DATA
+        fits = CHUNK_HEADER_BYTES <= chunk.size <= remaining and chunk.size % CHUNK_UNIT == 0
+        if not is_last and not fits:
+            raise reader.error(
+                field=f"the size of chunk {chunk.magic.decode()!r}",
+                actual=chunk.size,
+                expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
+                hint="the file is truncated or corrupt",
+                offset=chunk.size_offset,
+            )
+        yield chunk
+        if is_last:
+            return
+        offset = chunk.stop
+    raise reader.error(
+        field="the number of chunks before the data",
+        actual=f"more than {MAX_CHUNKS}",
+        expected=f"at most {MAX_CHUNKS}",
+        hint="the file is corrupt; fetch it again",
+        offset=start,
+    )
 
 
 _CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}

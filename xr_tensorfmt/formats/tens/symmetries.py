@@ -10,8 +10,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats.tens.chunks import HEADER_BYTES, Chunk
-from xr_tensorfmt.formats.tens.spec import TensHeader
+from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 
 # Flags, and length of the operation code. The code and the index map follow.
 _FIELDS = Struct("<BB")
@@ -19,76 +18,8 @@ _PACKED_FLAG = 1
 SIGNS = {"x": 1, "-x": -1}
 """Signs of the operation codes that the format defines."""
 
-
 MAX_OPERATIONS = 5040
 """Limit on the size of a symmetry group: the number of permutations of 7 axes."""
-
-
-@dataclass(frozen=True)
-class Symmetry:
-    """The relation ``T[a, b, ...] = s(T[index_map])``. The code defines the operation s."""
-
-    code: str
-    index_map: str
-    packed: bool
-    offset: int
-
-    def __str__(self) -> str:
-        """Return the operation code and the index map."""
-        return f"{self.code} {self.index_map}"
-
-    @property
-    def stop(self) -> int:
-        """Offset of the padding of the chunk."""
-        return self.offset + HEADER_BYTES + _FIELDS.size + len(self.code) + len(self.index_map)
-
-    @classmethod
-    def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
-        """Read and check the content of a chunk."""
-        fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
-        flags, length = _FIELDS.unpack(fields)
-        start = chunk.content_offset + _FIELDS.size
-        order = len(header.dimensions)
-        needed = start + length + order
-        if needed > chunk.stop:
-            raise reader.error(
-                field="the size of chunk 'SYMMETRY'",
-                actual=chunk.size,
-                expected=f"at least {needed - chunk.offset} for {length} characters of code and "
-                f"{order} indices",
-                hint="the file is corrupt",
-                offset=chunk.size_offset,
-            )
-        content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
-        code, index_map = content[:length], content[length:]
-        if sorted(index_map) != sorted(header.index_names):
-            raise reader.error(
-                field="the index map of a symmetry",
-                actual=repr(index_map),
-                expected=f"a permutation of the index names {header.index_names!r}",
-                hint="the file is corrupt",
-                offset=start + length,
-            )
-        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset)
-
-    def find_mismatch(self, header: TensHeader) -> tuple[str, str] | None:
-        """Return the actual and the expected value if the symmetry does not fit a tensor."""
-        names = header.index_names
-        if self.code not in SIGNS:
-            return f"the operation {self.code!r}", "'x' or '-x'"
-        if len(set(names)) != len(names):
-            return f"the index names {names!r}", "index names that are all different"
-        lengths = dict(zip(names, header.lengths, strict=True))
-        if any(lengths[a] != lengths[b] for a, b in zip(names, self.index_map, strict=True)):
-            return f"the lengths {header.lengths}", "indices of equal lengths"
-        if header.number_type.lower() == b"uint" and self.code == "-x":
-            return "unsigned numbers", "numbers that can be negative"
-        return None
-
-    def build_operation(self, header: TensHeader) -> Operation:
-        """Return the operation on the axes of a tensor that fits."""
-        axes = map(header.index_names.index, self.index_map)
-        return Operation(tuple(axes), SIGNS[self.code])
 
 
 @dataclass(frozen=True)
@@ -111,51 +42,102 @@ class Operation:
         return np.ravel_multi_index(image, lengths, order="F").astype(np.int64)
 
 
-def build_packed_group(
+@dataclass(frozen=True)
+class Symmetry:
+    """The relation ``T[a, b, ...] = s(T[index_map])``. The code defines the operation s."""
+
+    code: str
+    index_map: str
+    packed: bool
+    # Offset of the chunk, of the padding after its content, and of its end.
+    offset: int
+    padding: int
+    stop: int
+
+    def __str__(self) -> str:
+        """Return the operation code and the index map."""
+        return f"{self.code} {self.index_map}"
+
+    @classmethod
+    def read(cls, reader: HeaderReader, header: TensHeader, chunk: Chunk) -> Symmetry:
+        """Read and check the content of a chunk."""
+        fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
+        flags, length = _FIELDS.unpack(fields)
+        start = chunk.content_offset + _FIELDS.size
+        order = len(header.dimensions)
+        stop = start + length + order
+        if stop > chunk.stop:
+            raise reader.error(
+                field="the size of chunk 'SYMMETRY'",
+                actual=chunk.size,
+                expected=f"at least {stop - chunk.offset} for {length} characters of code and "
+                f"{order} indices",
+                hint="the file is corrupt",
+                offset=chunk.size_offset,
+            )
+        content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
+        code, index_map = content[:length], content[length:]
+        if sorted(index_map) != sorted(header.index_names):
+            raise reader.error(
+                field="the index map of a symmetry",
+                actual=repr(index_map),
+                expected=f"a permutation of the index names {header.index_names!r}",
+                hint="the file is corrupt",
+                offset=start + length,
+            )
+        return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
+
+    def find_mismatch(self, header: TensHeader) -> tuple[str, str] | None:
+        """Return the actual and the expected value if the symmetry does not fit a tensor."""
+        names = header.index_names
+        if self.code not in SIGNS:
+            return f"the operation {self.code!r}", "'x' or '-x'"
+        if len(set(names)) != len(names):
+            return f"the index names {names!r}", "index names that are all different"
+        lengths = dict(zip(names, header.lengths, strict=True))
+        if any(lengths[a] != lengths[b] for a, b in zip(names, self.index_map, strict=True)):
+            return f"the lengths {header.lengths}", "indices of equal lengths"
+        if header.number_type.lower() == b"uint" and self.code == "-x":
+            return "unsigned numbers", "numbers that can be negative"
+        return None
+
+    def build_operation(self, header: TensHeader) -> Operation:
+        """Return the operation on the axes of a tensor that fits."""
+        axes = map(header.index_names.index, self.index_map)
+        return Operation(tuple(axes), SIGNS[self.code])
+
+
+def build_group(
     reader: HeaderReader, header: TensHeader, symmetries: Iterable[Symmetry]
 ) -> tuple[Operation, ...]:
-    """Return the group of the packed symmetries, the identity first."""
-    packed = [symmetry for symmetry in symmetries if symmetry.packed]
-    for symmetry in packed:
+    """Return all products of the packed symmetries, the identity first."""
+    generators = []
+    for symmetry in symmetries:
+        if not symmetry.packed:
+            continue
         mismatch = symmetry.find_mismatch(header)
         if mismatch is not None:
-            actual, expected = mismatch
             raise reader.error(
                 field=f"the symmetry {str(symmetry)!r}",
-                actual=f"packed with {actual}",
-                expected=expected,
+                actual=f"packed with {mismatch[0]}",
+                expected=mismatch[1],
                 hint="the format does not define the other elements; write the file without "
                 "packing",
                 offset=symmetry.offset,
             )
-    operations = (symmetry.build_operation(header) for symmetry in packed)
-    group = generate_group(operations, len(header.dimensions))
-    if group is None:
-        raise reader.error(
-            field="the group of the packed symmetries",
-            actual=f"larger than {MAX_OPERATIONS} operations",
-            expected=f"at most {MAX_OPERATIONS}",
-            hint="write the file without packing",
-            offset=header.stop,
-        )
-    return group
-
-
-def generate_group(operations: Iterable[Operation], rank: int) -> tuple[Operation, ...] | None:
-    """Return all products of operations, the identity first. Return None if there are too many."""
-    group = {Operation(tuple(range(rank)), 1): None}
-    generators: list[Operation] = []
-    for operation in operations:
-        if operation in group:
-            continue
-        generators.append(operation)
-        pending = list(group)
-        while pending:
-            element = pending.pop()
-            for product in (element.compose(generator) for generator in generators):
-                if product not in group:
-                    group[product] = None
-                    pending.append(product)
-                    if len(group) > MAX_OPERATIONS:
-                        return None
+        generators.append(symmetry.build_operation(header))
+    group = [Operation(tuple(range(len(header.dimensions))), 1)]
+    members = set(group)
+    for operation in group:  # which grows
+        for product in {operation.compose(generator) for generator in generators} - members:
+            group.append(product)
+            members.add(product)
+        if len(group) > MAX_OPERATIONS:
+            raise reader.error(
+                field="the group of the packed symmetries",
+                actual=f"larger than {MAX_OPERATIONS} operations",
+                expected=f"at most {MAX_OPERATIONS}",
+                hint="write the file without packing",
+                offset=header.stop,
+            )
     return tuple(group)

@@ -10,10 +10,6 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element
 
-Words = NDArray[np.uint64]
-
-# Elements decoded at a time. The temporary arrays fit into the cache.
-_BLOCK = 1 << 16
 # Difference between the exponent biases of binary128 and binary64.
 _REBIAS = 16383 - 1023
 
@@ -40,15 +36,15 @@ class Binary128(Element):
         return np.dtype(np.complex128 if self.is_complex else np.float64)
 
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Round to double precision."""
+        """Round to double precision, by batches that fit into the cache."""
         numbers = values.reshape(-1).view(np.float64)
         words = np.ascontiguousarray(raw).reshape(-1).view("<u8").reshape(-1, 2)
-        for first in range(0, numbers.size, _BLOCK):
-            block = slice(first, first + _BLOCK)
-            numbers[block] = to_float64(words[block, 1], words[block, 0])
+        for first in range(0, numbers.size, 1 << 16):
+            batch = slice(first, first + (1 << 16))
+            numbers[batch] = _to_float64(words[batch, 1], words[batch, 0])
 
 
-def to_float64(high: Words, low: Words) -> NDArray[np.float64]:
+def _to_float64(high: NDArray[np.uint64], low: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Round binary128 numbers to binary64, to nearest with ties to even."""
     exponent = ((high >> 48) & 0x7FFF).astype(np.int64)
     fraction = high & ((1 << 48) - 1)

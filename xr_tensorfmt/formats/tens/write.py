@@ -17,13 +17,12 @@ from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import Hint, TensorFormatWarning, find_stack_level, with_hint
-from xr_tensorfmt.formats.tens import chunks, spec
+from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 Version = Literal["1.0", "0.9"]
 
@@ -72,14 +71,14 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
     _, variable = checked.single_variable
     header, conversion = _build_header(checked, spec.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
-    data = chunks.pack_chunk_header(chunks.DENSE_DATA, nbytes)
+    data = spec.pack_chunk_header(spec.DENSE_DATA, nbytes)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name))
     start = header.pack()
     # Fill the head to whole pages, and with it the chunk to a multiple of 8 bytes.
-    size = len(start) + chunks.HEADER_BYTES + len(embedded) + len(data)
+    size = len(start) + spec.CHUNK_HEADER_BYTES + len(embedded) + len(data)
     embedded += bytes(-size % PAGE)
-    metadata = chunks.pack_chunk_header(chunks.EMBEDDED, len(embedded)) + embedded
-    return _plan_values(variable, conversion, start + metadata + data, chunks.UNIT)
+    metadata = spec.pack_chunk_header(spec.EMBEDDED, len(embedded)) + embedded
+    return _plan_values(variable, conversion, start + metadata + data, spec.CHUNK_UNIT)
 
 
 def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
