@@ -6,12 +6,7 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 from __future__ import annotations
 
 from collections.abc import Sequence
-<<<<<<< HEAD
-from dataclasses import dataclass, replace
-||||||| 8e09ef0b
-from dataclasses import dataclass
-=======
->>>>>>> main
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any

@@ -13,15 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-<<<<<<< HEAD
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, balance_fetches
-||||||| 8e09ef0b
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, balance_fetches
-from xr_tensorfmt.core.locks import call_in_children
-=======
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch
-from xr_tensorfmt.core.locks import call_in_children
->>>>>>> main
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import build_directory_error
 from xr_tensorfmt.sources.locations import Location
@@ -105,18 +97,10 @@ class RemoteFile(Source):
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         location = self.location.renew_after_fork()
-<<<<<<< HEAD
-        run_all(partial(self._start_fetch, location, packed), self.plan_fetches(extents))
+        fetches = extents.iterate_fetches(self.plan_requests(extents))
+        run_all(partial(self._start_fetch, location, packed), fetches)
         if not location.store.is_conditional:
             self._check_version(location)
-||||||| 8e09ef0b
-        run_all(partial(self._start_request, location, packed), self.plan_fetches(extents))
-        self._check_version(location)
-=======
-        fetches = extents.iterate_fetches(self.plan_requests(extents))
-        run_all(partial(self._start_request, location, packed), fetches)
-        self._check_version(location)
->>>>>>> main
         return packed
 
     def _start_fetch(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:

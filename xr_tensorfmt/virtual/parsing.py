@@ -117,64 +117,6 @@ class TensorFormatParser:
         nodes = {path: _build_node(source, keywords, group) for path, group in containers.items()}
         return VirtualStore(nodes, registry)
 
-<<<<<<< HEAD
-||||||| 8e09ef0b
-    def _build_node(
-        self, source: StoredObject, dropped: frozenset[str], container: Container
-    ) -> Node:
-        """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
-        arrays: dict[str, ManifestArray] = {}
-        in_memory: dict[str, Variable] = {}
-        refused: dict[str, str] = {}
-        target = parse_chunk_bytes(self.chunk_bytes)
-        coordinate_names = {tensor.name for tensor in container.coordinates}
-        for tensor in (*container.tensors, *container.coordinates):
-            if tensor.name in dropped:
-                continue
-            leading_dim = None if tensor.name in coordinate_names else self.leading_dim
-            try:
-                file = self._check(tensor, source)
-                if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
-                    in_memory[tensor.name] = _load_variable(source, tensor)
-                else:
-                    arrays[tensor.name] = build_manifest_array(
-                        tensor, file.url, target, leading_dim
-                    )
-            except NotVirtualError as reason:
-                refused[tensor.name] = str(reason)
-        if refused:
-            raise _build_refusal_error(source, refused)
-        attrs = _build_attrs(source, container, arrays.keys() | in_memory)
-        return Node(arrays, Dataset(coords=in_memory), attrs)
-=======
-    def _build_node(
-        self, source: StoredObject, dropped: frozenset[str], container: Container
-    ) -> Node:
-        """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
-        arrays: dict[str, ManifestArray] = {}
-        in_memory: dict[str, Variable] = {}
-        refused: dict[str, str] = {}
-        target = parse_size("chunk_bytes", self.chunk_bytes)
-        coordinate_names = {tensor.name for tensor in container.coordinates}
-        for tensor in (*container.tensors, *container.coordinates):
-            if tensor.name in dropped:
-                continue
-            leading_dim = None if tensor.name in coordinate_names else self.leading_dim
-            try:
-                file = self._check(tensor, source)
-                if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
-                    in_memory[tensor.name] = _load_variable(source, tensor)
-                else:
-                    arrays[tensor.name] = build_manifest_array(
-                        tensor, file.url, target, leading_dim
-                    )
-            except NotVirtualError as reason:
-                refused[tensor.name] = str(reason)
-        if refused:
-            raise _build_refusal_error(source, refused)
-        attrs = _build_attrs(source, container, arrays.keys() | in_memory)
-        return Node(arrays, Dataset(coords=in_memory), attrs)
->>>>>>> main
 
 def _open(url: str, registry: ObjectStoreRegistry[Any]) -> tuple[RemoteFile, bytes]:
     # VirtualiZarr quotes local paths, but does not unquote them.
@@ -200,7 +142,7 @@ def _build_node(source: RemoteFile, keywords: EngineKeywords, container: Contain
     arrays: dict[str, ManifestArray] = {}
     in_memory: dict[str, Variable] = {}
     refused: dict[str, str] = {}
-    target = parse_chunk_bytes(keywords.chunk_bytes)
+    target = parse_size("chunk_bytes", keywords.chunk_bytes)
     for tensor in (*container.tensors, *container.coordinates):
         if tensor.name in keywords.dropped:
             continue
