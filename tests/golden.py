@@ -93,7 +93,7 @@ FILE_PROPERTIES = {
     "tens": ("symmetries", "skipped_chunks", "sparse_dims"),
     "pycauset": (
         *("matrix_type", "data_type", "seed", "scalar"),
-        *("is_transposed", "is_conjugated", "is_temporary", "properties", "cached"),
+        *("is_transposed", "is_conjugated", "is_temporary", "properties"),
         *("object_type", "n"),
     ),
 }

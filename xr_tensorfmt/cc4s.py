@@ -12,7 +12,13 @@ import xarray as xr
 from xarray import DataArray, Dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
+from xr_tensorfmt.formats.cc4s.dimensions import choose_types, get_file_info, name_dimensions
+from xr_tensorfmt.formats.cc4s.header import (
+    Dimension,
+    complete_types,
+    find_length_conflict,
+    make_dims_unique,
+)
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     ENERGIES,
@@ -21,11 +27,10 @@ from xr_tensorfmt.formats.cc4s.spec import (
     VERTEX,
     YAML,
     find_unit_conflict,
-    get_object_types,
     get_stem,
     get_variable_name,
 )
-from xr_tensorfmt.formats.cc4s.write_dimensions import DimensionNames, get_file_info
+from xr_tensorfmt.formats.cc4s.write import check_unit
 from xr_tensorfmt.writing.encoding import resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
@@ -67,8 +72,8 @@ def open_calculation(
     NotADirectoryError
         The path is the path of a file.
     ValueError
-        Two files have the same object, CoulombVertex and EigenEnergies have different numbers of
-        states, or the directory is a URL.
+        Two files have the same object, two objects have different numbers of states, auxiliary
+        fields or momenta, or the directory is a URL.
 
     Warns
     -----
@@ -126,8 +131,14 @@ def open_calculation(
                     "to one calculation; move one of them to another directory"
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
-            dimensions[full_name] = _find_dimensions(cc4s_object, tensor)
-    _check_states(directory, dimensions)
+            types = get_file_info(tensor.variable)["types"]
+            dimensions[full_name] = complete_types(cc4s_object, tensor.shape, types)
+    conflict = find_length_conflict(dimensions)
+    if conflict:
+        raise ValueError(
+            f"{directory}: {conflict}; the files belong to different calculations, so fetch both "
+            "from one directory"
+        )
     units = {name: get_file_info(ds[name].variable)["unit"] for name, ds in tensors.items()}
     conflict = find_unit_conflict(units)
     if conflict:
@@ -179,10 +190,6 @@ def to_calculation(
     TensorFormatWarning
         The number of occupied states changes, or they are not the first states.
 
-    See Also
-    --------
-    to_file : Write one tensor, with all keywords.
-
     Examples
     --------
     >>> import xarray as xr
@@ -201,7 +208,7 @@ def to_calculation(
     array([ True, False, False])
     >>> cc4s.to_calculation(frozen, "frozen")
     """
-    _check_units(ds)
+    _check_units(ds, directory)
     if ENERGIES in ds:
         _check_selection(ds)
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
@@ -218,8 +225,8 @@ def to_calculation(
         files.setdefault(file, {})[str(name)] = component
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
-        defaults = DimensionNames.plan(variables, file).defaults
-        tensors = _merge(_rename_dims(ds[[name]], name, defaults[name]) for name in components)
+        dims = name_dimensions(variables, choose_types(variables, file))
+        tensors = _merge(_rename_dims(ds[[name]], name, dims[name]) for name in components)
         tensors.attrs = ds.attrs
         if file != ENERGIES:
             tensors = tensors.drop_vars(OCCUPIED, errors="ignore")
@@ -275,16 +282,6 @@ def _split_name(name: str, tensor: DataArray) -> tuple[str, str]:
     return (file, component) if is_component else (name, name)
 
 
-def _find_dimensions(cc4s_object: str, tensor: DataArray) -> list[Dimension]:
-    """Return the dimensions of a tensor, with the types of its object if the file has none."""
-    types = get_file_info(tensor.variable)["types"]
-    expected = get_object_types(cc4s_object, tensor.ndim) or types
-    return [
-        Dimension(length, of_file or of_object)
-        for length, of_file, of_object in zip(tensor.shape, types, expected, strict=True)
-    ]
-
-
 def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
     sources = {ENERGIES: tensors[ENERGIES]} if ENERGIES in tensors else tensors
@@ -314,38 +311,17 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
     return xr.merge(tensors, join="exact", compat="equals", combine_attrs="drop_conflicts")
 
 
-def _check_states(
-    directory: str | os.PathLike[str], tensors: Mapping[str, list[Dimension]]
-) -> None:
-    """Raise ValueError if the vertex does not have the states of the energies."""
-    sizes = {
-        name: {dimension.length for dimension in tensors.get(name, ()) if dimension.type == STATE}
-        for name in (VERTEX, ENERGIES)
-    }
-    if all(sizes.values()) and sizes[VERTEX] != sizes[ENERGIES]:
-        vertex, energies = (" and ".join(map(str, sorted(numbers))) for numbers in sizes.values())
-        raise ValueError(
-            f"{directory}: {VERTEX} has {vertex} states, but {ENERGIES} has {energies}; the files "
-            "belong to different calculations, so fetch both from one directory"
-        )
-
-
-def _check_units(ds: Dataset) -> None:
+def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     """Raise ValueError if values are not in the units of their files, or units do not fit."""
+    for name, tensor in ds.data_vars.items():
+        check_unit(str(directory), str(name), tensor.variable)
     units = {name: tensor.attrs.get("unit", 1.0) for name, tensor in ds.data_vars.items()}
-    for name, unit in units.items():
-        stored = get_file_info(ds[name].variable).get("unit", unit)
-        if stored != unit:
-            raise ValueError(
-                f"{name!r} has the unit {unit}, but {stored} in its file; open the calculation "
-                "without apply_unit=True, because cc4s needs the units of the files"
-            )
     numbers = {str(name): unit for name, unit in units.items() if isinstance(unit, int | float)}
     conflict = find_unit_conflict(numbers)
     if conflict:
         raise ValueError(
-            f"{conflict}; cc4s converts no units, so open all tensors without apply_unit=True, and "
-            "set the attribute unit of computed ones"
+            f"{directory}: {conflict}; cc4s converts no units, so open all tensors without "
+            "apply_unit=True, and set the attribute unit of computed ones"
         )
 
 

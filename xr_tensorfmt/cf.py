@@ -33,6 +33,9 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
+_USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
+"""Keys of an encoding that become attributes."""
+
 RELATED = frozenset(conventions.CF_RELATED_DATA)
 """Keys of an encoding that name other variables, such as ``grid_mapping``."""
 
@@ -102,8 +105,7 @@ def encode(
 
 
 def _needs_encoding(variable: Variable, dtypes: Collection[str]) -> bool:
-    keys = {"coordinates", *VALUE_KEYS} - {"dtype"}
-    has_keys = any(variable.encoding.get(key) is not None for key in keys)
+    has_keys = any(key in _USED and v is not None for key, v in variable.encoding.items())
     if not isinstance(variable.dtype, np.dtype):
         return False
     if variable.dtype.kind == "b":
@@ -175,8 +177,7 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
         if is_integer and not is_scaled:
             for key in _FILL_VALUES & attrs.keys():
                 attrs[key] = encoded.dtype.type(attrs[key])
-    used = {"coordinates", *VALUE_KEYS} - {"dtype"}
-    encoded.encoding = {key: v for key, v in original.encoding.items() if key not in used}
+    encoded.encoding = {key: v for key, v in original.encoding.items() if key not in _USED}
     coordinates = original.encoding.get("coordinates")
     if coordinates is not None:
         encoded.attrs.setdefault("coordinates", coordinates)

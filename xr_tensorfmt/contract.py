@@ -34,8 +34,13 @@ from xr_tensorfmt.errors import TensorFormatError
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable, SiblingFile
-    from xr_tensorfmt.writing.write_target import Piece
+    from xr_tensorfmt.writing.file_plan import (
+        DeferredPlans,
+        FilePlan,
+        Piece,
+        PlannedVariable,
+        SiblingFile,
+    )
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -89,7 +94,7 @@ _LAZY = {
     "Conversion": "writing.conversion",
     "DeferredPlans": "writing.file_plan",
     "FilePlan": "writing.file_plan",
-    "Piece": "writing.write_target",
+    "Piece": "writing.file_plan",
     "PlannedVariable": "writing.file_plan",
     "SiblingFile": "writing.file_plan",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import MAX_FINDINGS_PER_CHECK, check_values, report_errors
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.reading import read_container
-from xr_tensorfmt.formats.recognition import choose_format, open_header
+from xr_tensorfmt.formats.recognition import choose_format, list_files, open_header
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -37,7 +38,7 @@ def validate(
     Parameters
     ----------
     file : str, PathLike, file object, bytes, bytearray or memoryview
-        The file: a path, a URL, or its content.
+        The file: a path, a URL, or its content. Of a directory, all tensor files are checked.
     all : bool
         Return up to 20 findings per check.
     format : str, optional
@@ -81,11 +82,11 @@ def validate(
     """
     try:
         reader = open_header(file, "read", storage_options, fs)
-    except IsADirectoryError as error:
-        raise IsADirectoryError(
-            f"{file} is a directory, expected a file; validate its files one by one, or all with "
-            "the command 'xr-tensorfmt validate DIR'"
-        ) from error
+    except IsADirectoryError:
+        options: dict[str, Any] = {"all": all, "format": format, "fs": fs}
+        options["storage_options"] = storage_options
+        paths = list_files(os.fspath(file), storage_options, fs)
+        return [finding for path in paths for finding in validate(path, **options)]
     limit = MAX_FINDINGS_PER_CHECK if all else 1
     findings = list(islice(_find_faults(reader, format, limit), MAX_FINDINGS + 1))
     if len(findings) > MAX_FINDINGS:

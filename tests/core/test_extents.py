@@ -25,16 +25,28 @@ def any_extents(draw: st.DrawFn) -> Extents:
     return make_extents(*ranges)
 
 
-@given(any_extents(), st.integers(0, 40), st.integers(1, 200))
-def test_merging_keeps_every_range_in_order_and_its_promises(
-    given_extents: Extents, gap: int, limit: int
+@given(any_extents(), st.integers(0, 40), st.integers(1, 60), st.integers(0, 60) | st.none())
+def test_merged_ranges_hold_all_bytes_within_the_limits(
+    given_extents: Extents, gap: int, limit: int, more: int | None
 ) -> None:
-    groups = list(given_extents.group(gap=gap, limit=limit))
-    assert np.array_equal(np.concatenate([g.starts for g in groups]), given_extents.starts)
-    assert np.array_equal(np.concatenate([g.lengths for g in groups]), given_extents.lengths)
-    for group in groups:
-        assert (group.starts[1:] - (group.starts + group.lengths)[:-1] <= gap).all()
-        assert group.starts[-1] - group.starts[0] < limit
+    max_length = None if more is None else limit + more
+    merged = given_extents.merge(gap=gap, limit=limit, max_length=max_length)
+    content = np.arange(given_extents.bounds[1]).astype(np.uint8)
+    packed = np.zeros(given_extents.nbytes, dtype=np.uint8)
+    fetches = list(given_extents.iterate_fetches(merged))
+    for fetch in fetches:
+        buffer = fetch.allocate(packed)
+        buffer[:] = content[fetch.start : fetch.stop]
+        fetch.copy_ranges(buffer, packed)
+        assert (
+            fetch.extents.starts[1:] - (fetch.extents.starts + fetch.extents.lengths)[:-1] <= gap
+        ).all()
+        assert max_length is None or fetch.size <= max_length
+    assert np.array_equal(packed, given_extents.gather(content, 0))
+    assert [(fetch.start, fetch.size) for fetch in fetches] == list(
+        zip(merged.starts.tolist(), merged.lengths.tolist(), strict=True)
+    )
+    assert (merged.starts[1:] >= (merged.starts + merged.lengths)[:-1]).all()
 
 
 @given(any_extents(), st.integers(0, 5))

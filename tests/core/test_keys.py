@@ -40,7 +40,7 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorized, "_LARGE_POINT", 6)
     monkeypatch.setattr(vectorized, "_MAX_POINTS", 5)
     monkeypatch.setattr("xr_tensorfmt.core.dense.MAX_RUNS", 4)
-    monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", 300)
+    monkeypatch.setattr("xr_tensorfmt.sources.local._MAX_WINDOW", 300)
     monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", 40)
     monkeypatch.setattr("xr_tensorfmt.core.dense._SHORT_GAP", 16)
 

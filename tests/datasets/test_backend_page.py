@@ -1,7 +1,8 @@
-"""The backend on the page "Write your own backend", with the suite for formats."""
+"""The backend on the page "Write your own backend", with the suite for formats on this page."""
 
 from __future__ import annotations
 
+import re
 import sys
 from doctest import DocTestParser
 from pathlib import Path
@@ -12,9 +13,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests.paths import DOCS
 from xr_tensorfmt.testing import FormatTests
 
-PAGE = Path(__file__).parents[2] / "docs" / "write_a_backend.md"
+PAGE = DOCS / "write_a_backend.md"
+(SUITE,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+names: dict[str, Any] = {"FormatTests": FormatTests, "Path": Path, "np": np, "xr": xr}
+exec(compile(SUITE, PAGE, "exec"), names)
+TestMatrix = names["TestMatrix"]
 
 
 @pytest.fixture(autouse=True)
@@ -24,36 +30,25 @@ def page(working_directory: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType
     monkeypatch.setitem(sys.modules, module.__name__, module)
     for example in DocTestParser().get_examples(PAGE.read_text()):
         exec(compile(example.source, PAGE, "single"), vars(module))  # our own page
+    monkeypatch.setitem(names, "MatrixBackend", module.MatrixBackend)
     return module
 
 
-class TestBackendOfPage(FormatTests):
-    """Everything in the suite that needs no function of this package."""
-
-    format = "matrix"
-    file_name = "example.matrix"
-    is_single_file = False
-    test_is_recognised = test_opening_reads_no_values = None
-    test_validate_reports_no_findings = test_truncated_files_raise = None
-    test_opens_from_store = None
-
-    def create_dataset(self) -> xr.Dataset:
-        values = np.arange(12_000, dtype="f4").reshape(3000, 4)
-        return xr.Dataset({"matrix": (("row", "column"), values)})
-
-    def write(self, dataset: xr.Dataset, path: str) -> None:
-        values = dataset.matrix.values
-        Path(path).write_bytes(np.array(values.shape, "<u4").tobytes() + values.tobytes())
-
-    def open(self, file: Any, **options: Any) -> xr.Dataset:
-        backend = sys.modules["matrix_backend"].MatrixBackend
-        return xr.open_dataset(file, engine=backend, chunks=options.get("chunks"))
-
-
 def test_several_files_open_and_close(tmp_path: Path, page: ModuleType) -> None:
-    suite = TestBackendOfPage()
+    suite = TestMatrix()
     path = suite.create_file(tmp_path)
     options = {"engine": page.MatrixBackend, "combine": "nested", "concat_dim": "row"}
     with xr.open_mfdataset([path, path], **options) as ds:
         expected = suite.create_dataset().matrix
         np.testing.assert_array_equal(ds.matrix, xr.concat([expected, expected], "row"))
+
+
+def test_page_says_what_the_minimal_backend_lacks(page: ModuleType) -> None:
+    options = {"filename_or_obj": "a.matrix", "engine": page.MatrixBackend}
+    with pytest.raises(TypeError, match="decode_times"):
+        xr.open_dataset(**options, decode_times=False)
+    with pytest.raises(NotImplementedError):
+        xr.open_datatree(**options)
+    with pytest.raises(NotImplementedError):
+        xr.open_groups(**options)
+    assert "matrix" in xr.open_dataset(**options, decode_cf=False)

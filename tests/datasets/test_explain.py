@@ -69,7 +69,7 @@ def test_explain_selection(store) -> None:
     explained = open_lazily(TENSOR).tensorfmt.explain({"b": 100, "a": slice(0, 10)})
     (read,) = explained.reads
     assert read.ranges == [("memory://bucket/t", 48 + 100 * 8192, 48 + 100 * 8192 + 80)]
-    assert read.request_ranges == tuple(read.ranges)
+    assert read.request_ranges == read.ranges
     assert (read.variable, read.chunk, read.shape) == ("tensor", (), (10,))
     assert (explained.needed_bytes, explained.fetched_bytes) == (80, 80)
     function = xr_tensorfmt.explain(open_lazily(TENSOR).tensor, b=100, a=slice(0, 10))

@@ -13,7 +13,7 @@ import xarray as xr
 from fsspec.implementations.memory import MemoryFileSystem
 
 import xr_tensorfmt
-from tests.paths import DOCS
+from tests.paths import DATA, DOCS
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.formats.registry import BUILT_IN
 
@@ -286,7 +286,7 @@ def write_sample(name: str, directory: Path) -> Path:
 
 def find_table(page: str, heading: str) -> list[str]:
     """Return the first table of a page below a heading."""
-    text = (DOCS / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    text = (DOCS / page).read_text(encoding="utf-8").partition(f"# {heading}\n")[2]
     lines = itertools.dropwhile(lambda line: not line.startswith("|"), text.splitlines())
     return list(itertools.takewhile(lambda line: line.startswith("|"), lines))
 
@@ -297,12 +297,23 @@ def test_table_of_formats_equals_registry(tmp_path: Path, memory: MemoryFileSyst
 
 @pytest.mark.filterwarnings("ignore:.*the values are written without unit")
 def test_matrix_of_conversions_matches_writers(tmp_path: Path) -> None:
-    assert find_table("howto/conversions.md", "From each format to each other") == [
-        *format_conversions(tmp_path)
-    ]
+    expected = (DATA / "conversions.md").read_text(encoding="utf-8").splitlines()
+    assert expected == [*format_conversions(tmp_path)]
 
 
 def test_table_of_supported_parts_matches_writers(tmp_path: Path) -> None:
     assert find_table("howto/conversions.md", "What the formats can store") == [
         *format_places(tmp_path)
     ]
+
+
+@pytest.mark.parametrize("file_format", BUILT_IN, ids=lambda file_format: file_format.name)
+def test_options_of_page_equal_options_of_format(file_format: Format) -> None:
+    page = f"formats/{PAGES[file_format.name].partition('#')[0]}"
+    for function, options in [
+        ("open_dataset", file_format.read_options),
+        ("to_file", file_format.write_options),
+    ]:
+        rows = [f"| `{name}` | {option.description} |" for name, option in options.items()]
+        head = ["| Option | Description |", "| --- | --- |"] if rows else []
+        assert find_table(page, f"Options of `{function}`") == head + rows

@@ -6,9 +6,7 @@ import doctest
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-import xarray as xr
 
 import xr_tensorfmt
 from tests.paths import ROOT
@@ -25,25 +23,6 @@ def find_examples(page: Path) -> str:
     return "\n".join(block for block in blocks if ">>>" in block)
 
 
-# Their examples need files of the reader.
-PAGES_WITH_FILES = (ROOT / "README.md", ROOT / "docs" / "index.md")
-
-
-def write_files_of_a_reader() -> None:
-    """Write the files that README and home page open."""
-    vertex = xr.DataArray(
-        np.ones((5, 3, 3), complex),
-        dims=("AuxiliaryField", "State", "State_2"),
-        name="CoulombVertex",
-        attrs={"unit": 0.5},
-    )
-    xr_tensorfmt.to_file(vertex, "CoulombVertex.yaml")
-    order = xr.DataArray(np.triu(np.ones((9, 9), bool), 1), dims=("row", "col"))
-    xr_tensorfmt.to_file(order, "causet.pycauset")
-    weight = xr.Dataset({"layers.0.attention.weight": (("out", "in"), np.ones((16, 16), "f4"))})
-    xr_tensorfmt.to_file(weight, "model.safetensors")
-
-
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if find_examples(page)], ids=lambda page: page.name
 )
@@ -51,8 +30,6 @@ def test_examples_print_their_output(page: Path, tmp_path: Path, monkeypatch) ->
     if "virtualizarr" in find_examples(page):
         pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
     monkeypatch.chdir(tmp_path)
-    if page in PAGES_WITH_FILES:
-        write_files_of_a_reader()
     test = doctest.DocTestParser().get_doctest(find_examples(page), {}, page.name, str(page), 0)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     report: list[str] = []

@@ -12,6 +12,7 @@ import pytest
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs"
+SITE = "https://xr-tensorfmt.readthedocs.io/en/latest/"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "generated" not in page.parts)
 
 # Questions of new users, the page with the answer, and words of the answer.
@@ -19,10 +20,10 @@ QUESTIONS = {
     "many files as one": ("howto/many_files.md", "open_mfdataset"),
     "chunks of columns": ("howto/chunks.md", "columns"),
     "SLURM": ("howto/hpc.md", "SLURMCluster"),
-    "Google Cloud Storage": ("howto/read_remote.md", "gs://"),
-    "what a conversion loses": ("howto/conversions.md", "without"),
+    "Google Cloud Storage": ("howto/object_storage.md", "gs://"),
+    "what a conversion loses": ("howto/conversions.md", "by `drop=`"),
     "thread-safe": ("howto/threads.md", "thread-safe"),
-    "how to cite": ("howto/citing.md", "@software"),
+    "how to cite": ("howto/reporting.md", "@software"),
     "the address of the repository": ("get_started/install.md", "repository"),
     "back to cc4s": ("tutorials/cc4s.md", "Write the integrals for cc4s"),
     "scipy.sparse": ("howto/libraries.md", "coo_array"),
@@ -31,14 +32,31 @@ QUESTIONS = {
     "check a file": ("howto/checking.md", "validate"),
     "NFS": ("howto/hpc.md", "NFS"),
     "which Python and systems": ("get_started/install.md", "macOS"),
+    "exchange integrals in hartree": ("formats/cc4s.md", "apply_unit=True"),
+    "an MP2 energy with a frozen core": ("tutorials/cc4s_calculation.md", "second_order_energy"),
+    "relations of a causal set": ("formats/pycauset.md", "popcount"),
+    "dimension of a causal set": ("tutorials/causal_set.md", "Myrheim"),
+    "one layer of a model": ("howto/models.md", "group="),
+    "weights in torch": ("howto/libraries.md", "torch.from_numpy"),
+    "nearest vectors by label": ("formats/vespa.md", "sortby"),
+    "a feed for Vespa": ("formats/vespa.md", "to_jsonl"),
+    "more data than memory": ("howto/hpc.md", "LocalCluster"),
+    "a store that does not respond": ("howto/object_storage.md", "StoreTimeoutError"),
 }
 
 
+def find_listed_pages(page: Path) -> Iterator[str]:
+    """Yield the names in the tables of contents of a page, which the site shows in its menus."""
+    for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        yield from (line for line in text.splitlines() if line and not line.startswith(":"))
+
+
 def find_links(page: Path) -> Iterator[Path]:
-    """Yield the pages that a page links to, in its text and on cards."""
+    """Yield the pages that a page links to, in its text, on cards and in menus."""
     text = page.read_text(encoding="utf-8")
     matches = re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", text)
-    matches += [f"{name}.md" for name in re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)]
+    names = re.findall(r"^:link: (\S+)$", text, flags=re.MULTILINE)
+    matches += [f"{name}.md" for name in (*names, *find_listed_pages(page))]
     return (Path(os.path.normpath(page.parent / name)) for name in matches)
 
 
@@ -51,12 +69,18 @@ def test_question_is_answered_within_two_clicks_from_home(question: str) -> None
     assert words in (DOCS / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_pages_outside_of_site_lead_to_files(name: str) -> None:
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
-    assert [
-        target for target in targets if "://" not in target and not (ROOT / target).exists()
-    ] == []
+def test_links_of_contributing_lead_to_files() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert [item for item in targets if "://" not in item and not (ROOT / item).exists()] == []
+
+
+def test_links_of_readme_are_absolute_and_lead_to_pages() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text("utf-8"))
+    assert [target for target in targets if "://" not in target] == []
+    site = [target.removeprefix(SITE) for target in targets if target.startswith(SITE)]
+    pages = [DOCS / name.replace(".html", ".md") for name in site]
+    assert pages
+    assert [page for page in pages if not page.exists()] == []
 
 
 def test_every_page_is_in_sidebar() -> None:
@@ -64,7 +88,5 @@ def test_every_page_is_in_sidebar() -> None:
     listed = set()
     for page in PAGES:
         directory = page.parent.relative_to(DOCS)
-        for text in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), flags=re.DOTALL):
-            names = [line for line in text.splitlines() if line and not line.startswith(":")]
-            listed |= {Path(os.path.normpath(directory / name)) for name in names}
+        listed |= {Path(os.path.normpath(directory / name)) for name in find_listed_pages(page)}
     assert pages - listed == {Path("index")}

@@ -20,7 +20,7 @@ from dask.delayed import Delayed
 from tests.opening import open_lazily
 from xr_tensorfmt import SourceChangedError, to_file
 from xr_tensorfmt.writing.atomic_file import AtomicFile, build_atomic_file
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import Piece
 
 
 def make_dataset(value: int = 1, chunks: int | None = None) -> xr.Dataset:
@@ -437,7 +437,7 @@ def test_header_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     atomic_file.complete([Piece(0, b"head"), Piece(50, b"mid"), Piece(90, b"end")])
     with atomic_file.lock():
         atomic_file.publish()
-    assert log == [50, 90, "sync", 0, "sync", "sync"]
+    assert log == [90, 50, 0, "sync", "sync"]
     assert Path(path).read_bytes() == b"head" + bytes(46) + b"mid" + bytes(37) + b"end" + bytes(7)
 
 
@@ -542,7 +542,7 @@ def test_complete_file_can_still_be_discarded(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("call", range(1, 7))
+@pytest.mark.parametrize("call", range(1, 4))
 def test_files_appear_after_all_are_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:

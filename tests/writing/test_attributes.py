@@ -136,19 +136,14 @@ def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
 
 def test_claims_about_values_are_no_attributes(tmp_path: Path) -> None:
     """Claims of the opened file would be wrong for changed values."""
-    signature = {"payload_uuid": "1" * 32, "view_signature": "t=0;c=0;sr=1;si=0"}
-    cached = {"trace": {"value": 15.0, "signature": signature}}
-    metadata = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3, cached=cached) | {
+    metadata = pf.make_metadata("DENSE_FLOAT", "FLOAT64", 3, 3) | {
         "payload_uuid": "1" * 32, "properties": {"is_symmetric": False},
     }  # fmt: skip
     matrix = open_lazily(pf.r1(metadata, np.arange(1.0, 10).tobytes())).tensor
     tensor = open_lazily(write_tens_file(tmp_path / "old.tens")).tensor
     assert matrix.attrs == tensor.attrs == {}
     file_info = matrix.encoding["tensorfmt"]
-    assert (file_info["cached"], file_info["properties"]) == (
-        {"trace": 15.0},
-        {"is_symmetric": False},
-    )
+    assert file_info["properties"] == {"is_symmetric": False}
     assert tensor.encoding["tensorfmt"]["symmetries"] == "x ba"
     assert tensor.encoding["tensorfmt"]["skipped_chunks"] == ["OTHERONE"]
 

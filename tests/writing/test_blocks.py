@@ -29,6 +29,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
+from xr_tensorfmt.writing import graph
 from xr_tensorfmt.writing.block_grids import (
     MAX_MERGED_BYTES,
     MIN_RUN_BYTES,
@@ -338,3 +339,13 @@ def test_only_dask_arrays_are_written_by_the_scheduler(tmp_path: Path) -> None:
         with pytest.raises(ConnectionError, match="workers"):
             to_file(ds.chunk(y=1), path, "mag")
     xr.testing.assert_equal(load(path), ds.assign(a=ds.a * 2))
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.mag"])
+def test_small_values_in_memory_need_no_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(graph, "plan_tasks", None)
+    ds = xr.Dataset({f"v{i}": (("x", "y"), np.full((2, 3), i, "f4")) for i in range(50)})
+    to_file(ds, tmp_path / name)
+    xr.testing.assert_equal(load(tmp_path / name), ds)

@@ -17,7 +17,7 @@ from xr_tensorfmt import to_file
 MIB = 1 << 20
 
 CLUSTER = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 
 import dask.array as da
@@ -31,6 +31,7 @@ folder = Path(sys.argv[1])
 
 def who(values):
     (folder / f"writer-{os.getpid()}").touch()
+    time.sleep(0.1)  # the other worker gets tasks, too
     return values
 
 def die_once(values, block_id=None):

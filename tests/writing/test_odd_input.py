@@ -150,3 +150,10 @@ def test_corrupt_magic_of_chunk_is_found(tmp_path: Path) -> None:
         assert finding.severity == "warning"
         assert f"'Z{magic[1:].decode()}', which the format does not define" in str(finding)
         path.write_bytes(full)
+
+
+def test_merged_chunks_of_another_rank_are_named(tmp_path: Path) -> None:
+    sums = da.ones((4, 4), chunks=2).map_blocks(lambda block: block.sum(), dtype="f8")
+    with pytest.raises(ValueError, match=r"shape \(\), but dask expected 2 dimensions"):
+        to_file(xr.DataArray(sums, dims=("a", "b"), name="tensor"), tmp_path / "a.tens")
+    assert list(tmp_path.iterdir()) == []

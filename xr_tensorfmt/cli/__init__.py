@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import Any
 
 import click
@@ -14,8 +15,6 @@ from xr_tensorfmt.cli.explain import explain
 from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.cli.validate import validate
 
-_INTERRUPTED = 128 + signal.SIGINT
-
 
 class Commands(click.Group):
     """A group of commands that ends with 130 after Ctrl-C, as a shell expects."""
@@ -26,7 +25,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Aborted!", err=True)
-            ctx.exit(_INTERRUPTED)
+            ctx.exit(128 + signal.SIGINT)
 
 
 @click.group(
@@ -37,3 +36,6 @@ class Commands(click.Group):
 @click.version_option(package_name="xr-tensorfmt", prog_name="xr-tensorfmt")
 def main() -> None:
     """Describe, validate, convert and compare binary tensor files."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # As after Ctrl-C, temporary files are removed.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import PurePath
@@ -41,6 +38,7 @@ from xr_tensorfmt.cli.options import (
     STORES,
     ZARR,
     KeyValues,
+    describe_options,
     dims_option,
     expand_paths,
     format_examples,
@@ -62,28 +60,39 @@ from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
 
-_SIGTERM_CODE = 128 + signal.SIGTERM
-_PARTS: tuple[str, ...] = get_args(DroppablePart)
+_PART = click.Choice(get_args(DroppablePart))
 
 
-def _parse_parts(parts: str) -> list[str]:
+def _parse_parts(_: object, __: object, values: Sequence[str]) -> tuple[str, ...]:
     """Parse parts that are separated by commas."""
-    return [click.Choice(_PARTS).convert(part, None, None) for part in parts.split(",")]
+    parts = chain.from_iterable(value.split(",") for value in values)
+    return tuple(_PART.convert(part, None, None) for part in parts)
 
 
-def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
-    """Complete the part after the last comma."""
-    done = incomplete[: incomplete.rfind(",") + 1]
-    return [f"{done}{part}" for part in _PARTS if part.startswith(incomplete[len(done) :])]
+class _Convert(click.Command):
+    """A command whose help lists the options of all formats."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of formats, and the examples."""
+        with formatter.section("Options of formats, for --option"):
+            formatter.write_dl(
+                [
+                    (f"{file_format.name}: {row}", description)
+                    for file_format in registry.load_formats()
+                    for row, description in describe_options(file_format.write_options)
+                ]
+            )
+        super().format_epilog(ctx, formatter)
 
 
 @click.command(
+    cls=_Convert,
     epilog=format_examples(
         "convert model.mag model.zarr",
         "convert vertex.bin vertex.mag --dtype float32",
         "convert vertex.tens vertex.npy --drop name,dims",
         "convert vertices/ converted/ --to zarr",
-    )
+    ),
 )
 @click.argument("sources", metavar="IN...", nargs=-1, required=True, type=click.Path())
 @click.argument("target", metavar="OUT", type=click.Path())
@@ -110,11 +119,9 @@ def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
 )
 @click.option(
     "--drop",
-    type=_parse_parts,
-    shell_complete=_complete_parts,
     metavar="PART,...",
     multiple=True,
-    callback=lambda _, __, parts: tuple(chain.from_iterable(parts)),
+    callback=_parse_parts,
     help="Omit parts that OUT does not support, instead of an error: name, dims, coords or attrs. "
     "For zarr and netCDF, attrs omits all attributes. Repeatable.",
 )
@@ -125,7 +132,7 @@ def _complete_parts(_: object, __: object, incomplete: str) -> list[str]:
     metavar="KEY=VALUE",
     multiple=True,
     type=parse_key_json,
-    help="A keyword of the format, such as version=0.9; values may be JSON. Repeatable.",
+    help="An option of the format, such as version=0.9; see below. Values may be JSON. Repeatable.",
 )
 @click.option(
     "--tree",
@@ -256,7 +263,7 @@ def _convert_file(
                 "overwrite": overwrite,
                 "storage_options": get_storage_options(target, storage_options),
             }
-            with raise_exit_on_sigterm(), bar:
+            with bar:
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
@@ -325,41 +332,10 @@ def _write_tensors(
 ) -> None:
     """Write a tensor file. Raise ValueError if a key of --option is not an option of the format."""
     options, writer = dict(pairs), registry.find_format(to)
-    for key in options:
-        if key not in writer.write_options:
-            names = ", ".join(sorted(writer.write_options))
-            expected = f"expected one of: {names}" if names else "which have no options"
-            hint = did_you_mean(key, writer.write_options)
-            raise ValueError(
-                f"{key!r}{hint} is not an --option of {writer.title} files, {expected}"
-            )
+    for key in options.keys() - writer.write_options.keys():
+        rows = [f"{row}: {text}" for row, text in describe_options(writer.write_options)]
+        expected = f"expected one of: {' '.join(rows)}" if rows else "which have no options"
+        hint = did_you_mean(key, writer.write_options)
+        raise ValueError(f"{key!r}{hint} is not an --option of {writer.title} files, {expected}")
     mode: Literal["w", "x"] = "w" if overwrite else "x"
     xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
-
-
-@contextmanager
-def raise_exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit, so that temporary files are removed like after Ctrl-C.
-
-    Libraries may ignore exceptions in callbacks. So the process ends after 5 seconds in any case.
-    Existing handlers are not replaced.
-    """
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    kill_timer = threading.Timer(5, os._exit, [_SIGTERM_CODE])
-    kill_timer.daemon = True
-
-    def handle_sigterm(*_: Any) -> None:
-        if not kill_timer.is_alive():
-            kill_timer.start()
-        raise SystemExit(_SIGTERM_CODE)
-
-    signal.signal(signal.SIGTERM, handle_sigterm)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if kill_timer.is_alive():  # a library may have replaced or ignored the first SystemExit
-            raise SystemExit(_SIGTERM_CODE)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from math import prod
-from operator import attrgetter
 from typing import Any
 
 import click
@@ -191,16 +189,15 @@ def _compare_variables(
     first: Variable, second: Variable, rtol: float, atol: float
 ) -> dict[str, Any]:
     """Return the difference of two variables, or an empty dict."""
-    dtypes = _get_stored_dtype(first), _get_stored_dtype(second)
-    shapes = first.shape, second.shape
+    dtypes, shapes = list(map(_get_stored_dtype, (first, second))), [first.shape, second.shape]
     difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
         return difference
     values = _compare_blocks(first, second, rtol, atol)
     # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
-    if values is None and (dtypes[0] == dtypes[1] or rtol or atol):
+    if not values and (dtypes[0] == dtypes[1] or rtol or atol):
         return {}
-    return difference | ({"different_values": 0} if values is None else to_plain(asdict(values)))
+    return difference | {"different_values": 0} | values
 
 
 def _get_stored_dtype(variable: Variable) -> str:
@@ -209,105 +206,66 @@ def _get_stored_dtype(variable: Variable) -> str:
     return format_dtype(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
 
 
-@dataclass(frozen=True)
-class ValueDifference:
-    """The number of different values, the largest difference, its index and the two values.
-
-    The difference is NaN if one value is NaN, and None if values are not numbers.
-    """
-
-    different_values: int
-    largest: Any
-    index: tuple[int, ...]
-    values: tuple[Any, Any]
-
-    @property
-    def rank(self) -> float:
-        """Sort key: the difference, or infinity for NaN."""
-        is_number = self.largest is not None and self.largest == self.largest
-        return float(self.largest if is_number else "inf")
-
-
-def _compare_blocks(
-    first: Variable, second: Variable, rtol: float, atol: float
-) -> ValueDifference | None:
+def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:
     """Compare two variables of the same shape, block by block."""
-    differences = []
+    count, worst = 0, 0.0
+    largest: dict[str, Any] = {}
     for block in iterate_blocks(first):
         difference = compare_values(first[block].values, second[block].values, rtol, atol)
-        if difference is not None:
-            index = zip(block, difference.index, strict=True)
-            index_in_variable = tuple(part.start + i for part, i in index)
-            differences.append(replace(difference, index=index_in_variable))
-    if not differences:
-        return None
-    count = sum(difference.different_values for difference in differences)
-    return replace(max(differences, key=attrgetter("rank")), different_values=count)
+        if not difference:
+            continue
+        distance = difference["largest"]
+        rank = np.inf if distance is None or distance != distance else distance
+        if not largest or rank > worst:
+            starts = (part.start for part in block)
+            index = [start + i for start, i in zip(starts, difference["index"], strict=True)]
+            worst, largest = rank, difference | {"index": index}
+        count += difference["different_values"]
+    return to_plain(largest | {"different_values": count}) if largest else {}
 
 
-def compare_values(
-    first: Array, second: Array, rtol: float = 0, atol: float = 0
-) -> ValueDifference | None:
-    """Compare two arrays of the same shape. Return None if they are equal. NaN equals NaN.
+def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
+    """Compare two arrays of the same shape, and return the largest difference, if there is any.
 
-    Tolerances have the meaning of `numpy.isclose`.
+    NaN equals NaN, and its difference from a number is NaN. The difference of values that are not
+    numbers is None. Tolerances have the meaning of `numpy.isclose`.
     """
-    same = _are_equal(first, second)
-    if not same.all():
-        same |= (first != first) & (second != second)
-    numeric = is_numeric(first.dtype) and is_numeric(second.dtype)
-    if numeric and (rtol or atol):
-        wide = np.result_type(first, second, np.float64)
+    same = _are_equal(first, second) | np.asarray((first != first) & (second != second))
+    is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
+    wide = np.result_type(first, second, np.float64) if is_number else first.dtype
+    if is_number and (rtol or atol):
         same |= np.isclose(first.astype(wide), second.astype(wide), rtol, atol)
     if same.all():
-        return None
+        return {}
     flat = int(np.argmin(same))
-    largest = None
-    if numeric:
-        distances = _compute_distances(first, second)
-        distances[same] = 0
-        flat = int(np.argmax(distances))  # the first NaN, if there is one
-        largest = distances.flat[flat].item()
+    if is_number:
+        with np.errstate(all="ignore"):
+            distances = np.abs(np.subtract(first, second, dtype=wide))
+        flat = int(np.argmax(np.where(same, -1, distances)))  # the first NaN, if there is one
     index = tuple(map(int, np.unravel_index(flat, same.shape)))
-    count = same.size - int(np.count_nonzero(same))
-    return ValueDifference(count, largest, index, (first[index], second[index]))
+    values = first[index], second[index]
+    return {
+        "different_values": same.size - int(np.count_nonzero(same)),
+        "largest": abs(_to_exact(values[0]) - _to_exact(values[1])) if is_number else None,
+        "index": index,
+        "values": values,
+    }
 
 
 def _are_equal(first: Array, second: Array) -> Array:
-    """Compare elements exactly. numpy would round 64-bit integers to compare them with floats."""
-    if first.dtype.kind in "fc" and second.dtype.kind in "iu":
-        first, second = second, first
-    if first.dtype.kind in "iu" and second.dtype.kind in "fc":
-        integers, is_integer = _convert_to_integers(second, first.dtype)
-        return np.asarray(is_integer & (first == integers))
-    return np.asarray(first == second)
+    """Compare elements exactly, although numpy rounds integers to compare them with floats."""
+    same = np.asarray(first == second)
+    for integers, others in ((first, second), (second, first)):
+        if integers.dtype.kind in "iu" and others.dtype.kind in "fc":
+            limit = 2.0 ** np.iinfo(integers.dtype).max.bit_length()
+            same &= others.real < limit
+            same &= np.where(same, others.real, 0).astype(integers.dtype) == integers
+    return same
 
 
-def _convert_to_integers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Convert floats or complex numbers to integers, and return a mask of exact ones."""
-    limits = np.iinfo(dtype)
-    real = values.real.astype(np.float64)
-    is_integer = (real >= float(limits.min)) & (real < 2.0 ** (limits.max.bit_length()))
-    is_integer &= (np.floor(real) == real) & (values.imag == 0)
-    return np.where(is_integer, real, 0).astype(dtype), is_integer
-
-
-@np.errstate(all="ignore")
-def _compute_distances(first: Array, second: Array) -> Array:
-    """Return the absolute differences, exact for integers of the same sign."""
-    wide = np.complex128 if "c" in (first.dtype.kind, second.dtype.kind) else np.float64
-    rounded = np.asarray(np.abs(np.subtract(first, second, dtype=wide)))
-    if first.dtype.kind in "fc" and second.dtype.kind in "iu":
-        first, second = second, first
-    if first.dtype.kind in "iu" and second.dtype.kind in "fc":
-        integers, is_integer = _convert_to_integers(second, first.dtype)
-        return np.where(is_integer, _compute_distances(first, integers), rounded)
-    if {first.dtype.kind, second.dtype.kind} == {"i", "u"}:
-        has_sign = (first < 0) | (second < 0)
-        unsigned = [np.where(has_sign, 0, values).astype(np.uint64) for values in (first, second)]
-        return np.where(has_sign, rounded, _compute_distances(*unsigned))
-    if first.dtype.kind in "iu" and second.dtype.kind == first.dtype.kind:
-        # The difference of the larger and the smaller value is exact modulo 2**64.
-        high = np.maximum(first, second).astype(np.uint64)
-        return np.asarray(high - np.minimum(first, second).astype(np.uint64))
-    return rounded
+def _to_exact(value: Any) -> Any:
+    """Convert a number of numpy to an int of Python if possible, whose differences are exact."""
+    number = value.item()
+    if isinstance(number, complex) and not number.imag:
+        number = number.real
+    return int(number) if isinstance(number, float) and number.is_integer() else number

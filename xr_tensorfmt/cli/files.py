@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import xarray as xr
 
@@ -22,7 +21,6 @@ from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
 OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
-_TIME_UNITS = re.compile(r".+ since |(days|hours|minutes|((milli|micro|nano)?seconds))\Z")
 
 
 def open_input(
@@ -45,8 +43,7 @@ def open_input(
     if store in STORES:
         if content is not file:
             raise ValueError(f"{store} is not read from standard input; pass a path")
-        group, decode = get_group_path(group, separator), options.get("decode_times", True)
-        return _open_store(file, store, group, url_options, decode_times=decode)
+        return _open_store(file, store, get_group_path(group, separator), url_options)
     options |= {"format": format, "group": group, "separator": separator}
     options["storage_options"] = url_options
     if tree:
@@ -59,39 +56,16 @@ def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) 
     return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
-def _open_store(
-    file: str,
-    format: str,
-    group: str | None,
-    storage_options: dict[str, Any] | None,
-    *,
-    decode_times: bool,
-) -> OpenedData:
-    """Open zarr in chunks, or netCDF without."""
+def _open_store(file: str, format: str, group: str | None, storage_options: Any) -> OpenedData:
+    """Open zarr in chunks, or netCDF without. Return a tree if there are groups."""
     options: dict[str, Any] = {"engine": ZARR, "chunks": {}, "storage_options": storage_options}
     if format != ZARR:
         # h5netcdf, if it is installed, reads complex numbers in netCDF-4.
         h5netcdf = xr.backends.list_engines().get("h5netcdf")
         is_hdf5 = h5netcdf is not None and h5netcdf.guess_can_open(file)
         options = {"engine": "h5netcdf" if is_hdf5 else None}
-    if not decode_times:
-        options |= {"decode_times": False, "mask_and_scale": False}
     tree = xr.open_datatree(file, group=group, **options)
-    if not decode_times:
-        tree = tree.map_over_datasets(_unpack)
     return tree if any(node.data_vars for node in tree.descendants) else tree.to_dataset()
-
-
-def _unpack(ds: xr.Dataset) -> xr.Dataset:
-    """Mask and scale all variables except times in integers, which float64 would round."""
-    packed = {name: not _is_integer_time(variable) for name, variable in ds.variables.items()}
-    return xr.decode_cf(ds, decode_times=False, mask_and_scale=packed)  # type: ignore[arg-type]
-
-
-def _is_integer_time(variable: xr.Variable) -> bool:
-    attrs, units = variable.attrs, str(variable.attrs.get("units"))
-    is_scaled = "scale_factor" in attrs or "add_offset" in attrs
-    return variable.dtype.kind in "iu" and not is_scaled and bool(_TIME_UNITS.match(units))
 
 
 def select_variable(
@@ -131,17 +105,6 @@ def split_encoding(
     return groups
 
 
-def _check_names(data: OpenedData) -> None:
-    """Raise ValueError if zarr would store a variable as an array in a group."""
-    names = data.variables if isinstance(data, xr.Dataset) else ()
-    invalid = next((name for name in names if "/" in str(name)), None)
-    if invalid is not None:
-        raise ValueError(
-            f"the name {invalid!r} has a slash, which separates groups in zarr; pass --tree to "
-            "convert it to groups, or rename the variable"
-        )
-
-
 def write_store(
     data: OpenedData,
     target: str,
@@ -161,22 +124,19 @@ def write_store(
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
     if format == ZARR:
         _check_replaceable(target, location)
-        _check_names(data)
-        mode: Literal["w", "w-"] = "w" if overwrite else "w-"
-        options: dict[str, Any] = {
-            "storage_options": storage_options,
-            "write_empty_chunks": True,  # otherwise -0.0, equal to the fill value, becomes 0.0
-        }
-        store = location.path if location.is_local else target
-        if isinstance(data, xr.Dataset):
-            data.to_zarr(store, mode=mode, encoding=encoding, **options)
-        else:
-            import zarr  # noqa: PLC0415  # not needed by other commands
-
-            # xarray would consolidate the metadata once per group.
-            data.to_zarr(store, mode=mode, encoding=encoding, consolidated=False, **options)
-            group = zarr.open_group(store, mode="r+", storage_options=storage_options)
-            zarr.consolidate_metadata(group.store)
+        invalid = next((name for name in getattr(data, "variables", ()) if "/" in str(name)), None)
+        if invalid is not None and isinstance(data, xr.Dataset):
+            raise ValueError(
+                f"the name {invalid!r} has a slash, which separates groups in zarr; pass --tree to "
+                "convert it to groups, or rename the variable"
+            )
+        data.to_zarr(
+            location.path if location.is_local else target,
+            mode="w" if overwrite else "w-",
+            encoding=encoding,
+            storage_options=storage_options,
+            write_empty_chunks=True,  # otherwise -0.0, equal to the fill value, becomes 0.0
+        )
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:

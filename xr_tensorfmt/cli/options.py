@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from glob import glob
 from typing import Any, TypeVar
 
 import click
 
 from xr_tensorfmt.cli.messages import errors_in_one_line
-from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats import registry
-from xr_tensorfmt.formats.recognition import find_models
+from xr_tensorfmt.core.file_format import Option
+from xr_tensorfmt.formats import recognition, registry
 from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import locate
 
@@ -42,28 +40,7 @@ def store_format(file: str) -> str | None:
 
 def parse_target_format(file: str) -> str:
     """Return the name of the format or store for the suffix of a new file."""
-    if store := store_format(file):
-        return store
-    writers = [file_format for file_format in registry.load_formats() if file_format.can_write]
-    suffixes = [*(suffix for file_format in writers for suffix in file_format.suffixes), *_SUFFIXES]
-    try:
-        return registry.find_format_for_path(file).name
-    except ValueError:
-        names = ", ".join((*registry.list_names(writable=True), *STORES))
-        hint = registry.suggest_suffix(file, suffixes)
-        raise ValueError(
-            f"{file}: the suffix has no writable format{hint}; choose a format with --to "
-            f"({names}), or use a suffix ({', '.join(suffixes)})"
-        ) from None
-
-
-def parse_format_name(name: str) -> str:
-    """Check the name of a format or store."""
-    names = (*(file_format.name for file_format in registry.load_formats()), *STORES)
-    if name not in names:
-        hint = did_you_mean(name, names)
-        raise click.BadParameter(f"{name!r}{hint} is not one of {', '.join(names)}")
-    return name
+    return store_format(file) or registry.find_format_for_path(file, _SUFFIXES).name
 
 
 def format_examples(*lines: str) -> str:
@@ -75,11 +52,17 @@ def format_option(*flags: str, names: Collection[str], help: str) -> Callable[[F
     """Create an option for the name of a format."""
     return click.option(
         *flags,
-        type=parse_format_name,
+        type=click.Choice(names),
         metavar="FORMAT",
         help=f"{help} ({', '.join(names)})",
-        shell_complete=lambda _, __, start: [name for name in names if name.startswith(start)],
     )
+
+
+def describe_options(options: Mapping[str, Option]) -> Iterator[tuple[str, str]]:
+    """Yield the name with the allowed values, and the description, of every option of a format."""
+    for name, option in options.items():
+        values = "|".join(map(str, option.choices)) or "VALUE"
+        yield f"{name}={values}", option.description
 
 
 def parse_key_value(pair: str) -> tuple[str, str]:
@@ -190,30 +173,7 @@ def list_files(path: str, storage_options: KeyValues) -> list[str]:
     is_directory = path.endswith("/") if is_url(path) else os.path.isdir(path)
     if not is_directory or store_format(path):
         return []
-    location = locate(path, get_storage_options(path, storage_options), None)
-    paths = location.fs.ls(location.path.rstrip("/") or "/", detail=False)
-    names = {os.path.basename(file.rstrip("/")) for file in paths}
-    matches = [(name, registry.find_format_by_suffix(name)) for name in sorted(names)]
-    if not any(file_format for _, file_format in matches):
-        raise IsADirectoryError(
-            f"{path} is a directory without tensor files; pass a file of any name with --from, or "
-            "another directory"
-        )
-    models = find_models(names)
-    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
-        return [path]
-    return [
-        f"{path.rstrip('/')}/{name}"
-        for name, file_format in matches
-        if file_format and not _is_described(name, file_format, names)
-    ]
-
-
-def _is_described(name: str, file_format: Format, names: Collection[str]) -> bool:
-    """Return whether another file describes a file, which has no magic number."""
-    suffix = file_format.find_suffix(name)
-    main = name.removesuffix(name[-len(suffix) :]) + file_format.suffixes[0]
-    return not file_format.magics and main != name and main in names
+    return recognition.list_files(path, get_storage_options(path, storage_options), None)
 
 
 def group_options(function: Function) -> Function:

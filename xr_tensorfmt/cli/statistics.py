@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.writing.conversion import is_numeric
 
 
@@ -19,10 +18,9 @@ def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
     chunks = variable.encoding.get("preferred_chunks") or {}
     if set(chunks) != set(variable.dims):
         chunks = dict(zip(variable.dims, default, strict=True))
-    steps = [max(1, int(np.max(chunks[dim]))) for dim in variable.dims]
-    starts = (range(0, length, step) for length, step in zip(variable.shape, steps, strict=True))
-    for start in itertools.product(*starts):
-        yield tuple(slice(a, a + step) for a, step in zip(start, steps, strict=True))
+    steps = [int(np.max(chunks[dim])) for dim in variable.dims]
+    for ranges in iterate_chunks(variable.shape, steps):
+        yield tuple(slice(axis.start, axis.stop) for axis in ranges)
 
 
 def compute_statistics(variable: Variable) -> dict[str, Any] | None:

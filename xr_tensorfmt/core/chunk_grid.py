@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from math import gcd, isqrt, prod
 from typing import Any, TypeVar
 
@@ -52,6 +53,15 @@ def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[in
     chunk = _divide(shape, item, target, _count_rows)
     assert chunk is not None, "only _find_divisor returns None"
     return chunk
+
+
+def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple[range, ...]]:
+    """Yield the indices of every chunk of an array, in C order."""
+    axes = (
+        [range(start, min(start + step, length)) for start in range(0, length, max(1, step))]
+        for length, step in zip(shape, chunk, strict=True)
+    )
+    return product(*axes)
 
 
 def _divide(

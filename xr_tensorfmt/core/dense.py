@@ -74,8 +74,7 @@ class Dense(WritableLayout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
-        runs = selection.runs()
-        return Extents.uniform(self.offset + runs.starts * self._item, runs.length * self._item)
+        return selection.runs(self._item, self.offset)
 
     def _has_short_gaps(self, selection: Selection) -> bool:
         gaps = selection.run_count - 1
@@ -112,14 +111,18 @@ class Dense(WritableLayout):
         is_owned = packed.flags.owndata or self.element.is_native
         return self.element.adopt(raw) if is_owned else self.element.decode(raw)
 
-    def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
-        """Divide to limit the memory of ranges, conversions and gaps."""
+    def batch_size(self, selection: Selection, max_bytes: int) -> int:
+        """Limit the memory of ranges, conversions and gaps."""
+        size = selection.size
         if self._is_view(selection):
-            return iter([selection])
-        limit = max(1, max_bytes // max(self._item, self.dtype.itemsize))
-        max_span = _MAX_SPAN_RATIO * limit if self._has_short_gaps(selection) else None
-        max_size = selection.size if self.element.is_native else limit
-        return selection.divide(max_size, max_runs=MAX_RUNS, max_span=max_span)
+            return size
+        limit = max_bytes // max(self._item, self.dtype.itemsize)
+        sizes = [MAX_RUNS * size // selection.run_count]
+        if not self.element.is_native:
+            sizes.append(limit)
+        if self._has_short_gaps(selection):
+            sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
+        return min(sizes)
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return chunks of whole rows."""

@@ -1,10 +1,9 @@
-"""Byte ranges of a file, and how to merge and divide them into ranges to fetch at once."""
+"""Byte ranges of a file, and the ranges to fetch at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,10 @@ class Extents:
     Bytes 100 to 107 and 300 to 307:
 
     >>> extents = Extents.uniform(np.array([100, 300]), 8)
-    >>> extents.nbytes, extents.bounds, extents.gaps.tolist()
-    (16, (100, 308), [192])
-    >>> [part.bounds for part in extents.group(gap=64, limit=1 << 20)]
-    [(100, 108), (300, 308)]
+    >>> extents.nbytes, extents.bounds
+    (16, (100, 308))
+    >>> extents.merge(gap=200, limit=1 << 20).lengths.tolist()
+    [208]
     """
 
     starts: Integers
@@ -91,38 +90,58 @@ class Extents:
         """First byte, and the byte after the last one."""
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
-    @property
-    def gaps(self) -> Integers:
-        """Bytes between consecutive ranges."""
-        return self.starts[1:] - (self.starts + self.lengths)[:-1]
-
-    def group(self, *, gap: int, limit: int) -> Iterator[Extents]:
-        """Group ranges with gaps up to `gap`.
+    def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
+        """Return the ranges to fetch at once: neighbours are merged, and long ranges divided.
 
         Parameters
         ----------
         gap : int
-            The longest gap within a group, in bytes.
+            The longest gap within a merged range, in bytes.
         limit : int
-            The longest group in bytes. The last range of a group is not split and may exceed it.
+            Ranges are merged if they begin within this number of bytes.
+        max_length : int, optional
+            Limit on a merged range. Ranges longer than `limit` are divided into equal parts. By
+            default, they are not divided.
 
-        Yields
-        ------
+        Returns
+        -------
         Extents
-            Consecutive ranges, in the order of the file.
+            Ranges that cover these ranges.
         """
-        start, stop = self.bounds
-        if len(self) == 1 or stop - start <= min(gap, limit):
-            yield self  # the gaps are shorter than the whole
+        if len(self) == 1 and (max_length is None or self.nbytes <= limit):
+            return self
+        starts, stops = self.starts, self.starts + self.lengths
+        opens = np.zeros(starts.size, dtype=np.bool_)  # whether a range begins a merged one
+        if max_length is not None:
+            starts, stops, opens = _divide(starts, self.lengths, limit)
+        opens[0] = True
+        opens[1:] |= starts[1:] - stops[:-1] > gap
+        firsts = starts[opens][np.cumsum(opens) - 1]
+        opens[1:] |= np.diff((starts - firsts) // limit) != 0
+        if max_length is not None:
+            # Only the last range of a merged one can make it too long.
+            closes = np.flatnonzero(np.append(opens[1:], True))
+            opens[closes] |= stops[closes] - starts[opens] > max_length
+        return Extents(starts[opens], stops[np.append(opens[1:], True)] - starts[opens])
+
+    def iterate_fetches(self, requests: Extents) -> Iterator[Fetch]:
+        """Yield the fetch of each range that `merge` returned."""
+        if requests is self and len(self) == 1:
+            yield Fetch(*self.bounds, self, 0)
             return
-        apart = self.gaps > gap
-        group = np.concatenate(([0], np.cumsum(apart)))
-        firsts = np.flatnonzero(np.concatenate(([True], apart)))
-        part = (self.starts - self.starts[firsts][group]) // limit
-        splits = np.flatnonzero(apart | (part[1:] != part[:-1])) + 1
-        edges = [0, *splits.tolist(), len(self)]
-        for lower, upper in pairwise(edges):
-            yield Extents(self.starts[lower:upper], self.lengths[lower:upper])
+        stops = self.starts + self.lengths
+        positions = np.cumsum(self.lengths) - self.lengths
+        lows = np.searchsorted(stops, requests.starts, side="right").tolist()
+        highs = np.searchsorted(self.starts, requests.starts + requests.lengths).tolist()
+        bounds = zip(requests.starts.tolist(), requests.lengths.tolist(), strict=True)
+        for low, high, (start, length) in zip(lows, highs, bounds, strict=True):
+            stop = start + length
+            ranges = Extents(self.starts[low:high], self.lengths[low:high])
+            skipped = max(0, start - int(self.starts[low]))
+            if skipped or stops[high - 1] > stop:  # a part of a long range
+                starts = np.maximum(ranges.starts, start)
+                ranges = Extents(starts, np.minimum(stops[low:high], stop) - starts)
+            yield Fetch(start, stop, ranges, int(positions[low]) + skipped)
 
     def gather(self, window: Bytes, origin: int) -> Bytes:
         """Copy the ranges from a window of the file that begins at `origin`."""
@@ -172,43 +191,16 @@ class Fetch:
         return packed[self.packed_start : self.packed_start + self.extents.nbytes]
 
 
-def merge_fetches(extents: Extents, *, gap: int, limit: int) -> Iterator[Fetch]:
-    """Merge neighbouring ranges, without dividing long ones."""
-    packed_start = 0
-    for group in extents.group(gap=gap, limit=limit):
-        yield Fetch(*group.bounds, group, packed_start)
-        packed_start += group.nbytes
-
-
-def balance_fetches(
-    extents: Extents, *, gap: int, min_size: int, max_size: int, count: int
-) -> list[Fetch]:
-    """Merge and divide ranges into about `count` of similar size, for concurrent requests."""
-    gaps = extents.gaps
-    fetched = extents.nbytes + int(gaps[gaps <= gap].sum())
-    size = min(max(fetched // count, min_size), max_size)
-    fetches: list[Fetch] = []
-    for fetch in merge_fetches(extents, gap=gap, limit=size):
-        fetches += [fetch] if fetch.size <= size else _divide(fetch, size, max_size)
-    return fetches
-
-
-def _divide(fetch: Fetch, size: int, max_size: int) -> Iterator[Fetch]:
-    """Divide the last range of a fetch, the only one that can be long."""
-    extents = fetch.extents
-    if len(extents) > 1:
-        if fetch.size <= max_size:
-            yield fetch
-            return
-        before = Extents(extents.starts[:-1], extents.lengths[:-1])
-        yield Fetch(*before.bounds, before, fetch.packed_start)
-    start, length = int(extents.starts[-1]), int(extents.lengths[-1])
-    packed_start = fetch.packed_start + extents.nbytes - length
-    count = ceil_div(length, size)
-    edges = [length * number // count for number in range(count + 1)]
-    for lower, upper in pairwise(edges):
-        piece = Extents.single(start + lower, start + upper)
-        yield Fetch(start + lower, start + upper, piece, packed_start + lower)
+def _divide(
+    starts: Integers, lengths: Integers, limit: int
+) -> tuple[Integers, Integers, NDArray[np.bool_]]:
+    """Divide long ranges. Return starts, stops, and whether a part is not the first one."""
+    counts = ceil_div(lengths, limit)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts, lengths, counts = (np.repeat(array, counts) for array in (starts, lengths, counts))
+    part_starts = starts + lengths * number // counts
+    part_stops = starts + lengths * (number + 1) // counts
+    return part_starts, part_stops, number > 0
 
 
 def gather_uniform(window: Bytes, starts: Integers, length: int) -> Bytes:

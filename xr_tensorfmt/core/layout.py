@@ -83,24 +83,12 @@ class Layout(ABC):
         """Whether one read of many points is faster than many reads of small selections."""
         return False
 
-    def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
-        """Divide a selection into parts to fetch and decode at a time.
+    def batch_size(self, selection: Selection, max_bytes: int) -> int:
+        """Return how many elements to fetch and decode at a time, in about `max_bytes` of memory.
 
-        By default, parts have values of up to `max_bytes`.
-
-        Parameters
-        ----------
-        selection : Selection
-            The elements.
-        max_bytes : int
-            Limit on the memory of a part.
-
-        Returns
-        -------
-        iterator of Selection
-            The parts, in the order of the elements.
+        By default, this is the number of values in so many bytes.
         """
-        return selection.divide(max(1, max_bytes // self.dtype.itemsize))
+        return max_bytes // self.dtype.itemsize
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of at most `target` bytes.

@@ -79,7 +79,7 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
     if isinstance(layout, SearchedLayout):
         return layout.search(source, selection)
     max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-    first, *others = layout.divide(selection, max_bytes)
+    first, *others = selection.divide(layout.batch_size(selection, max_bytes))
     if not others:
         return _read_batch(layout, source, selection)
     values = np.empty(selection.size, dtype=layout.dtype)

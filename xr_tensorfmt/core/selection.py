@@ -9,23 +9,15 @@ from math import prod
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.extents import Extents, Integers
 
 Indices = range | Integers
 """The selected indices of an axis in ascending order: a range or an integer array."""
 
-PostIndexer = int | slice | Integers
-"""The key to apply to an axis of the selected values."""
-
-KEEP = slice(None)
-"""The `PostIndexer` that keeps an axis unchanged."""
-
 # Limits the memory of extents, which have an integer per run.
 MAX_RUNS = 1 << 20
-
-# Elements to reorder at a time, to stay within a cache.
-_MAX_REORDERED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +39,8 @@ class Selection:
     >>> selection = Selection((4, 10), (np.array([0, 3]), range(2, 8)))
     >>> selection.shape, selection.run_count
     ((2, 6), 2)
-    >>> selection.runs()
-    Runs(starts=array([ 2, 32]), length=6)
+    >>> selection.runs().starts.tolist(), selection.runs().lengths.tolist()
+    ([2, 32], [6, 6])
     """
 
     tensor_shape: tuple[int, ...]
@@ -91,8 +83,12 @@ class Selection:
         index = np.unravel_index(position, self.shape)
         return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
 
-    def runs(self) -> Runs:
-        """Return the runs of a non-empty selection, as ranges of flat indices in C order."""
+    def runs(self, item: int = 1, offset: int = 0) -> Extents:
+        """Return the ranges of consecutive elements of a non-empty selection, in C order.
+
+        By default, these are ranges of flat indices. With `item` bytes per element, these are the
+        byte ranges of an array at `offset`.
+        """
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
@@ -100,7 +96,7 @@ class Selection:
             starts += indices[0] * stride
         for indices, stride in zip(self.indices[:inner][::-1], strides[:inner][::-1], strict=True):
             starts = (indices_to_array(indices)[:, np.newaxis] * stride + starts).ravel()
-        return Runs(starts, prod(self.shape[inner:]))
+        return Extents.uniform(offset + item * starts, item * prod(self.shape[inner:]))
 
     @property
     def run_count(self) -> int:
@@ -114,25 +110,15 @@ class Selection:
         lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
         return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
 
-    def divide(
-        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
-    ) -> Iterator[Selection]:
-        """Divide along the slowest axes into parts of few elements, few runs and a short span."""
-        axis = next((axis for axis, length in enumerate(self.shape) if length > 1), None)
-        excess = self.size / max_size
-        if max_runs is not None:
-            excess = max(excess, self.run_count / max_runs)
-        if max_span is not None:
-            excess = max(excess, self.span / max_span)
-        if excess <= 1 or axis is None:
+    def divide(self, max_size: int) -> Iterator[Selection]:
+        """Divide along the slowest axes into parts of up to `max_size` elements."""
+        if self.size <= max_size:
             yield self
             return
-        step = max(1, int(self.shape[axis] / excess))
-        for first in range(0, self.shape[axis], step):
-            part = self.indices[axis][first : first + step]
-            indices = (*self.indices[:axis], part, *self.indices[axis + 1 :])
-            batch = Selection(self.tensor_shape, indices)
-            yield from batch.divide(max_size, max_runs=max_runs, max_span=max_span)
+        chunk = contiguous_chunk(self.shape, 1, max(1, max_size))
+        for ranges in iterate_chunks(self.shape, chunk):
+            axes = zip(self.indices, ranges, strict=True)
+            yield Selection(self.tensor_shape, tuple(axis[r.start : r.stop] for axis, r in axes))
 
     def prepend(self, index: int, length: int) -> Selection:
         """Return the selection of one index along a new first axis, and of the other axes."""
@@ -180,19 +166,14 @@ class Points(Selection):
         """Indices of the points in C order."""
         return np.asarray(np.ravel_multi_index(self.indices, self.tensor_shape))
 
-    def runs(self) -> Runs:
-        """Return a run per point."""
-        return Runs(self.flat, 1)
+    def runs(self, item: int = 1, offset: int = 0) -> Extents:
+        """Return a range per point."""
+        return Extents.uniform(offset + item * self.flat, item)
 
     @property
     def run_count(self) -> int:
         """Number of points."""
         return self.size
-
-    @property
-    def span(self) -> int:
-        """Number of elements from the first to the last point."""
-        return int(self.flat[-1] - self.flat[0]) + 1
 
     def transpose(self, axes: Sequence[int]) -> Points:
         """Return the same points after ``transpose(axes)``."""
@@ -203,11 +184,9 @@ class Points(Selection):
         """Return the index of a point."""
         return tuple(int(indices[position]) for indices in self.indices)
 
-    def divide(
-        self, max_size: int, *, max_runs: int | None = None, max_span: int | None = None
-    ) -> Iterator[Points]:
-        """Divide into parts of few points."""
-        step = max(1, min(max_size, max_runs or max_size))
+    def divide(self, max_size: int) -> Iterator[Points]:
+        """Divide into parts of up to `max_size` points."""
+        step = max(1, max_size)
         for first in range(0, self.size, step):
             part = tuple(indices[first : first + step] for indices in self.indices)
             yield Points(self.tensor_shape, part)
@@ -230,34 +209,6 @@ class Points(Selection):
         unique, inverse = np.unique(self.flat, return_inverse=True)
         indices = np.unravel_index(unique, self.tensor_shape)
         return Points(self.tensor_shape, tuple(indices)), inverse
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """Ranges ``[start, start + length)`` of flat indices, sorted and disjoint."""
-
-    starts: Integers
-    length: int
-
-    @property
-    def size(self) -> int:
-        """Number of elements in all ranges."""
-        return self.starts.size * self.length
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """First index, and the index after the last one."""
-        return int(self.starts[0]), int(self.starts[-1]) + self.length
-
-    def locate(self, indices: Integers) -> Integers:
-        """Return the position of every flat index among the elements, or -1."""
-        if self.starts.size == 1:
-            positions = indices - self.starts[0]
-            return np.where((positions >= 0) & (positions < self.length), positions, -1)
-        run = np.searchsorted(self.starts, indices, side="right") - 1
-        positions = indices - self.starts[run]
-        inside = (run >= 0) & (positions < self.length)
-        return np.where(inside, run * self.length + positions, -1)
 
 
 def compute_row_major_strides(shape: Sequence[int]) -> list[int]:
@@ -285,29 +236,3 @@ def take_rows(values: Array, indices: Indices) -> Array:
     if isinstance(indices, range):
         return values[indices.start : indices.stop : indices.step]
     return values[indices]
-
-
-def apply_post_indexers(values: Array, post_indexers: Sequence[PostIndexer]) -> Array:
-    """Apply a key to every axis, by batches of rows if several keys are arrays."""
-    first, *others = post_indexers or (KEEP,)
-    has_arrays = any(isinstance(post_indexer, np.ndarray) for post_indexer in others)
-    if isinstance(first, np.ndarray) and has_arrays and values.size > _MAX_REORDERED:
-        row_shape = _apply_at_once(values[:0], [KEEP, *others]).shape[1:]  # of no row
-        ordered = np.empty((first.size, *row_shape), dtype=values.dtype)
-        step = max(1, _MAX_REORDERED * len(values) // values.size)
-        for start in range(0, first.size, step):
-            rows = values[first[start : start + step]]
-            ordered[start : start + step] = _apply_at_once(rows, [KEEP, *others])
-        return ordered
-    return _apply_at_once(values, post_indexers)
-
-
-def _apply_at_once(values: Array, post_indexers: Sequence[PostIndexer]) -> Array:
-    # Start with the last axis, because dropping an axis renumbers the axes behind it.
-    for axis in reversed(range(len(post_indexers))):
-        post_indexer = post_indexers[axis]
-        if isinstance(post_indexer, np.ndarray):
-            values = np.take(values, post_indexer, axis=axis)
-        elif post_indexer != KEEP:
-            values = values[(slice(None),) * axis + (post_indexer, ...)]
-    return values

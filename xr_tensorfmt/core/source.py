@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, merge_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.errors import TensorFormatError
 
 Fill = Callable[[int, memoryview], int]
@@ -91,9 +91,9 @@ class Source(ABC):
         for index in indices:
             read(index)
 
-    def plan_fetches(self, extents: Extents) -> Iterable[Fetch]:
-        """Return the fetches of `read`, in file order."""
-        return merge_fetches(extents, gap=_GAP, limit=_SCRATCH)
+    def plan_requests(self, extents: Extents) -> Extents:
+        """Return the ranges that `read` fetches at once."""
+        return extents.merge(gap=_GAP, limit=_SCRATCH)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges.
@@ -121,7 +121,7 @@ class Source(ABC):
 
     def _read_into(self, packed: Bytes, extents: Extents) -> None:
         with self.open() as fill:
-            for fetch in self.plan_fetches(extents):
+            for fetch in extents.iterate_fetches(self.plan_requests(extents)):
                 buffer = fetch.allocate(packed)
                 self._fill(fill, fetch.start, buffer)
                 fetch.copy_ranges(buffer, packed)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice, product
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xr_tensorfmt.core.chunk_grid import iterate_chunks
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
@@ -44,16 +45,10 @@ def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Itera
         yield from islice(findings, limit)
 
 
-def iterate_chunks(layout: Layout, target: int = CHECKED_BYTES) -> Iterator[Selection]:
-    """Yield selections that together cover a layout."""
-    shape = layout.shape
-    if 0 in shape:
-        return
-    steps = layout.chunk_shape(target)
-    starts = [range(0, length, max(1, step)) for length, step in zip(shape, steps, strict=True)]
-    for first in product(*starts):
-        axes = zip(first, steps, shape, strict=True)
-        yield Selection(shape, tuple(range(start, min(start + step, n)) for start, step, n in axes))
+def iterate_selections(layout: Layout, target: int = CHECKED_BYTES) -> Iterator[Selection]:
+    """Yield the selections of all chunks of a layout."""
+    for chunk in iterate_chunks(layout.shape, layout.chunk_shape(target)):
+        yield Selection(layout.shape, chunk)
 
 
 def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -66,7 +61,7 @@ def report_errors(check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
 
 def check_readable(source: Source, layout: Layout, owner: str = "") -> Iterator[Finding]:
     """Yield a finding for every chunk that cannot be read. `owner` is the name of the tensor."""
-    for selection in iterate_chunks(layout):
+    for selection in iterate_selections(layout):
         try:
             read(layout, source, selection)
         except TensorFormatError as error:
@@ -76,7 +71,7 @@ def check_readable(source: Source, layout: Layout, owner: str = "") -> Iterator[
 def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Finding]:
     """Yield findings about bytes of booleans other than 0 and 1."""
     stored = replace(layout, element=Plain(np.dtype(np.uint8)))
-    for selection in iterate_chunks(stored):
+    for selection in iterate_selections(stored):
         wrong = read(stored, source, selection) > 1
         if wrong.any():
             first = int(np.argmax(wrong))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -35,27 +35,35 @@ class ChunkRead:
         Shape of the values.
     extents : mapping of str to Extents
         The byte ranges of the values, by file.
-    request_ranges : tuple of (str, int, int)
-        File, first byte and stop of every request.
-    fetched_bytes : int
-        Bytes that the requests transfer.
+    requests : tuple of (str, Extents)
+        The byte ranges of the requests, by file.
     """
 
     variable: str
     chunk: tuple[int, ...]
     shape: tuple[int, ...]
     extents: Mapping[str, Extents] = field(repr=False)
-    request_ranges: tuple[tuple[str, int, int], ...] = field(repr=False)
-    fetched_bytes: int
+    requests: tuple[tuple[str, Extents], ...] = field(repr=False)
 
     @property
     def ranges(self) -> list[tuple[str, int, int]]:
         """Byte ranges of the values, as tuples of file, first byte and stop."""
-        return [
-            (name, start, start + length)
-            for name, extents in self.extents.items()
-            for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)
-        ]
+        return _list_ranges(self.extents.items())
+
+    @property
+    def request_ranges(self) -> list[tuple[str, int, int]]:
+        """Byte ranges of the requests, as tuples of file, first byte and stop."""
+        return _list_ranges(self.requests)
+
+    @property
+    def request_count(self) -> int:
+        """Number of requests."""
+        return sum(len(extents) for _, extents in self.requests)
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that the requests transfer."""
+        return sum(extents.nbytes for _, extents in self.requests)
 
     @property
     def needed_bytes(self) -> int:
@@ -90,11 +98,19 @@ class ChunkRead:
             ", ".join(map(str, self.chunk)) or "-",
             f"{prod(self.shape):,}",
             f"{sum(map(len, self.extents.values())):,}",
-            f"{len(self.request_ranges):,}",
+            f"{self.request_count:,}",
             format_size(self.needed_bytes),
             format_size(self.fetched_bytes),
             "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
         )
+
+
+def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
+    return [
+        (name, start, start + length)
+        for name, ranges in extents
+        for start, length in zip(ranges.starts.tolist(), ranges.lengths.tolist(), strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,7 +128,7 @@ class Explanation:
     @cached_property
     def requests(self) -> int:
         """Number of requests, or of memory maps of a local file."""
-        return sum(len(read.request_ranges) for read in self.reads)
+        return sum(read.request_count for read in self.reads)
 
     @cached_property
     def needed_bytes(self) -> int:
@@ -215,9 +231,6 @@ def _get_variables(
 def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]:
     for chunk, shape, tensor, key in _find_lazy_chunks(variable):
         parts = tensor.plan(key).locate(tensor.layout, tensor.source)
-        requests = [
-            (source, fetch) for source, ranges in parts for fetch in source.plan_fetches(ranges)
-        ]
         extents: dict[str, list[Extents]] = {}
         for source, ranges in parts:
             extents.setdefault(source.name, []).append(ranges)
@@ -226,8 +239,7 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
             chunk,
             shape,
             {file: Extents.union(ranges) for file, ranges in extents.items()},
-            tuple((source.name, fetch.start, fetch.stop) for source, fetch in requests),
-            sum(fetch.size for _, fetch in requests),
+            tuple((source.name, source.plan_requests(ranges)) for source, ranges in parts),
         )
 
 

@@ -6,7 +6,6 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -26,7 +25,7 @@ from xarray.core.indexing import (
 )
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.indexing import OuterPlan, PointPlan, plan_outer, plan_vectorized
+from xr_tensorfmt.core.indexing import ReadPlan, plan_read
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
@@ -48,12 +47,10 @@ class TensorArray(BackendArray):
         """Read the selection of a key."""
         return self.plan(key).read(self.layout, self.source)
 
-    def plan(self, key: ExplicitIndexer) -> OuterPlan | PointPlan:
+    def plan(self, key: ExplicitIndexer) -> ReadPlan:
         """Plan the read for a key."""
-        if isinstance(key, BasicIndexer | OuterIndexer):
-            return plan_outer(key.tuple, self.shape)
-        assert isinstance(key, VectorizedIndexer), f"unexpected key {key!r}"
-        return plan_vectorized(key.tuple, self.shape)
+        is_vectorized = isinstance(key, VectorizedIndexer)
+        return plan_read(key.tuple, self.layout, is_vectorized=is_vectorized)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
@@ -145,33 +142,15 @@ def _build_full_key(rank: int) -> BasicIndexer:
     return BasicIndexer((slice(None),) * rank)
 
 
-@dataclass(frozen=True, eq=False)
-class LazyRead:
-    """A read that is not executed yet."""
-
-    source: Source
-    layout: Layout
-    plan: OuterPlan
-
-
-def get_lazy_read(variable: Variable) -> LazyRead | None:
-    """Return the read of a variable, or None if it is not a lazy array of this engine."""
-    lazy = _find_undecoded_tensor(variable)
-    if lazy is None:
-        return None
-    inner = lazy.array
-    return LazyRead(inner.source, inner.layout, plan_outer(lazy.key.tuple, inner.shape))
-
-
 def drop_chunks(variable: Variable) -> Variable:
     """Return a variable without its dask chunks, if it is a lazy array of this engine."""
-    lazy = _find_undecoded_tensor(variable)
+    lazy = find_undecoded_tensor(variable)
     if variable.chunks is None or lazy is None:
         return variable
     return Variable(variable.dims, lazy, variable.attrs, variable.encoding, fastpath=True)
 
 
-def _find_undecoded_tensor(variable: Variable) -> LazyTensor | None:
+def find_undecoded_tensor(variable: Variable) -> LazyTensor | None:
     """Return the tensor of a variable that was only indexed, also inside dask chunks, or None."""
     data = get_lazy_data(variable)
     if variable.chunks is not None:

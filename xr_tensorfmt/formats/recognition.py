@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -20,11 +20,43 @@ from xr_tensorfmt.errors import (
     find_stack_level,
     shorten,
 )
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
-from xr_tensorfmt.formats.registry import BUILT_IN, find_format, load_formats
-from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
+from xr_tensorfmt.formats.registry import BUILT_IN, find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
+
+_FETCH = "fetch the file again"
+_COMPRESSED = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+}
+_FOREIGN: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
+    **{magic: (f"compressed by {x}", "decompress it first") for magic, x in _COMPRESSED.items()},
+    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf'"),
+    b"GGUF": ("GGUF", "read it with the package gguf"),
+    b"PAR1": ("Parquet", "read it with pandas.read_parquet"),
+    b"ARROW1": ("Arrow", "read it with pyarrow.ipc.open_file"),
+    b"PK\x05\x06": ("an empty zip archive", _FETCH),
+    b'{"put":': ("a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl"),
+    (b"CDF\x01", b"CDF\x02", b"CDF\x05"): (
+        "netCDF",
+        "leave out engine=, or pass engine='scipy' or 'netcdf4'",
+    ),
+    (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"): (
+        "a Python pickle",
+        "load it only if you trust the file: it can run code",
+    ),
+    (b"<!DOCTYPE ", b"<!doctype ", b"<html", b"<HTML"): (
+        "a page of HTML",
+        f"log in if the server requires it, and {_FETCH}",
+    ),
+}
+"""Names of unsupported formats, and hints, by magic number."""
 
 
 def open_header(
@@ -57,22 +89,54 @@ def find_models(names: Iterable[str]) -> list[str]:
     return sorted(models)
 
 
-def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
-    """Return the path or URL of the only model in a directory."""
+def _list_names(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     from xr_tensorfmt.sources.locations import locate_for_reading  # noqa: PLC0415
 
+    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
+    path = location.path.rstrip("/") or "/"
+    paths = location.call(partial(location.fs.ls, path, detail=False))
+    return sorted({os.path.basename(path.rstrip("/")) for path in paths})
+
+
+def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
+    """Return the tensor files in a directory. A directory with an index is one file."""
+    names = _list_names(directory, storage_options, fs)
+    matches = [(name, find_format_by_suffix(name)) for name in names]
+    if not any(file_format for _, file_format in matches):
+        raise IsADirectoryError(
+            f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
+            "its format, or another directory"
+        )
+    models = find_models(names)
+    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
+        return [directory]
+    return [
+        f"{directory.rstrip('/')}/{name}"
+        for name, file_format in matches
+        if file_format and not _is_described(name, file_format, names)
+    ]
+
+
+def _is_described(name: str, file_format: Format, names: Collection[str]) -> bool:
+    """Return whether another file describes a file, which has no magic number."""
+    suffix = file_format.find_suffix(name)
+    main = name.removesuffix(name[-len(suffix) :]) + file_format.suffixes[0]
+    return not file_format.magics and main != name and main in names
+
+
+def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:
+    """Return the path or URL of the only model in a directory."""
     directory = os.fspath(file) if isinstance(file, os.PathLike) else file
     if not isinstance(directory, str):
         return None
-    location = locate_for_reading(directory, storage_options, fs, DEFAULT_TIMEOUT)
-    paths = location.call(partial(location.fs.ls, location.path, detail=False))
-    names = find_models(os.path.basename(path) for path in paths)
+    files = _list_names(directory, storage_options, fs)
+    names = find_models(files)
     if len(names) > 1:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with several models: "
             f"{shorten(', '.join(names))}; pass the path of one of these files"
         )
-    if not names and any(path.casefold().endswith(ELEMENTS) for path in paths):
+    if not names and any(name.casefold().endswith(ELEMENTS) for name in files):
         raise IsADirectoryError(
             f"{redact(directory)} is a directory with cc4s files; pass the path of one of them, or "
             "open a local directory with xr_tensorfmt.cc4s.open_calculation"
@@ -93,9 +157,9 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     file_format, match = _find_best_match(reader)
     # A suffix alone does not count if another program has written the file: a zip named a.tbf.
     has_magic = reader.head.startswith(file_format.magics)
-    foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
+    foreign = None if match is Match.CERTAIN or has_magic else _find_by_magic(reader)
     if match is Match.NONE or foreign:
-        raise _build_unknown_error(reader, foreign or find_without_magic(reader))
+        raise _build_unknown_error(reader, foreign or _find_without_magic(reader))
     return file_format
 
 
@@ -124,21 +188,48 @@ def _match(file_format: Format, reader: HeaderReader) -> Match:
         return Match.NONE
 
 
-def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
-    """Build the error about an unsupported format."""
+def _build_unknown_error(
+    reader: HeaderReader, foreign: tuple[str, str] | None
+) -> TensorFormatError:
+    """Build the error about an unsupported format, from its name and a hint."""
     if foreign is None:
-        without_magic = [
-            file_format.name for file_format in load_formats() if not file_format.magics
-        ]
+        without_magic = [other.name for other in load_formats() if not other.magics]
         hint = Hint(
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
             + ", ".join(f"format={name!r}" for name in without_magic),
             "name a format that has no magic number: --from " + ", --from ".join(without_magic),
         )
-        foreign = ForeignFormat("of no known format", hint)
+        foreign = "of no known format", hint
+    title, advice = foreign
     head = reader.head[:8]
-    actual = f"{repr(head) if head else 'no bytes'}, the file is {foreign.title}"
+    actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error("the magic number", actual, expected, foreign.hint, 0)
+    return reader.error("the magic number", actual, expected, advice, 0)
+
+
+def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
+    """Return the name and a hint for the unsupported format with a magic number, if any."""
+    if not reader.head:
+        return "empty", _FETCH
+    if reader.head.startswith(ZIP_MAGIC):
+        if read_first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder")):
+            return "a PyTorch checkpoint", "convert it with safetensors.torch.save_file"
+        return "a zip archive", "unzip it"
+    if reader.read_head(262)[257:] == b"ustar":
+        return "a tar archive", "extract it (tar -xf) and open its files"
+    return next((_FOREIGN[magic] for magic in _FOREIGN if reader.head.startswith(magic)), None)
+
+
+def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
+    """Guess the format of a file without magic number."""
+    text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
+    if "\ufffd" not in text and "".join(text.split()).isprintable():
+        vespa = "with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa"
+        return "text", f"read it with numpy.loadtxt, or {vespa}"
+    length = int.from_bytes(reader.head[:8], "little")
+    if reader.head[8:10] == b'{"' and length <= reader.source.size - 8:
+        hint = Hint("pass {format}", format="safetensors")
+        return "safetensors without its suffix", hint
+    return None

@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents, merge_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
 from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
 
@@ -173,7 +173,8 @@ class LocalFile(Source):
         if self.io == "read" or len(extents) == 1:
             return super().read(extents)
         packed = np.empty(extents.nbytes, dtype=np.uint8)
-        for fetch in merge_fetches(extents, gap=_MAX_WINDOW, limit=_MAX_WINDOW):
+        merged = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
+        for fetch in extents.iterate_fetches(merged):
             window = self._map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
             target = fetch.view(packed)
             if window is None:

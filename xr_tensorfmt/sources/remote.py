@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from fsspec.asyn import get_loop
 
-from xr_tensorfmt.core.extents import Bytes, Extents, Fetch, balance_fetches
+from xr_tensorfmt.core.extents import Bytes, Extents, Fetch
 from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import (
@@ -123,16 +123,18 @@ class RemoteFile(Source):
         """Make up to 24 reads concurrently."""
         run_all(partial(start_in_thread, read), indices)
 
-    def plan_fetches(self, extents: Extents) -> list[Fetch]:
+    def plan_requests(self, extents: Extents) -> Extents:
         """Divide ranges into parts of 2 to 4 MiB, including gaps of up to 256 KiB."""
-        sizes = {"min_size": MIN_PART, "max_size": MAX_PART}
-        return balance_fetches(extents, gap=MAX_GAP, count=TARGET_PARTS, **sizes)
+        fetched = extents.merge(gap=MAX_GAP, limit=self.size).nbytes
+        part = min(max(fetched // TARGET_PARTS, MIN_PART), MAX_PART)
+        return extents.merge(gap=MAX_GAP, limit=part, max_length=MAX_PART)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         location = self.location.renew_after_fork()
-        run_all(partial(self._start_request, location, packed), self.plan_fetches(extents))
+        fetches = extents.iterate_fetches(self.plan_requests(extents))
+        run_all(partial(self._start_request, location, packed), fetches)
         self._check_version(location)
         return packed
 

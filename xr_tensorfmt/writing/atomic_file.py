@@ -14,7 +14,7 @@ from typing import Self
 
 from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import Piece
 
 try:
     import fcntl
@@ -197,11 +197,9 @@ class AtomicFile:
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk."""
         with self._add_hint(), open_descriptor(self.path) as descriptor:
-            # A sync between them guarantees that the header reaches the disk last.
-            for group in (pieces[1:], pieces[:1]):
-                for piece in group:
-                    write_at(descriptor, memoryview(piece.data), piece.offset)
-                os.fsync(descriptor)
+            for piece in reversed(pieces):  # the header last
+                write_at(descriptor, memoryview(piece.data), piece.offset)
+            os.fsync(descriptor)  # before the file is renamed, so it is never empty
             with suppress(OSError):  # the target is new, or the file system has no modes
                 self._copy_permissions(os.stat(self.target))
 

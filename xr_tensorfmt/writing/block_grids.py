@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import isqrt, prod
 from typing import Any
 
+import dask.array
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import WHOLE, WritableLayout
+from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed, file_order
-from xr_tensorfmt.datasets.lazy_array import drop_chunks, get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
 from xr_tensorfmt.writing.file_plan import PlannedVariable
-from xr_tensorfmt.writing.write_target import WriteTarget
 
 Chunks = tuple[tuple[int, ...], ...]
 """Lengths of the chunks along every axis."""
@@ -95,14 +95,15 @@ def _round_down(length: int, limit: int) -> int:
     return max(1, limit - limit % 64 if limit >= 64 else limit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockGrid:
     """The blocks of a variable. Methods identify a block by its index in C order."""
 
     layout: WritableLayout
+    axes: tuple[int, ...]
+    """The axis of the variable for every axis of the layout."""
     conversion: Conversion
     chunks: Chunks
-    origin: tuple[int, ...]
 
     @property
     def count(self) -> int:
@@ -119,20 +120,17 @@ class BlockGrid:
 
     def get_slices(self, block: int) -> tuple[slice, ...]:
         """Return the slices of a block in the variable."""
+        if self.count == 1:
+            return tuple(slice(0, lengths[0], 1) for lengths in self.chunks)
         axes = zip(self.get_multi_index(block), self._stops, self.chunks, strict=True)
         return tuple(slice(stops[i] - lengths[i], stops[i], 1) for i, stops, lengths in axes)
 
-    def get_selection(self, block: int) -> Selection:
-        """Return the selection of a block in the layout."""
-        parts = zip(self.get_slices(block), self.origin, strict=True)
-        indices = tuple(range(part.start + first, part.stop + first) for part, first in parts)
-        return Selection(self.layout.shape, indices)
-
-    def write(self, block: int, values: Any, file: WriteTarget) -> None:
-        """Convert, encode and write the values of a block."""
-        selection = self.get_selection(block)
-        converted = self.conversion.apply(self._to_numpy(values, selection.shape))
-        file.write(self.layout.encode(selection, converted))
+    def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
+        """Convert the values of a block to bytes."""
+        ranges = [range(part.start, part.stop) for part in self.get_slices(block)]
+        array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
+        selection = Selection(self.layout.shape, tuple(ranges[axis] for axis in self.axes))
+        return self.layout.encode(selection, self.conversion.apply(array))
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name
@@ -141,54 +139,78 @@ class BlockGrid:
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         array = np.asarray(values)
         if array.shape != shape:
-            raise ValueError(
-                f"{name!r} has a chunk of shape {array.shape}, but dask expected {shape}; "
-                "pass the right chunks= to map_blocks or a similar function"
-            )
+            raise _build_shape_error(name, array, f"the shape {shape}")
         return array
 
 
+def _build_shape_error(name: str, values: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"{name!r} has a chunk of shape {np.shape(values)}, but dask expected {expected}; "
+        "pass the right chunks= to map_blocks or a similar function"
+    )
+
+
+def _check_rank(values: Any, name: str, rank: int) -> Any:
+    """Raise ValueError if dask could not join a chunk to others."""
+    if np.ndim(values) != rank:
+        raise _build_shape_error(name, values, f"{rank} dimensions")
+    return values
+
+
 GriddedVariable = tuple[Variable, BlockGrid]
-"""A variable with its axes in file order, and its blocks."""
+"""A variable and its blocks."""
+
+
+def is_chunked(variable: Variable) -> bool:
+    """Return whether a variable is a dask array. `Variable.chunks` takes ten times as long."""
+    return isinstance(get_lazy_data(variable), dask.array.Array)
 
 
 def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariable]:
     """Divide all variables that are not empty into blocks."""
-    return [_build_block_grid(variable) for variable in planned if variable.variable.size]
+    return [_build_block_grid(item) for item in planned if item.variable.size]
 
 
 def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
-    """Divide a variable into its dask chunks, or into chunks of the layout."""
-    lazy = _to_file_order(replace(planned, variable=drop_chunks(planned.variable)))
-    tile = _find_tile(lazy[0])
-    variable, layout, origin = lazy if tile else _to_file_order(planned)
-    block = tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES)
-    chunks: Chunks = variable.chunks or build_regular_chunks(variable.shape, block)
-    item = variable.dtype.itemsize
+    """Leave a small variable whole, and divide others into dask chunks or chunks of the layout."""
+    variable, (layout, axes) = planned.variable, file_order(planned.layout)
+    chunks: Chunks = tuple((length,) for length in variable.shape)
+    is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
+    if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
+        variable, chunks = _choose_chunks(planned.conversion.name, variable, layout, axes)
+    return variable, BlockGrid(layout, axes, planned.conversion, chunks)
+
+
+def _choose_chunks(
+    name: str, variable: Variable, layout: WritableLayout, axes: tuple[int, ...]
+) -> tuple[Variable, Chunks]:
+    dims = [variable.dims[axis] for axis in axes]
+    unchunked = drop_chunks(variable)
+    tile = _find_tile(unchunked.transpose(*dims))
+    if tile or not is_chunked(variable):
+        shape = tuple(variable.shape[axis] for axis in axes)
+        variable = unchunked
+        chunks = build_regular_chunks(shape, tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES))
+    else:
+        chunks = tuple(get_lazy_data(variable).chunks[axis] for axis in axes)
     stored_bytes = layout.locate(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
-    chunks = merge_chunks(chunks, layout.write_units, stored_bytes, item)
-    if variable.chunks is not None and chunks != variable.chunks:
-        variable = variable.chunk(dict(zip(variable.dims, chunks, strict=True)))
-    return variable, BlockGrid(layout, planned.conversion, chunks, origin)
+    merged = merge_chunks(chunks, layout.write_units, stored_bytes, variable.dtype.itemsize)
+    if is_chunked(variable) and merged != chunks:
+        meta = np.empty((0,) * len(axes), variable.dtype)
+        checked = get_lazy_data(variable).map_blocks(_check_rank, name, len(axes), meta=meta)
+        variable = variable.copy(data=checked).chunk(dict(zip(dims, merged, strict=True)))
+    return variable, tuple(merged[axes.index(axis)] for axis in range(len(axes)))
 
 
 def _find_tile(variable: Variable) -> tuple[int, ...] | None:
     """Return a block shape for a lazy variable whose source has another fastest axis."""
-    read = get_lazy_read(variable) if variable.chunks is None else None
-    if read is None or read.source.io == "read":
+    lazy = find_undecoded_tensor(variable)
+    if lazy is None or lazy.array.source.io == "read":
         return None
-    shape, stored = variable.shape, read.layout
+    shape, stored = variable.shape, lazy.array.layout
     if not isinstance(stored, Transposed) or not isinstance(stored.inner, Dense):
         return None
     axis = stored.axes.index(len(shape) - 1)
     if stored.shape != shape or axis == len(shape) - 1:
         return None
     return choose_tile(shape, axis, max(1, DEFAULT_CHUNK_BYTES // variable.dtype.itemsize))
-
-
-def _to_file_order(planned: PlannedVariable) -> tuple[Variable, WritableLayout, tuple[int, ...]]:
-    """Return a variable, its layout and its origin in file order, slowest axis first."""
-    layout, axes = file_order(planned.layout)
-    origin = planned.origin or (0,) * len(axes)
-    variable = planned.variable.transpose(*(planned.variable.dims[axis] for axis in axes))
-    return variable, layout, tuple(origin[axis] for axis in axes)

@@ -16,6 +16,7 @@ from xr_tensorfmt.core.elements import Element, Plain, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
+from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (
     Hint,
     TensorFormatWarning,
@@ -55,11 +56,12 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
         )
-    check_dense(name, get_lazy_data(variable))
-    if variable.chunks is not None and not is_dask_collection(get_lazy_data(variable)):
+    data = get_lazy_data(variable)
+    check_dense(name, data)
+    if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
         raise TypeError(
-            f"{path}: {name!r} is a {type(get_lazy_data(variable)).__name__} in chunks, expected "
-            "numpy or dask arrays; call .compute() first"
+            f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
+            "arrays; call .compute() first"
         )
     if name in variable.dims and not is_coordinate:
         raise ValueError(
@@ -434,6 +436,7 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
     if isinstance(data, DataArray):
+        data = data.drop_vars(find_long_attributes(data.coords))  # those of the Dataset
         name = OpenOptions.name if data.name is None else data.name
         if name not in data.coords:
             return data.to_dataset(name=name)
@@ -451,7 +454,7 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
         raise TypeError(
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
         )
-    return data
+    return restore_long_attributes(data)
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:

@@ -9,7 +9,22 @@ from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.write_target import Piece
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a file that do not depend on values, such as a header.
+
+    Parameters
+    ----------
+    offset : int
+        Position of the first byte in the file.
+    data : bytes
+        The bytes.
+    """
+
+    offset: int
+    data: bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +39,11 @@ class PlannedVariable:
         The layout in the file.
     conversion : Conversion
         The dtype in the file.
-    origin : tuple of int, optional
-        Index of the first value in the layout, if the variable is a part of it.
     """
 
     variable: Variable
     layout: Layout
     conversion: Conversion
-    origin: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,17 +1,14 @@
-"""Dask graphs that write files: one task per block, without gathering values."""
+"""Write blocks: dask chunks by one task each, values in memory in batches."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-import dask.local
-import dask.threaded
+import numpy as np
 from dask.array.optimization import optimize
-from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -19,31 +16,59 @@ from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable
-from xr_tensorfmt.writing.write_target import WriteTarget
+from xr_tensorfmt.datasets.lazy_array import get_lazy_data
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, is_chunked
+
+
+class WriteTarget(Protocol):
+    """A file that several threads or processes write in any order."""
+
+    @property
+    def target(self) -> str:
+        """Path or URL of the complete file."""
+
+    @property
+    def path(self) -> str:
+        """Path of the unfinished file, which differs for every call of `begin`."""
+
+    def begin(self) -> Self:
+        """Create an unfinished file and return its target."""
+
+    def check(self) -> None:
+        """Raise an error if the file must not be written any longer. Each task calls this."""
+
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
+        """Write bytes at their offsets."""
+
 
 File = TypeVar("File", bound=WriteTarget)
 
 MemoryBlock = tuple[Variable, BlockGrid, int]
-"""A part of a variable without dask chunks, the grid, and the index of the block."""
+"""A variable without dask chunks, its grid, and the index of a block."""
 
 
 def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
-    """Write all blocks. A cluster writes only dask arrays, threads of this process the others.
+    """Write all blocks. A cluster writes only dask arrays, this process the others.
 
     Workers would receive values in memory through the scheduler, which is slow and fills memory.
     """
-    if get_scheduler() in (None, dask.threaded.get, dask.local.get_sync):  # type: ignore[no-untyped-call]
-        plan_tasks(files).compute()  # type: ignore[no-untyped-call]
-        return
-    for options, is_chunked in (({"scheduler": "threads"}, False), ({}, True)):
-        selected = [
-            (file, [gridded for gridded in grids if (gridded[0].chunks is not None) == is_chunked])
-            for file, grids in files
-        ]
-        if any(grids for _, grids in selected):
-            plan_tasks(selected).compute(**options)  # type: ignore[no-untyped-call]
+    in_memory = _select(files, lambda variable: not is_chunked(variable))
+    batches = [(batch, file) for file, grids in in_memory for batch in _split_batches(grids)]
+    if len(batches) == 1:  # a scheduler takes longer than writing a small file
+        write_in_memory(*batches[0])
+    elif batches:
+        plan_tasks(in_memory).compute(scheduler="threads")  # type: ignore[no-untyped-call]
+    chunked = _select(files, is_chunked)
+    if any(grids for _, grids in chunked):
+        plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
+
+
+def _select(
+    files: Sequence[tuple[File, Sequence[GriddedVariable]]], predicate: Callable[[Variable], bool]
+) -> list[tuple[File, list[GriddedVariable]]]:
+    return [(file, [item for item in grids if predicate(item[0])]) for file, grids in files]
 
 
 def plan_tasks(
@@ -56,60 +81,69 @@ def plan_tasks(
     """
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
-    chunked: list[Any] = []
-    writes: list[Any] = []
+    arrays: list[Any] = []
+    tasks: list[Any] = []
     begun = [f"begin-{token}-{index}" for index in range(len(files))]
     for key, (file, grids) in zip(begun, files, strict=True):
         graph[key] = (file,) if callable(file) else file  # dask converts the tuple to a task
-        for task in _build_tasks(grids, key, chunked, graph):
-            writes.append((f"write-{token}", len(writes)))
-            graph[writes[-1]] = task
+        in_memory = [gridded for gridded in grids if not is_chunked(gridded[0])]
+        tasks += [(write_in_memory, batch, key) for batch in _split_batches(in_memory)]
+        for variable, grid in grids:
+            if is_chunked(variable):
+                # Send a large layout to each worker once, as a separate node.
+                grid_key = f"blocks-{key}-{len(arrays)}"
+                graph[grid_key] = grid
+                arrays.append(variable.data)
+                # distributed removes the tasks of a persisted array from the graph, and would then
+                # pass a plain key on as a value. A TaskRef stays a dependency.
+                for block in range(grid.count):
+                    values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
+                    tasks.append((write_block, grid_key, block, values, key))
+    writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
-    graph[last] = (_finish, finish, begun, writes)
-    # Optimize all arrays together, to compute shared tasks once.
-    arrays = HighLevelGraph.merge(*(array.dask for array in chunked))
-    keys = list(flatten([array.__dask_keys__() for array in chunked]))  # type: ignore[no-untyped-call]
-    graph |= dict(optimize(arrays, keys)) if chunked else {}  # type: ignore[no-untyped-call]
+    graph |= writes | {last: (_finish, finish, begun, list(writes))}
+    graph |= _optimize(arrays)
     return Delayed(last, HighLevelGraph({last: graph}, {last: set()}))  # type: ignore[no-untyped-call]
 
 
-def _build_tasks(
-    grids: Iterable[GriddedVariable],
-    begun: str,
-    chunked: list[Any],
-    graph: dict[Any, Any],
-) -> Iterator[Any]:
-    """Yield the tasks that write variables, and collect their dask arrays in `chunked`."""
-    for is_in_memory, group in groupby(grids, key=lambda gridded: gridded[0].chunks is None):
-        if is_in_memory:
-            yield from ((write_in_memory, batch, begun) for batch in _split_batches(group))
-            continue
-        for variable, grid in group:
-            # Send a large layout to each worker once, as a separate node.
-            grid_key = f"blocks-{begun}-{len(chunked)}"
-            graph[grid_key] = grid
-            chunked.append(variable.data)
-            for block in range(grid.count):
-                # distributed removes the tasks of a persisted array from the graph, and would then
-                # pass a plain key on as a value. A TaskRef stays a dependency.
-                values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
-                yield write_block, grid_key, block, values, begun
+def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
+    """Return the tasks of dask arrays, optimized together to compute shared tasks once."""
+    graph: dict[Any, Any] = {}
+    computed = []
+    for array in arrays:
+        if len(array.dask.layers) > 1:
+            computed.append(array)
+        else:  # values in memory, for which dask takes quadratic time
+            graph |= array.dask
+    if computed:
+        merged = HighLevelGraph.merge(*(array.dask for array in computed))
+        keys = list(flatten([array.__dask_keys__() for array in computed]))  # type: ignore[no-untyped-call]
+        graph |= optimize(merged, keys)  # type: ignore[no-untyped-call]
+    return graph
 
 
 def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -> frozenset[str]:
     """Write a dask chunk, and return the path of the temporary file."""
     file.check()
-    grid.write(block, values, file)
+    file.write(grid.encode(block, values))
     return frozenset({file.path})
 
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
     """Write blocks one by one. Lazy blocks are read when they are written."""
     file.check()
-    for part, grid, block in batch:
-        # Index a lazy variable, because the variable itself would cache the values.
-        grid.write(block, part[...].values, file)
+    for variable, grid, block in batch:
+        # Errors of reading are no errors of writing.
+        values = _read(variable, grid.get_slices(block))
+        file.write(grid.encode(block, values))
     return frozenset({file.path})
+
+
+def _read(variable: Variable, slices: tuple[slice, ...]) -> Array:
+    """Return a part of a variable, which would keep lazy values in memory if it were loaded."""
+    data = get_lazy_data(variable)
+    values: Array = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
+    return values
 
 
 def _finish(
@@ -129,16 +163,16 @@ def _finish(
 
 
 def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBlock]]:
-    """Group small blocks into tasks of about one chunk."""
+    """Group small blocks into batches of about one chunk."""
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
+        nbytes = variable.size * variable.dtype.itemsize // grid.count
         for block in range(grid.count):
-            part = variable[grid.get_slices(block)]
-            if batch and size + part.nbytes > DEFAULT_CHUNK_BYTES:
+            if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0
-            batch.append((part, grid, block))
-            size += part.nbytes
+            batch.append((variable, grid, block))
+            size += nbytes
     if batch:
         yield batch

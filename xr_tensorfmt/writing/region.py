@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise, product
 from typing import Any, Literal
 
 import dask.array
@@ -16,10 +17,12 @@ from xarray import DataArray, Variable
 
 from xr_tensorfmt import cf
 from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
+from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.reading import read as read_selection
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets.dask_tasks import find_values
@@ -35,10 +38,14 @@ from xr_tensorfmt.writing.conversion import format_dtype, is_numeric
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 
-Region = Mapping[Any, slice]
+Region = Mapping[Any, Any] | Literal["auto"]
+"""A slice, positions, labels or "auto" by dimension."""
 
 AUTO = "auto"
-"""Instead of a slice: find it by the labels of the dimension."""
+"""Instead of positions: find them by the labels of the data."""
+
+Positions = Mapping[str, Indices]
+"""The positions in the file by dimension of a region, ascending."""
 
 
 class MutableFile(LocalFile):
@@ -49,32 +56,62 @@ class MutableFile(LocalFile):
             super()._check(status)
 
 
-@dataclass(frozen=True)
-class Header:
-    """The header of the file that a region was planned with."""
+@dataclass(frozen=True, eq=False)
+class RegionLayout(WritableLayout):
+    """The elements of another layout at some indices along every axis."""
 
-    path: str
-    read: Callable[[HeaderReader], Container]
-    token: str
+    inner: WritableLayout
+    indices: tuple[Indices, ...]
 
-    @classmethod
-    def create(
-        cls, path: str, read: Callable[[HeaderReader], Container]
-    ) -> tuple[Header, Container]:
-        """Read the header of a file."""
-        container = read(HeaderReader(MutableFile.from_path(path, io="read")))
-        tensors = [
-            (tensor.name, tensor.dims, tensor.attrs, tensor.encoding, tensor.layout)
-            for tensor in (*container.tensors, *container.coordinates)
-        ]
-        token = tokenize(tensors, container.attrs, container.encoding, container.embedded)
-        return cls(path, read, token), container
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the region."""
+        return tuple(map(len, self.indices))
 
-    def check(self) -> None:
-        """Raise SourceChangedError if the file has another header now."""
-        header, _ = self.create(self.path, self.read)
-        if header.token != self.token:
-            raise _build_replaced_error(self.path)
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """dtype of the values."""
+        return self.inner.dtype
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """The units of the whole layout."""
+        return self.inner.write_units
+
+    def stored_element(self) -> Element:
+        """Return the element of the whole layout."""
+        return self.inner.stored_element()
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the chunk shape of the whole layout."""
+        return self.inner.chunk_shape(target)
+
+    def _select(self, selection: Selection) -> tuple[Indices, ...]:
+        parts = zip(self.indices, selection.indices, strict=True)
+        return tuple(indices[part[0] : part[-1] + 1] for indices, part in parts)
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return the byte ranges of the elements."""
+        return self.inner.locate(Selection(self.inner.shape, self._select(selection)))
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
+        """Encode the elements, one part with consecutive indices at a time."""
+        axes = map(_split_runs, self._select(selection) if selection.size else ())
+        for parts in product(*axes) if selection.size else ():
+            target = Selection(self.inner.shape, tuple(run for run, _ in parts))
+            key: Any = (*(positions for _, positions in parts), ...)
+            yield from self.inner.encode(target, values[key])
+
+
+def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
+    """Return runs of consecutive indices, and their positions."""
+    if isinstance(indices, range):
+        return [(indices, slice(None))]
+    edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), indices.size]
+    return [
+        (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
+        for start, stop in pairwise(edges)
+    ]
 
 
 def _build_replaced_error(path: str) -> SourceChangedError:
@@ -87,13 +124,25 @@ def _build_replaced_error(path: str) -> SourceChangedError:
     )
 
 
+def _read_header(path: str, read: Callable[[HeaderReader], Container]) -> tuple[Container, str]:
+    """Read the header of a file. Return its content, and a token that identifies it."""
+    container = read(HeaderReader(MutableFile.from_path(path, io="read")))
+    tensors = [
+        (tensor.name, tensor.dims, tensor.attrs, tensor.encoding, tensor.layout)
+        for tensor in (*container.tensors, *container.coordinates)
+    ]
+    return container, tokenize(tensors, container.attrs, container.encoding, container.embedded)
+
+
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file that is changed in place."""
+    """A file that is changed in place. The header may be in another file."""
 
     path: str
     identity: tuple[int, ...]
-    header: Header
+    header_path: str
+    token: str
+    read: Callable[[HeaderReader], Container]
 
     @property
     def target(self) -> str:
@@ -106,9 +155,9 @@ class ExistingFile:
 
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
-        if _get_identity(self.path) != self.identity:
+        is_same = _get_identity(self.path) == self.identity
+        if not is_same or _read_header(self.header_path, self.read)[1] != self.token:
             raise _build_replaced_error(self.path)
-        self.header.check()
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
@@ -132,7 +181,7 @@ def _get_identity(path: str) -> tuple[int, ...]:
 def write_region(
     checked: CheckedInput,
     location: Location,
-    region: Mapping[Any, Any] | Literal["auto"],
+    region: Region,
     read: Callable[[HeaderReader], Container],
     *,
     compute: bool,
@@ -144,51 +193,55 @@ def write_region(
             "without region="
         )
     source = MutableFile.from_path(checked.path, io="read")
-    header, container = Header.create(checked.path, read)
+    container, token = _read_header(checked.path, read)
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    checked = _encode(checked, tensors)
-    slices = _find_slices(checked, source, tensors, region)
-    _check_names(checked, tensors, slices)
-    variables = _plan_variables(checked, tensors, source, slices)
-    _check_coordinates(checked, source, tensors, slices)
-    files = [ExistingFile(path, _get_identity(path), header) for path in variables]
-    grids = [build_block_grids(planned) for planned in variables.values()]
+    variables, coordinates = (
+        {
+            name: _encode_like(checked, name, variable, tensors[name])
+            if name in tensors
+            else variable
+            for name, variable in group.items()
+        }
+        for group in (checked.variables, checked.coordinates)
+    )
+    checked = replace(checked, variables=variables, coordinates=coordinates)
+    if isinstance(region, str):
+        dims = {dim for variable in checked.variables.values() for dim in variable.dims}
+        region = dict.fromkeys(sorted(map(str, dims)), AUTO)
+    _check_names(checked, tensors, region)
+    checked, positions = _find_positions(checked, source, tensors, region)
+    planned: dict[str, list[PlannedVariable]] = {}
+    for name, variable in checked.variables.items():
+        path = (tensors[name].source or source).name
+        check_writable(path)
+        _check_overlap(checked, path)
+        plan = _plan_variable(checked, name, variable, tensors[name], positions)
+        planned.setdefault(path, []).append(plan)
+    _check_coordinates(checked, source, tensors, positions)
+    files = [ExistingFile(path, _get_identity(path), checked.path, token, read) for path in planned]
+    grids = [build_block_grids(variables) for variables in planned.values()]
     if not compute:
         begins = [file.begin for file in files]
         return plan_tasks(list(zip(begins, grids, strict=True)), _flush)
-    write_blocks([(file.begin(), blocks) for file, blocks in zip(files, grids, strict=True)])
+    write_blocks(list(zip(files, grids, strict=True)))
     _flush(files)
     return None
 
 
-def _plan_variables(
-    checked: CheckedInput, tensors: Mapping[str, Tensor], source: Source, region: Region
-) -> dict[str, list[PlannedVariable]]:
-    """Plan the variables of each file."""
-    planned: dict[str, list[PlannedVariable]] = {}
-    for name, variable in checked.variables.items():
-        tensor = tensors[name]
-        path = (tensor.source or source).name
-        check_writable(path)
-        _check_overlap(checked, path)
-        planned.setdefault(path, []).append(_plan_variable(checked, name, variable, tensor, region))
-    return planned
-
-
-def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: Region) -> None:
+def _check_names(
+    checked: CheckedInput, tensors: Mapping[str, Tensor], region: Mapping[Any, Any]
+) -> None:
     for name in checked.variables:
         if name not in tensors:
-            others = [tensor for tensor in tensors if tensor not in tensors[tensor].dims]
-            rename = f"rename({others[0]!r})" if len(others) == 1 else "rename()"
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
-                f"{shorten(', '.join(map(repr, tensors)))}; open the file without group=, or call "
-                f"{rename} on the variable, and rewrite the whole file to add one"
+                f"{shorten(', '.join(map(repr, tensors)))}; rename the variable, or open the file "
+                "without group="
             )
     dims = {dim for name in checked.variables for dim in tensors[name].dims}
     for name in region:
@@ -197,29 +250,12 @@ def _check_names(checked: CheckedInput, tensors: Mapping[str, Tensor], region: R
                 f"region={region!r} names {name!r}{did_you_mean(name, dims)}, which is not one of "
                 f"the dimensions {', '.join(map(repr, sorted(dims)))} of the written variables"
             )
-    outside = [name for name in checked.variables if region.keys().isdisjoint(tensors[name].dims)]
-    if region and outside:
-        raise ValueError(
-            f"{', '.join(map(repr, outside))} has none of the dimensions of region={region!r}, so "
-            f"other writers would write it, too; call drop_vars({outside!r}), or write it alone "
-            "with region={}"
-        )
-
-
-def _encode(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> CheckedInput:
-    """Encode variables like those of the file. Variables with its CF attributes are encoded."""
-
-    def encode(variables: Mapping[str, Variable]) -> dict[str, Variable]:
-        return {
-            name: _encode_like(checked, name, variable, tensors[name])
-            if name in tensors
-            else variable
-            for name, variable in variables.items()
-        }
-
-    return replace(
-        checked, variables=encode(checked.variables), coordinates=encode(checked.coordinates)
-    )
+    for name in checked.variables:
+        if region and region.keys().isdisjoint(tensors[name].dims):
+            raise ValueError(
+                f"{name!r} has none of the dimensions of region={region!r}, so other writers would "
+                f"write it, too; call drop_vars({name!r}), or write it alone with region={{}}"
+            )
 
 
 def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
@@ -250,53 +286,91 @@ def _list_required(tensor: Tensor, variable: Variable) -> set[str]:
     return {key for key in keys & attrs.keys() if np.array_equal(attrs[key], attrs[key])}
 
 
-def _find_slices(
-    checked: CheckedInput,
-    source: Source,
-    tensors: Mapping[str, Tensor],
-    region: Mapping[Any, Any] | Literal["auto"],
-) -> Region:
-    """Replace "auto" by the slices of the labels in the data, as `xarray.Dataset.to_zarr` does."""
-    if isinstance(region, str):
-        dims = {dim for variable in checked.variables.values() for dim in variable.dims}
-        region = dict.fromkeys(sorted(map(str, dims)), AUTO)
-    return {
-        dim: _find_slice(checked, source, tensors, dim) if part == AUTO else part
-        for dim, part in region.items()
-    }
+def _find_positions(
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], region: Mapping[Any, Any]
+) -> tuple[CheckedInput, Positions]:
+    """Return the positions of the region in the file, and the data in their order."""
+    lengths: dict[str, int] = {}
+    for name in checked.variables:
+        lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
+    positions: dict[str, Indices] = {}
+    for dim, requested in region.items():
+        if isinstance(requested, slice):
+            positions[dim] = _find_range(dim, requested, lengths[dim])
+            continue
+        found = _find_indices(checked, source, tensors, dim, requested)
+        order = np.argsort(found, kind="stable")
+        ascending = found[order]
+        bounds = np.concatenate([[-1], ascending, [lengths[dim]]])
+        if (np.diff(bounds) < 1).any():
+            raise ValueError(
+                f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected "
+                f"different ones from 0 to {lengths[dim] - 1}"
+            )
+        checked = replace(
+            checked,
+            variables=_take(checked.variables, dim, order),
+            coordinates=_take(checked.coordinates, dim, order),
+        )
+        positions[dim] = array_to_indices(ascending)
+    return checked, positions
 
 
-def _find_slice(
-    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], dim: str
-) -> slice:
-    if dim not in checked.coordinates or dim not in tensors:
-        owner = "the data have" if dim not in checked.coordinates else f"{checked.path} has"
+def _take(variables: Mapping[str, Variable], dim: str, order: Integers) -> dict[str, Variable]:
+    if (order == np.arange(order.size)).all():
+        return dict(variables)
+    return {n: v.isel({dim: order}) if dim in v.dims else v for n, v in variables.items()}
+
+
+def _find_range(dim: str, requested: slice, length: int) -> range:
+    with suppress(TypeError):
+        found = range(length)[requested]
+        if found.step == 1:
+            return found
+    raise ValueError(
+        f"region= has {requested!r} for {dim!r}; pass a slice of positions with step 1, such as "
+        f"ds.indexes[{dim!r}].slice_indexer(first_label, last_label)"
+    )
+
+
+def _find_indices(
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], dim: str, requested: Any
+) -> Integers:
+    """Return the positions in a list, or of the labels in a list or in the data."""
+    is_auto = isinstance(requested, str) and requested == AUTO
+    try:
+        labels = checked.coordinates.get(dim) if is_auto else Variable(dim, requested)
+    except ValueError:
         raise ValueError(
-            f"region='auto' finds a slice by labels, but {owner} no coordinate {dim!r}; pass a "
-            f"slice such as region={{{dim!r}: slice(0, 10)}}"
-        )
-    stored = _read_region(tensors[dim], source, {}).to_index()
-    labels = checked.coordinates[dim].to_index()
-    first = int(stored.get_indexer(labels[:1])[0]) if stored.is_unique and labels.size else -1
-    found = slice(first, first + labels.size)
-    if first < 0 or not stored[found].equals(labels):
+            f"region= has {requested!r} for {dim!r}; pass a slice, or a list of positions or labels"
+        ) from None
+    if labels is not None and not is_auto and (labels.dtype.kind in "iu" or not labels.size):
+        return np.asarray(labels, dtype=np.int64)
+    if labels is None or dim not in tensors:
+        owner = "the data have" if labels is None else f"{checked.path} has"
         raise ValueError(
-            f"region='auto': the labels of {dim!r}, {_list_values(checked.coordinates[dim])}, are "
-            f"no contiguous part of the labels of {checked.path}; select such a part, or pass a "
-            "slice"
+            f"region= finds positions by labels, but {owner} no coordinate {dim!r}; pass a slice "
+            f"such as region={{{dim!r}: slice(0, 10)}}"
         )
-    return found
+    stored, index = _read_region(tensors[dim], source, {}).to_index(), labels.to_index()
+    found = stored.get_indexer(index) if stored.is_unique else np.full(index.size, -1)
+    if (found < 0).any():
+        raise ValueError(
+            f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "
+            f"in {checked.path}; select labels of the file, or pass positions"
+        )
+    return np.asarray(found, dtype=np.int64)
 
 
 def _check_coordinates(
     checked: CheckedInput,
     source: Source,
     tensors: Mapping[str, Tensor],
-    region: Region,
+    positions: Positions,
 ) -> None:
     """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
-        stored = _read_region(tensors[name], source, region) if name in tensors else None
+        stored = _read_region(tensors[name], source, positions) if name in tensors else None
         if stored is None:
             raise ValueError(
                 f"{checked.path} has no coordinate {name!r}{did_you_mean(name, tensors)}, and "
@@ -314,11 +388,11 @@ def _list_values(variable: Variable) -> str:
     return shorten(", ".join(map(str, variable.values.ravel()[:20].tolist())))
 
 
-def _read_region(tensor: Tensor, source: Source, region: Region) -> Variable:
+def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variable:
     """Read a region of a coordinate."""
     shape = tensor.layout.shape
-    slices = [region.get(dim, slice(None)) for dim in tensor.dims]
-    indices = tuple(range(n)[part] for n, part in zip(shape, slices, strict=True))
+    sizes = zip(tensor.dims, shape, strict=True)
+    indices = tuple(positions.get(dim, range(length)) for dim, length in sizes)
     values = read_selection(tensor.layout, tensor.source or source, Selection(shape, indices))
     return Variable(tensor.dims, values)
 
@@ -348,22 +422,15 @@ def _find_mapped_files(variable: Variable) -> set[str]:
 
 
 def _plan_variable(
-    checked: CheckedInput,
-    name: str,
-    variable: Variable,
-    tensor: Tensor,
-    region: Region,
+    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor, positions: Positions
 ) -> PlannedVariable:
-    """Plan a variable, with the layout of the whole tensor and its origin in the tensor."""
+    """Plan a variable, with the layout of its region in file order."""
     if set(variable.dims) != set(tensor.dims):
         raise ValueError(
             f"{name!r} has dims {variable.dims}, but {checked.path} has {tensor.dims}; "
             "rename or transpose it"
         )
     _check_attrs(checked, name, variable, tensor)
-    variable = variable.transpose(*tensor.dims)
-    sizes = zip(tensor.dims, variable.shape, tensor.layout.shape, strict=True)
-    origin = tuple(_get_start(*size, region) for size in sizes)
     try:
         layout, axes = file_order(tensor.layout)
         element = layout.stored_element()
@@ -371,21 +438,27 @@ def _plan_variable(
         raise ValueError(
             f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
-    units = dict(zip(axes, layout.write_units, strict=True))
-    for axis, dim in enumerate(tensor.dims):
-        start, stop = origin[axis], origin[axis] + variable.shape[axis]
-        _check_unit(name, dim, units[axis], start, stop, is_end=stop == tensor.layout.shape[axis])
-    others = [key for key in checked.encoding.get(name, {}) if key != "dtype"]
-    if others:
+    dims = [tensor.dims[axis] for axis in axes]
+    variable = variable.transpose(*dims)
+    indices = []
+    for dim, whole, length, unit in zip(
+        dims, layout.shape, variable.shape, layout.write_units, strict=True
+    ):
+        part = positions.get(dim, range(whole))
+        if len(part) != length:
+            raise ValueError(
+                f"region= selects {len(part)} of {whole} elements along {dim!r}, but the data have "
+                f"length {length}; pass a region of the same length, which cannot extend the file"
+            )
+        _check_unit(name, dim, unit, part, whole)
+        indices.append(part)
+    requested = checked.encoding.get(name, {})
+    if {**requested, "dtype": format_dtype(requested.get("dtype", element.name))} != {
+        "dtype": element.name
+    }:
         raise ValueError(
-            f"encoding= has {', '.join(map(repr, others))} for {name!r}, but {checked.path} "
-            "determines the encoding; leave them out, or rewrite the whole file"
-        )
-    requested = checked.encoding.get(name, {}).get("dtype", element.name)
-    if format_dtype(requested) != element.name:
-        raise ValueError(
-            f"encoding= requests {name!r} as {format_dtype(requested)}, but {checked.path} stores "
-            f"it as {element.name}, which region= cannot change; rewrite the whole file"
+            f"encoding= requests {dict(requested)} for {name!r}, but {checked.path} stores it as "
+            f"{element.name}, which region= cannot change; rewrite the whole file"
         )
     dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
     # Values are rounded only if encoding= names the dtype, or to pack them.
@@ -394,7 +467,7 @@ def _plan_variable(
         name, variable, dtype, {element.name: element}, exact=exact
     )
     conversion = replace(conversion, is_fixed=True)
-    return PlannedVariable(variable, tensor.layout, conversion, origin)
+    return PlannedVariable(variable, RegionLayout(layout, tuple(indices)), conversion)
 
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
@@ -417,38 +490,14 @@ def _are_same(first: Any, second: Any) -> bool:
     return DataArray(first).equals(DataArray(second))
 
 
-def _check_unit(name: str, dim: str, unit: int, start: int, stop: int, *, is_end: bool) -> None:
+def _check_unit(name: str, dim: str, unit: int, part: Indices, whole: int) -> None:
     """Raise an error if a region starts or stops inside a byte."""
-    if unit == WHOLE and (start or not is_end):
-        raise ValueError(
-            f"{name!r} is stored in rows whose parts share bytes; write the whole dimension "
-            f"{dim!r} at once"
-        )
-    if unit != WHOLE and (start % unit or (stop % unit and not is_end)):
-        raise ValueError(
-            f"{name!r} has {unit} elements of {dim!r} in a byte; start and stop at a multiple of "
-            f"{unit}, not at {start} and {stop}"
-        )
-
-
-def _get_start(dim: Hashable, length: int, whole: int, region: Region) -> int:
-    """Return the start of a region along a dimension. Raise ValueError if lengths differ."""
-    requested = region.get(dim, slice(None))
-    try:
-        start, stop, step = requested.indices(whole)
-    except (AttributeError, TypeError):
-        step = 0
-    if step != 1:
-        raise ValueError(
-            f"region={region!r} has {requested!r} for {dim!r}; pass a slice of integers with step "
-            f"1, such as ds.indexes[{dim!r}].slice_indexer(first_label, last_label)"
-        )
-    if stop - start != length:
-        hint = "pass a slice of the same length"
-        if requested.stop is not None and requested.stop > whole:
-            hint = "a region cannot extend a file, so use xarray.concat and write all"
-        raise ValueError(
-            f"region={region!r} selects {max(0, stop - start)} of {whole} elements along {dim!r}, "
-            f"but the data have length {length}; {hint}"
-        )
-    return start
+    if unit == 1 or len(part) == whole:
+        return
+    hint = f"write the whole dimension {dim!r} at once"
+    if unit != WHOLE:
+        hint = f"pass a slice that starts and stops at a multiple of {unit}"
+        bounds = (part.start, part.stop % whole) if isinstance(part, range) else (1,)
+        if not any(bound % unit for bound in bounds):
+            return
+    raise ValueError(f"{name!r} is stored with several elements of {dim!r} in a byte; {hint}")

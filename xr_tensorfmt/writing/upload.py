@@ -31,7 +31,7 @@ from xr_tensorfmt.writing.atomic_file import (
     open_descriptor,
     write_at,
 )
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import Piece
 
 _logger = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import warnings
 from functools import partial
 from pathlib import Path
@@ -299,7 +300,7 @@ def test_values_with_applied_units_are_not_written(tmp_path: Path) -> None:
     for ds in mixtures:
         with pytest.raises(ValueError, match=message):
             to_calculation(ds, tmp_path / "b")
-    with pytest.raises(ValueError, match="open the calculation without apply_unit=True"):
+    with pytest.raises(ValueError, match="open it without apply_unit=True"):
         to_calculation(applied, tmp_path / "b")
     to_calculation(plain, tmp_path / "b")
     for name in ("CoulombPotential", "CoulombVertex"):
@@ -419,3 +420,99 @@ def test_encoding_selects_dtypes_of_a_calculation(tmp_path: Path) -> None:
     to_calculation(single, tmp_path / "a", encoding=encoding)
     actual = open_calculation(tmp_path / "a")
     assert (actual.CoulombVertex.dtype, actual["Energies"].dtype) == (complex, float)
+
+
+MOMENTA, AUXILIARY_FIELDS = 5, 2
+SHAPES = {
+    "CoulombVertex": (AUXILIARY_FIELDS, 3, 3),
+    "CoulombVertexSingularVectors": (MOMENTA, AUXILIARY_FIELDS),
+    "CoulombPotential": (MOMENTA,),
+    "GridVectors": (3, MOMENTA),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("CoulombPotential", (4,), "has 5 momenta, but CoulombPotential has 4"),
+        ("GridVectors", (3, 7), "has 5 momenta, but GridVectors has 7"),
+        (
+            "CoulombVertexSingularVectors",
+            (MOMENTA, 3),
+            "CoulombVertex has 2 auxiliary fields, but CoulombVertexSingularVectors has 3",
+        ),
+    ],
+)
+def test_different_lengths_are_refused_and_reported(
+    tmp_path: Path, name: str, shape: tuple[int, ...], message: str
+) -> None:
+    for known, length in SHAPES.items():
+        cf.save(tmp_path, known, cf.make_values(length))
+    assert set(open_calculation(tmp_path).data_vars) == set(SHAPES)
+    assert validate(tmp_path) == []
+    cf.save(tmp_path, name, cf.make_values(shape))
+    with pytest.raises(ValueError, match=f"{message}; the files belong to different calculations"):
+        open_calculation(tmp_path)
+    assert message in "".join(f.message for f in validate(tmp_path) if f.field == "dimensions")
+
+
+def test_directory_is_validated_as_on_the_command_line(tmp_path: Path) -> None:
+    write_two(tmp_path / "a", 1.0, EV)
+    findings = validate(tmp_path / "a")
+    assert {Path(f.path).name for f in findings} == {"CoulombVertex.yaml", "EigenEnergies.yaml"}
+    assert {finding.field for finding in findings} == {"unit"}
+    assert run("validate", str(tmp_path / "a")).exit_code == 1
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(IsADirectoryError, match="a directory without tensor files"):
+        validate(tmp_path / "empty")
+
+
+def test_values_with_an_applied_unit_are_written_only_on_request(tmp_path: Path) -> None:
+    unit = 0.2479966649373453
+    path = cf.save(tmp_path, "CoulombPotential", np.ones(4), ["Momentum"], unit=unit)
+    applied = xr.open_dataarray(path, engine="tensorfmt", apply_unit=True)
+    target = tmp_path / "new" / "CoulombPotential.yaml"
+    target.parent.mkdir()
+    for data in (applied, applied.load(), applied.isel(Momentum=slice(2)), applied.drop_attrs()):
+        with pytest.raises(ValueError, match=rf"unit 1\.0, but {unit} .*without apply_unit=True"):
+            data.tensorfmt.to_file(target)
+    assert not list(target.parent.iterdir())
+    applied.drop_encoding().tensorfmt.to_file(target)
+    written = xr.open_dataarray(target, engine="tensorfmt")
+    assert (written.unit, written.values.tolist()) == (1.0, [unit] * 4)
+
+
+def test_calculation_of_vasp_is_written_with_the_values_and_units_of_its_files(
+    tmp_path: Path,
+) -> None:
+    """VASP declares a potential in eV A^3, but its numbers are in eV, and cc4s relies on that."""
+    source = tmp_path / "vasp"
+    shutil.copytree(DATA / "cc4s" / "vasp", source)
+    # The list has rounded energies of another file.
+    path = source / "EigenEnergies.yaml"
+    energies = np.loadtxt(path.with_suffix(".elements"))
+    head = path.read_text().partition("  energies:")[0]
+    path.write_text(head + "  energies:\n" + "".join(f"  - {energy}\n" for energy in energies))
+    potential = np.array([0.1, 1 / 3, 7e-17, 1e300, 5e-324])
+    types, unit = ["Momentum"], 0.2479966649373453
+    cf.save(source, "CoulombPotential", potential, types, unit=unit, elements=cf.TEXT)
+    ds = open_calculation(source)
+    to_calculation(ds, tmp_path / "copy")
+    for head in source.glob("*.elements"):
+        name = head.name.removesuffix(".elements")
+        before, after = (
+            xr.open_dataarray(tmp_path / folder / f"{name}.yaml", engine="tensorfmt")
+            for folder in ("vasp", "copy")
+        )
+        assert after.values.tobytes() == before.values.tobytes()
+        assert after.attrs == before.attrs
+        elements = [(tmp_path / folder / head.name).read_bytes() for folder in ("vasp", "copy")]
+        if before.encoding["tensorfmt"]["elements"] == cf.BINARY:
+            assert elements[0] == elements[1]
+        elif before.dtype.kind == "f":
+            texts = [np.array(text.split(), dtype=float) for text in elements]
+            assert texts[0].tobytes() == texts[1].tobytes()
+    assert (ds.CoulombPotential.unit, ds.CoulombPotential.values.tolist()) == (
+        unit,
+        potential.tolist(),
+    )

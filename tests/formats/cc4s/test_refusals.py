@@ -25,7 +25,7 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats.cc4s import read as reading
 from xr_tensorfmt.formats.cc4s import text as elements_as_text
 from xr_tensorfmt.formats.cc4s import yaml_text
-from xr_tensorfmt.formats.cc4s.yaml_text import get_plain, parse_fields
+from xr_tensorfmt.formats.cc4s.yaml_text import get_list, get_plain, parse_fields
 
 DATA = ALL_DATA / "cc4s"
 
@@ -131,21 +131,21 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "no YAML": (add("]\n"), r"a\.yaml: the YAML at byte 160: did not find expected key.*corrupt"),
     "tabs": (swap("  type:", "\ttype:"), "the YAML at byte 74: found a tab"),
     "NUL": (add("# \0\n"), "the YAML at byte 162: control characters are not allowed"),
-    "an alias": (add("a: &x [1]\nb: *x\n"), r"a\.yaml: b: an alias, expected plain values"),
+    "an alias": (add("a: &x [1]\nb: *x\n"), "b at byte 173: an alias, expected plain values"),
     "an alias in a list": (add("a: [[1],&x [1],*x]\n"), "an alias, expected"),
     "an alias of a key": (add("? &x a\n: *x\n"), "an alias, expected"),
     "an alias after a tag": (add("a: !!text &x 1\nb: *x\n"), "an alias, expected"),
     "an alias of everything": (lambda _: "&x {a: *x}\n", "an alias, expected"),
     "an alias after a byte order mark": (lambda _: "\ufeff&x {a: *x}\n", "an alias, expected"),
-    "an alias of nothing": (add("a: *x\n"), "byte 163: found undefined alias"),
+    "an alias of nothing": (add("a: *x\n"), "byte 163: an alias, expected"),
     "lists in lists in a line": (add("a: " + "[" * 100 + "]" * 100), "nested deeply"),
-    "too many lists in lists": (add("a: " + "[" * 10**6), "maximum nesting depth"),
-    "lists by dashes": (add("a:\n " + "- " * 10**5 + "1\n"), "maximum nesting depth"),
+    "too many lists in lists": (add("a: " + "[" * 10**6), "exceeded maximum nesting depth"),
+    "lists by dashes": (add("a:\n " + "- " * 10**5 + "1\n"), "nested deeply"),
     "few lists by dashes": (add("a:\n " + "- " * 70 + "1\n"), "at most 40 within each other"),
     "keys of keys": (add("? " * 10 + "1\n"), "a list or mapping as a key"),
     "lists by indentation": (
         add("a:\n" + "".join(f"{' ' * depth}-\n" for depth in range(3000))),
-        "maximum nesting depth",
+        "nested deeply",
     ),
     "two units": (
         add("unit: 27.2\n"),
@@ -265,21 +265,20 @@ def test_blocks_of_tensor_with_too_long_dimensions(tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("sparse", ["dense", "stored"])
-def test_blocks_that_need_more_elements_than_there_are(tmp_path: Path, sparse: str) -> None:
+def test_blocks_that_need_more_elements_than_there_are(tmp_path: Path) -> None:
     path, _ = cf.save_blocks(
         tmp_path, cf.make_values((4,)), ["A"], {"A": {"P": [0, 1, 0, 1]}}, [([("P", 0)], [(1,)])]
     )
     (tmp_path / "Blocks.elements").write_bytes(bytes(15))
     with pytest.raises(TensorFormatError, match=r"Blocks\.elements: the elements.*15 bytes, expec"):
-        load(path, sparse=sparse)
+        load(path)
 
 
 TEXTS = {
     "a word": (b"1\n2\nx\n4\n5\n6\n", "a line of the elements at byte 4: b'x', expected one value"),
     "two numbers and a word": (
         b"1 2\n3\n4\nx\n6\n",
-        "at byte 0: b'1 2', expected one value, a num",
+        "at byte 8: b'x', expected one value, a num",
     ),
     "a complex value": (b"(1,2)\n" * 6, r"at byte 0: b'\(1,2\)', expected one value, a number"),
     "too few": (b"1\n2\n3\n4\n5\n  ", r"5 values, expected 6 for a tensor of shape \(3, 2\)"),
@@ -305,7 +304,7 @@ def test_bad_texts(tmp_path: Path, content: bytes, message: str) -> None:
 
 
 COMPLEX_TEXTS = {
-    "real values": (b"1\n2\n", "0 values, expected 2"),
+    "real values": (b"1\n2\n", r"at byte 0: b'1', expected one value, \(re,im\)"),
     "one part": (b"(1)\n(2)\n", r"at byte 0: b'\(1\)', expected one value, \(re,im\)"),
     "three parts": (b"(1,2)\n(1,2,3)\n", r"at byte 6: b'\(1,2,3\)'"),
     "no end": (b"(1,2)\n(1,2\n", r"at byte 6: b'\(1,2'"),
@@ -313,7 +312,7 @@ COMPLEX_TEXTS = {
     "numbers outside of the parentheses": (b"0.0(,-0.0)\n(1,2)\n", r"at byte 0: b'0\.0\(,-0\.0\)'"),
     "parentheses turned around": (b")1.0,-1.0(\n(1,2)\n", r"at byte 0: b'\)1\.0,-1\.0\('"),
     "a value on two lines": (b"(1,2)\n(1,\n2)\n", r"at byte 6: b'\(1,'"),
-    "parentheses in parentheses": (b"(1,2)\n((1,2))\n", "3 values, expected 2"),
+    "parentheses in parentheses": (b"(1,2)\n((1,2))\n", r"at byte 6: b'\(\(1,2\)\)'"),
     "a word before the first": (b"x\n(1,2)\n(1,2)\n", r"at byte 0: b'x'"),
     "a word after the last": (b"(1,2)\n(1,2)\nx\n", r"at byte 12: b'x'"),
 }
@@ -341,7 +340,6 @@ def test_value_of_any_length_is_not_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_complex: bool
 ) -> None:
     monkeypatch.setattr(elements_as_text, "PIECE", 40)
-    monkeypatch.setattr(elements_as_text, "GROUP", 2)
     values = np.ones(9, complex if is_complex else float)
     path = cf.save(tmp_path, "a", values, elements=cf.TEXT)
     for digits in range(1, 80):
@@ -447,7 +445,8 @@ class TestOptions:
         path.write_text(cf.format_yaml((1 << 15,) * 3 + (1,), ["B", "B", "B", "A"], more=more))
         with pytest.raises(ValueError, match="35184372088832 elements, of which 0 are stored"):
             load(path)
-        assert load(path, sparse="stored").a.shape == (0,)
+        part = open_lazily(path, sparse="dense").a[:2, 0, 0, 0]
+        assert part.values.tolist() == [0, 0]
 
 
 HOSTILE = {
@@ -557,7 +556,7 @@ def test_keys_of_equal_hashes_are_not_quadratic() -> None:
 def test_yaml_of_two_properties_of_many_states_is_not_too_much() -> None:
     spins = b"".join(b"  %d: 1\n" % number for number in range(400_000))
     fields = parse_fields("State.yaml", b"Spin:\n" + spins + b"Momentum:\n" + spins)
-    assert len(fields.sequence("Momentum")) == 400_000
+    assert len(get_list(fields, "Momentum")) == 400_000
 
 
 BITS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import xarray as xr
+from dask.base import tokenize
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,8 @@ from hypothesis.extra import numpy as hnp
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.datasets.lazy_array import get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
+from xr_tensorfmt.formats._shared.zip_members import Inflated
 
 dtypes = st.one_of(
     hnp.boolean_dtypes(),
@@ -124,10 +127,10 @@ def test_escaped_names_of_fields_are_named(name: str) -> None:
 
 def test_column_of_fortran_order_is_one_range() -> None:
     content = save(np.asfortranarray(np.arange(600.0).reshape(20, 30)))
-    actual = get_lazy_read(open_lazily(content).tensor.variable)
+    actual = find_undecoded_tensor(open_lazily(content).tensor.variable)
     assert actual is not None
     column = Selection((20, 30), (range(20), range(3, 4)))
-    assert actual.layout.locate(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
+    assert actual.array.layout.locate(column).bounds == (128 + 3 * 160, 128 + 4 * 160)
 
 
 def test_part_of_zip_reads_that_part(memory: MemoryFileSystem) -> None:
@@ -276,14 +279,64 @@ def make_archive(*members: tuple[str, bytes], compression: int = zipfile.ZIP_STO
     return file.getvalue()
 
 
-def test_compressed_members_raise_with_hint() -> None:
+def deflate_files(**values: Any) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, a=np.zeros(100))
-    message = (
-        "the member 'a' at byte 0: compressed, .*load it with np.load and write it with np.savez"
-    )
+    np.savez_compressed(file, **values)
+    return file.getvalue()
+
+
+def test_deflated_members_are_inflated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(60_000.0).reshape(300, 200)
+    path = tmp_path / "a.npz"
+    path.write_bytes(deflate_files(a=values, b=np.asfortranarray(values + 1), s=["x", "yy"]))
+    calls = []
+    inflate = Inflated._inflate
+    monkeypatch.setattr(Inflated, "_inflate", lambda self: (calls.append(self), inflate(self))[1])
+    ds = xr.open_dataset(path, engine="tensorfmt", chunks={"a_dim_0": 10})
+    assert calls == []
+    np.testing.assert_array_equal(ds.a, values)
+    np.testing.assert_array_equal(ds.a[7, ::3], values[7, ::3])
+    assert len(calls) == 1
+    np.testing.assert_array_equal(ds.b, values + 1)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(ds)).a, values)
+    assert ds.s.values.tolist() == ["x", "yy"]
+    assert ds.a.encoding["tensorfmt"]["file"] == "a.npy"
+    first, second = (xr.open_dataset(path, engine="tensorfmt", chunks={}) for _ in range(2))
+    assert tokenize(first) == tokenize(second)
+    assert validate(path) == []
+
+
+@given(arrays)
+def test_reads_deflated_files_of_numpy(values: Any) -> None:
+    np.testing.assert_array_equal(open_lazily(deflate_files(a=values)).a.values, values)
+
+
+def test_long_headers_of_deflated_members_are_read() -> None:
+    content = pack_header(f"{format_fields()[:-1]}{' ' * 9000}\n", b"\2\0", np.ones(2).tobytes())
+    archive = make_archive(("a.npy", content), compression=zipfile.ZIP_DEFLATED)
+    np.testing.assert_array_equal(open_lazily(archive).a, np.ones(2))
+
+
+def test_corrupt_deflated_values_raise() -> None:
+    values = np.random.default_rng(0).random(5000)
+    content = bytearray(deflate_files(a=values, b=np.ones(3)))
+    content[20_000] ^= 1
+    ds = open_lazily(bytes(content))
+    with pytest.raises(TensorFormatError, match=r"the member 'a.npy' at byte 0: deflated data of"):
+        ds.a.load()
+    assert ds.b.values.tolist() == [1, 1, 1]
+    (finding,) = validate(bytes(content))
+    assert finding.offset == 0
+    assert "the member 'a.npy'" in finding.field
+
+
+def test_members_of_other_compressions_raise_with_hint() -> None:
+    content = make_archive(("a.npy", save(np.zeros(9))), compression=zipfile.ZIP_BZIP2)
+    message = "the member 'a' at byte 0: compressed by method 12, .*unzip it, and zip it again"
     with pytest.raises(TensorFormatError, match=message):
-        open_lazily(file.getvalue())
+        open_lazily(content, format="npz")
 
 
 def test_members_that_are_no_arrays_are_omitted_with_warning() -> None:

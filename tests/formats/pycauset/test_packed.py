@@ -189,7 +189,6 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
 def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.source.MAX_WINDOW", limit)
     monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bits._CACHED_BYTES", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):

@@ -16,7 +16,7 @@ from tests import pycausetfiles as pf
 from tests.opening import open_tensor
 from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
-from xr_tensorfmt.datasets.lazy_array import get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts
@@ -84,7 +84,7 @@ def test_counts_along_each_dimension(file: tuple[Path, np.ndarray], options: dic
     path, values = file
     for dims in (None, *open_tensor(path).dims, list(open_tensor(path).dims)):
         array = open_tensor(path, **options)
-        assert get_lazy_read(array.variable) is not None
+        assert find_undecoded_tensor(array.variable) is not None
         counts = popcount(array, dims)
         expected = xr.DataArray(values, dims=array.dims).sum(dims).astype("i8")
         assert (counts.chunks is not None) == (array.chunks is not None)
@@ -157,7 +157,7 @@ def test_arrays_that_were_computed_on_are_summed(tmp_path: Path) -> None:
         (array.load(), eager),
         (eager, eager),
     ):
-        assert get_lazy_read(lazy.variable) is None
+        assert find_undecoded_tensor(lazy.variable) is None
         for dim in ("row", "col"):
             xr.testing.assert_equal(popcount(lazy, dim).compute(), expected.sum(dim))
 

@@ -309,7 +309,7 @@ BLOCKS = {
     "grid": (lambda m: m.update(children=[]), "another grid, expected 1 x 2 blocks"),
     "shape": (
         lambda m: m.update(col_partitions=[0, 2, 4]),
-        r"the shape of a block at byte \d+: \(5, 3\), expected \(5, 2\) as in",
+        r"the shape of a block at byte \d+: \('a', \(5, 3\)\), expected \('a', \(5, 2\)\) as in",
     ),
 }
 

@@ -11,8 +11,7 @@ import xarray as xr
 
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
-from xr_tensorfmt.core import selection
-from xr_tensorfmt.core.indexing import plan_outer
+from xr_tensorfmt.core.indexing import plan_read
 from xr_tensorfmt.formats.pycauset import bits
 from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.rows import Rows
@@ -45,14 +44,12 @@ def test_columns_of_bits_are_taken_some_rows_at_once(
     rng = np.random.default_rng(order)
     for count in {1, order // 2 or 1, order - order // 10}:
         rows, columns = (np.sort(rng.permutation(order)[:count]) for _ in range(2))
-        plan = plan_outer((rows, columns), layout.shape)
+        plan = plan_read((rows, columns), layout, is_vectorized=False)
         actual = plan.read(layout, Memory(content))
         np.testing.assert_array_equal(actual, values[np.ix_(rows, columns)], strict=True)
 
 
-@pytest.mark.parametrize("most", [1, 1000, 1 << 20])
-def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "_MAX_REORDERED", most)
+def test_elements_in_any_order_are_read_once() -> None:
     values = make_causal(100)
     content = make_causal_file(values)
     data = open_tensor(content)
@@ -66,16 +63,12 @@ def test_elements_in_any_order_are_read_once(most: int, monkeypatch: pytest.Monk
         np.testing.assert_array_equal(data.isel(row=some, col=5), values[some, 5])
         source = RecordingSource(pf.pack_triangle(values))
         layout = Bits(Rows(100, 100, 1, 8, 0, 1))
-        actual = plan_outer((some, some), layout.shape).read(layout, source)
+        actual = plan_read((some, some), layout, is_vectorized=False).read(layout, source)
         np.testing.assert_array_equal(actual, expected, strict=True)
         assert source.fetched <= len(pf.pack_triangle(values))
 
 
-@pytest.mark.parametrize("most", [1, 1 << 20])
-def test_any_number_of_axes_is_reordered(
-    most: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(selection, "_MAX_REORDERED", most)
+def test_any_number_of_axes_is_reordered(tmp_path: Path) -> None:
     cube = xr.DataArray(np.arange(4 * 5 * 6).reshape(4, 5, 6), dims=("x", "y", "z"))
     cube.to_dataset(name="cube").tensorfmt.to_file(tmp_path / "cube.mag")
     lazy = xr.open_dataset(tmp_path / "cube.mag", engine="tensorfmt").cube

@@ -173,13 +173,11 @@ def build_container(
 ) -> Container:
     """Build the container of a file with tensors under keys, and metadata."""
     _check_keys(path, tensors)
-    sources = [tensor.source for tensor in tensors if tensor.source is not None]
     omitted = {tensor.key: tensor.unsupported for tensor in tensors if tensor.unsupported}
     tensors = [tensor for tensor in tensors if not tensor.unsupported]
     if not options.decode_floats:
         tensors = [replace(tensor, element=tensor.element.narrow) for tensor in tensors]
     dims = _name_dims(options.dims, tensors)
-    siblings = {source.name: source for source in sources}
     return Container(
         tuple(
             tensor.build_tensor(names, file_info)
@@ -187,7 +185,6 @@ def build_container(
         ),
         attrs={name: value for name, value in metadata.items() if name != EMBEDDED_KEY},
         encoding={"tensorfmt": file_info},
-        siblings=tuple(siblings.values()),
         findings=tuple(findings),
         omitted=omitted,
         embedded=metadata.get(EMBEDDED_KEY),

@@ -12,7 +12,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_chunks
+from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_selections
 
 MAX_CHECKED_ELEMENTS = 1 << 28
 """Limit on the elements of a checked tensor that stores few of them."""
@@ -52,7 +52,7 @@ def check_claim(
     target: int = CHECKED_BYTES,
 ) -> Iterator[Finding]:
     """Find elements that violate a claim. Stop at the first chunk that has any."""
-    for selection in iterate_chunks(layout, target):
+    for selection in iterate_selections(layout, target):
         wrong = find_wrong(selection)
         if wrong.any():
             index = selection.full_index(int(np.argmax(wrong)))

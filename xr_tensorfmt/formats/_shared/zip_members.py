@@ -1,10 +1,10 @@
-"""Uncompressed members of a zip."""
+"""Members of a zip, stored or deflated."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
@@ -13,14 +13,17 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.locks import CachedValue
+from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.sources.memory import Memory
 
 ZIP_MAGIC = b"PK\x03\x04"
 """Magic number of a member, and of a zip that has members."""
 
 _HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
 _ENCRYPTED = 1
+_UTF8 = 1 << 11  # the name of the member is UTF-8
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
 """Magic number and size of the last record. It ends with the size of a comment that follows."""
 
@@ -41,8 +44,10 @@ _USUAL_EXTRA = 512
 _RECOGNISED = 4096
 """Bytes of the first member to recognise a format by."""
 
-_UTF8 = 1 << 11
-"""Flag of a member with a name in UTF-8."""
+
+def _inflate(raw: bytes, length: int) -> bytes:
+    """Return up to `length` of the first bytes of deflated content."""
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, length)
 
 
 def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
@@ -58,7 +63,7 @@ def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
     name, content = head[:length], head[length + extra :]
     if compression == ZIP_DEFLATED:
         with suppress(zlib.error):
-            return name, zlib.decompressobj(-zlib.MAX_WBITS).decompress(content, _RECOGNISED)
+            return name, _inflate(content, _RECOGNISED)
     return name, content if compression == ZIP_STORED else b""
 
 
@@ -66,23 +71,17 @@ class _File:
     """A file object for `zipfile` with a limit on each read."""
 
     def __init__(self, reader: HeaderReader, limit: int) -> None:
-        self._reader, self._limit, self._size = reader, limit, reader.source.size
-        self._position = max(0, self._size - _TAIL)
-        tail = self.read()
-        record = tail.rfind(_END_OF_DIRECTORY)
-        self.count = int.from_bytes(tail[record:][10:12], "little")
-        stop = record + _END_BYTES + int.from_bytes(tail[record:][20:22], "little")
-        self.stop = self._size - len(tail) + stop if record >= 0 else self._size
+        self._reader, self._limit, self._position = reader, limit, 0
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = max(0, offset + (0, self._position, self._size)[whence])
+        self._position = max(0, offset + (0, self._position, self._reader.source.size)[whence])
         return self._position
 
     def tell(self) -> int:
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        remaining = max(0, self._size - self._position)
+        remaining = max(0, self._reader.source.size - self._position)
         count = remaining if size < 0 else min(size, remaining)
         if count > self._limit:
             actual, expected = f"{count} bytes", f"at most {self._limit} bytes"
@@ -106,20 +105,22 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
     Raise an error if it exceeds `limit` bytes, repeats a name or has another number of entries than
     the end of the zip states.
     """
-    file = _File(reader, limit)
+    size = reader.source.size
+    start = max(0, size - _TAIL)
+    tail = reader.read_field(start, size - start, "the zip")
     try:
-        with ZipFile(file) as archive:
+        with ZipFile(_File(reader, limit)) as archive:
             members = archive.infolist()
     except TensorFormatError:
         raise
     except (BadZipFile, NotImplementedError, ValueError, struct_error) as fault:
         hint = "the file is truncated or corrupt; fetch it again"
-        start = max(0, reader.source.size - _TAIL)
         actual = f"not readable ({fault})"
         raise reader.error(_DIRECTORY, actual, "a complete zip", hint, start) from fault
-    if file.count not in (len(members), _ZIP64_COUNT):
-        field = f"the number of entries in {_DIRECTORY}"
-        expected = f"{file.count} as stated at the end of the file"
+    record = tail.rfind(_END_OF_DIRECTORY)
+    count, comment = (int.from_bytes(tail[record:][i : i + 2], "little") for i in (10, 20))
+    if count not in (len(members), _ZIP64_COUNT):
+        field, expected = f"the number of entries in {_DIRECTORY}", f"{count} as stated at its end"
         raise reader.error(field, len(members), expected, _CORRUPT, archive.start_dir)
     names: set[str] = set()
     for member in members:
@@ -127,61 +128,109 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
             actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
             raise reader.error(_DIRECTORY, actual, "each name once", hint, member.header_offset)
         names.add(member.filename)
-    return Directory(members, End(reader.source, file.stop, "the zip"))
+    return Directory(members, End(reader.source, start + record + _END_BYTES + comment, "the zip"))
+
+
+class Inflated(Source):
+    """Content of a deflated member, which the first read inflates and keeps in memory."""
+
+    def __init__(self, source: Source, member: ZipInfo, start: int) -> None:
+        self._source, self._member, self._start = source, member, start
+        self._content = CachedValue[Memory]()
+        self.size = member.file_size
+
+    @property
+    def name(self) -> str:
+        """Path or URL of the zip, and name of the member."""
+        return f"{self._source.name}/{self._member.filename}"
+
+    def open(self) -> AbstractContextManager[Fill]:
+        """Read from memory."""
+        return self._content.get(self._inflate).open()
+
+    def check_unchanged(self) -> None:
+        """Raise an error if the zip was changed."""
+        self._source.check_unchanged()
+
+    def _inflate(self) -> Memory:
+        stop = self._start + self._member.compress_size
+        try:
+            content = _inflate(self._source.read_bytes(self._start, stop), self.size + 1)
+        except zlib.error:
+            content = b""
+        if len(content) != self.size or zlib.crc32(content) != self._member.CRC:
+            raise TensorFormatError(
+                self._source.name,
+                field=f"the member {shorten(repr(self._member.filename))}",
+                actual=f"deflated data of {len(content)} bytes, or with another CRC-32",
+                expected=f"{self.size} bytes with CRC-32 {self._member.CRC:#010x}",
+                hint=_CORRUPT,
+                offset=self._member.header_offset,
+            )
+        return Memory(content)
+
+    def __reduce__(self) -> tuple[type[Inflated], tuple[Source, ZipInfo, int]]:
+        """Pickle without the content."""
+        return type(self), (self._source, self._member, self._start)
 
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
-    """Check the CRC-32 of members."""
+    """Check the CRC-32 of stored members. Reading inflated members checks them."""
     for member in members:
-        field = f"the member {shorten(repr(member.filename))}"
-        try:
-            start, _ = locate_stored_content(
-                HeaderReader(source), member, field, "write it without compression"
-            )
-        except TensorFormatError:
-            continue  # the reader has reported it
-        computed = 0
-        stop = start + member.file_size
-        for first in range(start, stop, _CHECKED_AT_ONCE):
-            part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
-            computed = zlib.crc32(source.read(part).data, computed)
-        if computed != member.CRC:
-            crc = f"{computed:#010x}, expected {member.CRC:#010x}"
-            message = f"its CRC-32 is {crc}; fetch the file again"
-            yield Finding(source.name, member.header_offset, field, message)
+        with suppress(TensorFormatError):  # the reader has reported it
+            content, start, _ = open_member(HeaderReader(source), member, "")
+            if content is not None:
+                continue
+            checksum, stop = 0, start + member.file_size
+            for first in range(start, stop, _CHECKED_AT_ONCE):
+                part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
+                checksum = zlib.crc32(source.read(part).data, checksum)
+            if checksum != member.CRC:
+                field = f"the member {shorten(repr(member.filename))}"
+                crc = f"{checksum:#010x}, expected {member.CRC:#010x}"
+                message = f"its CRC-32 is {crc}; fetch the file again"
+                yield Finding(source.name, member.header_offset, field, message)
 
 
-def locate_stored_content(
-    reader: HeaderReader, member: ZipInfo, field: str, hint: str, length: int = 0
-) -> tuple[int, bytes]:
-    """Return the offset of a member's content, and up to `length` of its first bytes.
+def open_member(
+    reader: HeaderReader, member: ZipInfo, field: str, length: int = 0
+) -> tuple[Inflated | None, int, bytes]:
+    """Find the content of a member, and read up to `length` of its first bytes.
 
-    Raise TensorFormatError if the content is compressed, with the hint, or out of bounds, or if the
-    header has another name than the directory.
+    Return its source, which is None if the zip stores it without compression, and its offset in the
+    source. Raise TensorFormatError if it is encrypted, compressed in another way, or out of bounds,
+    or if the header has another name than the directory.
     """
     offset, size = member.header_offset, reader.source.size
 
-    def error(actual: str, expected: str, hint: str) -> TensorFormatError:
+    def error(actual: str, expected: str, hint: str = _CORRUPT) -> TensorFormatError:
         return reader.error(field, actual, expected, hint, offset)
 
-    if member.compress_type != ZIP_STORED or member.flag_bits & _ENCRYPTED:
-        actual = "encrypted" if member.flag_bits & _ENCRYPTED else "compressed"
-        raise error(actual, "an uncompressed member", hint)
+    is_encrypted = bool(member.flag_bits & _ENCRYPTED)
+    if is_encrypted or member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        actual = "encrypted" if is_encrypted else f"compressed by method {member.compress_type}"
+        raise error(actual, "a member that is stored or deflated", "unzip it, and zip it again")
     name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
     stop = min(size, offset + _HEADER.size + len(name) + _USUAL_EXTRA + length)
     head = reader.read_bytes(offset, stop) if 0 <= offset < stop else b""
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
-        expected = f"a header that begins with {ZIP_MAGIC!r}"
-        raise error("no header at this offset", expected, _CORRUPT)
+        raise error("no header at this offset", f"a header that begins with {ZIP_MAGIC!r}")
     *_, name_length, extra_length = _HEADER.unpack_from(head)
     header_name = head[_HEADER.size :][:name_length]
     if header_name != name:
         actual = f"the name {shorten(repr(header_name))} in its header"
-        raise error(actual, f"{shorten(repr(name))} as in the directory", _CORRUPT)
+        raise error(actual, f"{shorten(repr(name))} as in the directory")
     start = offset + _HEADER.size + name_length + extra_length
-    if start + member.file_size > size:
-        actual = f"{member.file_size} bytes from byte {start} on"
-        raise error(actual, f"bytes that end within the {size} bytes of the file", _CORRUPT)
-    length = min(length, member.file_size)
-    content = head[start - offset :][:length]
-    return start, content if len(content) == length else reader.read_bytes(start, start + length)
+    if start + member.compress_size > size:
+        actual = f"{member.compress_size} bytes from byte {start} on"
+        raise error(actual, f"bytes that end within the {size} bytes of the file")
+    count = min(length, member.compress_size)
+    raw = head[start - offset :][:count]
+    if len(raw) < count:
+        raw = reader.read_bytes(start, start + count)
+    if member.compress_type == ZIP_STORED:
+        return None, start, raw
+    try:
+        return Inflated(reader.source, member, start), 0, _inflate(raw, length) if length else b""
+    except zlib.error as fault:
+        raise error(f"not readable ({fault})", "deflated bytes") from None

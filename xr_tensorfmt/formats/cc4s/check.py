@@ -1,9 +1,11 @@
-"""Checks of cc4s files: rules of cc4s, and metadata that repeat the elements."""
+"""Checks of cc4s files: rules of cc4s, other files of the calculation, and repeated elements."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.findings import Finding
@@ -12,16 +14,17 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, open_sibling
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s.header import TensorEntry
-from xr_tensorfmt.formats.cc4s.spec import (
-    ENERGIES,
-    VERTEX,
-    YAML,
-    find_unit_conflict,
-    find_wrong_energies,
-    get_stem,
+from xr_tensorfmt.formats.cc4s.header import (
+    TensorEntry,
+    TensorHeader,
+    complete_types,
+    find_length_conflict,
 )
-from xr_tensorfmt.formats.cc4s.yaml_text import get_mappings, get_number, read_yaml
+from xr_tensorfmt.formats.cc4s.spec import COMPARED, YAML, find_unit_conflict, get_stem
+from xr_tensorfmt.formats.cc4s.yaml_text import get_mappings, read_yaml
+
+ENERGY_TOLERANCE = 1e-6
+"""Relative tolerance of energies in metadata, which are often rounded."""
 
 
 def check(
@@ -31,23 +34,32 @@ def check(
     for entry, tensor in zip(entries, tensors, strict=True):
         yield from _check_conditions(entry)
         yield from _check_energies(entry, tensor)
-        yield from _check_unit(source, entry)
+        for name in COMPARED:
+            if name != entry.cc4s_object:
+                yield from _compare_with(source, entry, name)
 
 
-def _check_unit(source: Source, entry: TensorEntry) -> Iterator[Finding]:
-    """Compare the unit with the energies or the vertex in the same directory."""
-    fields, cc4s_object = entry.fields, entry.cc4s_object
-    other = VERTEX if cc4s_object == ENERGIES else ENERGIES
-    prefix = get_stem(os.path.basename(fields.path)).removesuffix(cc4s_object)
+def _compare_with(source: Source, entry: TensorEntry, other: str) -> Iterator[Finding]:
+    """Compare unit and lengths with another object in the same directory."""
+    fields, own, header = entry.fields, entry.cc4s_object, entry.header
+    prefix = get_stem(os.path.basename(fields.path)).removesuffix(own)
     try:
         sibling = open_sibling(source, f"{prefix}{other}{YAML}", "it belongs to the calculation")
-        unit = get_number(read_yaml(HeaderReader(*sibling)), "unit")
+        other_header = TensorHeader.unpack(read_yaml(HeaderReader(*sibling)))
     except (OSError, ValueError):
         return
-    conflict = find_unit_conflict({cc4s_object: entry.header.unit, other: unit})
+    conflict = find_unit_conflict({own: header.unit, other: other_header.unit})
     if conflict:
         message = f"{conflict}; cc4s converts no units, so write both in the same units"
         yield Finding(fields.path, None, fields.get_path("unit"), message)
+    dimensions = {
+        name: complete_types(name, item.lengths, item.types)
+        for name, item in ((own, header), (other, other_header))
+    }
+    conflict = find_length_conflict(dimensions)
+    if conflict:
+        message = f"{conflict}; the files belong to different calculations"
+        yield Finding(fields.path, None, fields.get_path("dimensions"), message)
 
 
 def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
@@ -68,9 +80,11 @@ def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
         return
     try:
         values = read(tensor.layout, source, Selection.everything(tensor.layout.shape))
-        wrong = find_wrong_energies(energies, values)
+        listed = np.asarray(energies, dtype=float)
     except (TypeError, ValueError, TensorFormatError):
         return  # The check of all values reports elements that cannot be read.
+    is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+    wrong = np.flatnonzero(~is_same)
     if wrong.size:
         first = int(wrong[0])
         message = (

@@ -22,12 +22,15 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
+    COMPARED,
+    COMPARED_TYPES,
     SCALAR_TYPES,
     TENSOR,
     TENSOR_SET,
     TEXT,
     VERSION,
     get_elements_file,
+    get_object_types,
     get_variable_name,
     lists_energies,
 )
@@ -58,10 +61,6 @@ class Dimension:
         if length < 0:
             raise fields.error("length", length, "0 or more")
         return cls(length, get_string(fields, "type") if "type" in fields else None)
-
-    def pack(self) -> dict[str, Any]:
-        """Return the fields."""
-        return {"length": self.length} | ({} if self.type is None else {"type": self.type})
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,18 +137,6 @@ class TensorHeader:
             conditions,
         )
 
-    def pack(self) -> dict[str, Any]:
-        """Return the fields of a dense tensor."""
-        fields = {
-            "version": VERSION,
-            "type": TENSOR,
-            "scalarType": self.scalar_type,
-            "dimensions": [dimension.pack() for dimension in self.dimensions],
-            "elements": {"type": self.elements},
-            "unit": self.unit,
-        }
-        return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
-
     @property
     def types(self) -> tuple[str | None, ...]:
         """Types of the dimensions."""
@@ -174,14 +161,13 @@ class TensorHeader:
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
-    if version == "v1.0":
-        hint = (
-            "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-            "numpy.fromfile, reshape them with order='F', and write them with to_file"
-        )
-        raise fields.error("version", repr(version), str(VERSION), hint)
     if version != VERSION:
         hint = "another program or another version of cc4s wrote the file"
+        if version == "v1.0":
+            hint = (
+                "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
+                "numpy.fromfile, reshape them with order='F', and write them with to_file"
+            )
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
@@ -259,15 +245,17 @@ class Properties:
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields and create the object."""
         check_version(fields)
-        properties = fields.get_fields("properties") if "properties" in fields else None
-        per_index = fields.get_fields("propertyIndices")
+        properties, per_index = (
+            fields.get_fields("properties", {}),
+            fields.get_fields("propertyIndices"),
+        )
         indices, values = {}, {}
         for name in per_index.values:
-            rows = get_list(per_index, name)
-            indices[str(name)] = array = _to_integers(per_index, name, rows)
-            listed = get_list(properties, name) if properties and name in properties else None
-            if listed is None:
+            array = _to_integers(per_index, name, get_list(per_index, name))
+            indices[str(name)] = array
+            if name not in properties:
                 continue
+            listed = get_list(properties, name)
             if array.size and not 0 <= array.min() <= array.max() < len(listed):
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
@@ -288,6 +276,31 @@ class Properties:
             "properties": values,
             "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
         }
+
+
+def complete_types(
+    cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
+) -> list[Dimension]:
+    """Return the dimensions of a tensor, with the types of its object if the file has none."""
+    expected = get_object_types(cc4s_object, len(lengths)) or types
+    return [
+        Dimension(length, of_file or of_object)
+        for length, of_file, of_object in zip(lengths, types, expected, strict=True)
+    ]
+
+
+def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
+    """Return how a length differs between two tensors of a calculation, or None."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in COMPARED:
+        for dimension in tensors.get(name, ()):
+            noun = COMPARED_TYPES.get(dimension.type or "")
+            if noun is None:
+                continue
+            other, length = found.setdefault(noun, (name, dimension.length))
+            if length != dimension.length:
+                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
+    return None
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.fields import Fields
-from xr_tensorfmt.core.findings import Finding, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
-from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.core.views import InMemory, View, column_major
+from xr_tensorfmt.errors import Hint, TensorFormatError
+from xr_tensorfmt.formats.cc4s.blocks import StoredBlocks, ZeroFilledBlocks, find_blocks
 from xr_tensorfmt.formats.cc4s.header import (
     Dimension,
     Properties,
@@ -27,13 +34,25 @@ from xr_tensorfmt.formats.cc4s.header import (
     make_dims_unique,
     parse_entries,
 )
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, EMBEDDED, YAML, get_stem, get_unit_keys
-from xr_tensorfmt.formats.cc4s.variables import build_labels, build_variable
-from xr_tensorfmt.formats.cc4s.yaml_output import simplify
-from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml
+from xr_tensorfmt.formats.cc4s.spec import (
+    ELEMENTS,
+    EMBEDDED,
+    OCCUPIED,
+    SLICED_ENERGIES,
+    TEXT,
+    VERSION,
+    YAML,
+    get_stem,
+    get_unit_keys,
+)
+from xr_tensorfmt.formats.cc4s.text import Text
+from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
 """Bytes at both ends of a YAML file that are searched for keys of cc4s."""
+
+OpenedFiles = Mapping[str, tuple[Source, bytes]]
+"""Sources and first bytes of files, by name."""
 
 # Only files of cc4s match all patterns. Programs write the keys in any order.
 _VERSION = re.compile(rb"^ *version: *100\b", re.MULTILINE)
@@ -67,6 +86,7 @@ def _find_yaml(reader: HeaderReader) -> HeaderReader:
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the YAML and the properties of dimensions, and look for the elements."""
+    options.refuse_stored(reader.source.name)
     yaml = _find_yaml(reader)
     fields = read_yaml(yaml)
     entries = parse_entries(fields, options, get_stem(yaml.source.file_name))
@@ -92,7 +112,7 @@ def _build_container(
         names = _get_dims(noted, len(default_dims))
         names = names or name_dims(options.dims, entry.name, default_dims)
         source, _ = opened[entry.elements]
-        variable = build_variable(entry, source, properties, names, options)
+        variable = _build_variable(entry, source, properties, names, options)
         # Embedded variables replace the coordinates of the reader.
         taken = {noted.name, *note.coordinates}
         coordinates = tuple(item for item in variable.coordinates if item.name not in taken)
@@ -103,7 +123,7 @@ def _build_container(
         dimensions += zip(names, default_dims, entry.header.dimensions, strict=True)
         findings += variables[-1].findings
     tensors = tuple(tensor for variable in variables for tensor in variable.tensors)
-    labels, label_findings = build_labels(tensors, dimensions, properties)
+    labels, label_findings = _build_labels(tensors, dimensions, properties)
     return Container(
         tensors,
         (*(index for variable in variables for index in variable.coordinates), *labels),
@@ -173,10 +193,6 @@ def _multiply(value: Any, factor: float) -> Any:
     return value
 
 
-OpenedFiles = Mapping[str, tuple[Source, bytes]]
-"""Sources and first bytes of files, by name."""
-
-
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.header.dimensions}
@@ -212,3 +228,194 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
+
+
+_MIN_TEXT = 2  # a digit and the end of the line
+
+
+@dataclass(frozen=True)
+class InAtomicUnits(View):
+    """Values multiplied by the unit of the file."""
+
+    unit: float
+
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Multiply in place, because the reader owns the array."""
+        (stored,) = values
+        stored *= self.unit
+        return stored
+
+
+def _build_variable(
+    entry: TensorEntry,
+    source: Source,
+    properties: Mapping[str, Properties],
+    names: tuple[str, ...],
+    options: OpenOptions,
+) -> Container:
+    """Build the variable of a tensor, and the coordinate of its occupied states."""
+    header, path = entry.header, entry.fields.path
+    check_size(path, header.lengths, header.element.dtype.itemsize, 0)
+    blocks = None
+    if header.conditions and not _is_only_block_whole(entry, source, properties):
+        blocks = _find_blocks(entry, properties, options)
+    layout, end = _build_layout(entry, source, blocks)
+    layout = column_major(layout)
+    if options.apply_unit and header.unit != 1:
+        layout = InAtomicUnits(layout, header.unit)
+    attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
+    findings: list[Finding] = []
+    energies = entry.energies
+    if energies is not None:
+        del attrs["energies"]  # a selection of the values would make the list stale
+        # Slices that cc4s makes keep the list of all energies.
+        is_slice = entry.fields.prefix or entry.cc4s_object == SLICED_ENERGIES
+        if len(energies) != header.total and not is_slice:
+            message = (
+                f"{len(energies)} energies for {header.total} elements; cc4s counts occupied "
+                "states by them, so write the file again"
+            )
+            findings.append(Finding(path, None, "metaData.energies", message, "warning"))
+    if "unit" in attrs:
+        message = "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
+        findings.append(Finding(path, None, "metaData.unit", message, "warning"))
+    attrs["unit"] = header.unit
+    encoding = _build_encoding(entry, names, is_sparse=blocks is not None)
+    tensor = Tensor(entry.name, names, layout, attrs, encoding, source)
+    occupied = _find_occupied(entry, names)
+    indices = () if occupied is None else (Tensor(OCCUPIED, names, InMemory(occupied)),)
+    return Container((tensor,), indices, findings=tuple(findings), ends=(end,))
+
+
+def _find_occupied(entry: TensorEntry, names: tuple[str, ...]) -> Array | None:
+    """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
+    fermi: Any = entry.header.metadata.get("fermiEnergy")
+    is_number = isinstance(fermi, int | float) and not isinstance(fermi, bool)
+    if not is_number or entry.fields.prefix or OCCUPIED in (*names, entry.name):
+        return None
+    with suppress(TypeError, ValueError):  # not numbers
+        energies = np.asarray(entry.energies, dtype=np.float64)
+        return np.asarray(energies < fermi) if energies.shape == entry.header.lengths else None
+    return None
+
+
+def _is_only_block_whole(
+    entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
+) -> bool:
+    """Return whether a file without properties has one block, which is the whole tensor."""
+    header = entry.header
+    if prod(len(rows.non_zeros) for rows in header.conditions) != 1:
+        return False
+    constrained = {
+        (header.dimensions[dimension].type or "", name)
+        for condition in header.conditions
+        for name, dimension in condition.properties
+    }
+    if all(kind in properties and name in properties[kind].indices for kind, name in constrained):
+        return False
+    return header.elements == TEXT or source.size >= header.total * header.element.stored.itemsize
+
+
+def _find_blocks(
+    entry: TensorEntry, properties: Mapping[str, Properties], options: OpenOptions
+) -> StoredBlocks:
+    """Return the blocks of a tensor."""
+    blocks = find_blocks(entry, properties)
+    if options.sparse == "auto" and entry.header.total > MAX_FILLED_ELEMENTS:
+        raise entry.fields.error(
+            "dimensions",
+            actual=f"{entry.header.total} elements, of which {blocks.stored} are stored",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
+        )
+    return blocks
+
+
+def _build_layout(
+    entry: TensorEntry, source: Source, blocks: StoredBlocks | None
+) -> tuple[Layout, End]:
+    """Return the layout of the elements; raise an error if the file is truncated."""
+    header = entry.header
+    lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
+    count = prod(lengths)
+    is_text = header.elements == TEXT
+    min_size = count * header.element.stored.itemsize
+    if is_text:
+        min_size = count * _MIN_TEXT - 1 if count else 0
+    if source.size < min_size:
+        raise TensorFormatError(
+            source.name,
+            field="the elements",
+            actual=f"{source.size} bytes",
+            expected=f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            f"as in {entry.fields.path}",
+            hint="the file is incomplete, or belongs to another YAML file; fetch both again",
+            offset=source.size,
+        )
+    # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
+    end = End(source, min_size, "the elements", "warning")
+    layout: Layout = Dense(lengths, header.element, 0)
+    if is_text:
+        end = End(source, source.size, "the elements")
+        layout = Text(lengths, header.element.dtype.kind == "c", source.size)
+    return layout if blocks is None else ZeroFilledBlocks(layout, blocks), end
+
+
+def _build_encoding(
+    entry: TensorEntry, names: tuple[str, ...], *, is_sparse: bool
+) -> dict[str, Any]:
+    header = entry.header
+    file_info = {
+        "format": "cc4s",
+        "version": VERSION,
+        "shape": header.lengths,
+        "storage": "blocks" if is_sparse else "dense",
+        "order": "F",
+        "byteorder": "little",
+        "dtype": header.element.name,
+        "elements": header.elements,
+        "unit": header.unit,
+        "dims": names,
+        "types": header.types,
+    }
+    if header.elements != TEXT:
+        file_info["offset"] = 0
+    if entry.fields.prefix:
+        file_info["component"] = entry.name
+    return {"tensorfmt": file_info, "dtype": header.element.encoding}
+
+
+def _build_labels(
+    tensors: Sequence[Tensor],
+    dimensions: Sequence[tuple[str, str, Dimension]],
+    properties: Mapping[str, Properties],
+) -> tuple[list[Tensor], list[Finding]]:
+    """Return properties as coordinates, and findings about properties that do not fit.
+
+    The dimensions are given as (name, default name, dimension).
+    """
+    labels: dict[str, Tensor] = {}
+    findings = []
+    for dimension_type, of_type in properties.items():
+        lengths = {
+            dimension.length for _, _, dimension in dimensions if dimension.type == dimension_type
+        }
+        for prop, indices in of_type.indices.items():
+            attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
+            for name, default, dimension in dimensions:
+                if dimension == Dimension(indices.size, dimension_type):
+                    label = f"{default}_{prop}"
+                    labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
+            # Slices of cc4s, such as DeltaIntegrals, have fewer states than the calculation.
+            if indices.size not in lengths and indices.size < max(lengths):
+                message = (
+                    f"{indices.size} integers, expected {max(lengths)} "
+                    "for the length of the dimension; they are ignored, because the file "
+                    "belongs to another calculation"
+                )
+                field = f"propertyIndices.{prop}"
+                findings.append(Finding(of_type.path, None, field, message, "warning"))
+    present = {dim for tensor in tensors for dim in tensor.dims}
+    taken = present | {tensor.name for tensor in tensors}
+    usable = (label for label in labels.values() if present.issuperset(label.dims))
+    return [label for label in usable if label.name not in taken], findings

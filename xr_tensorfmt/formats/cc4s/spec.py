@@ -7,10 +7,8 @@ from math import isclose
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.extents import Integers
 
 YAML, ELEMENTS = ".yaml", ".elements"
 
@@ -26,51 +24,17 @@ SCALAR_TYPES: Mapping[str, Element] = {
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
 
-KEYS = frozenset(
-    {
-        "components",
-        "dimensions",
-        "elements",
-        "energies",
-        "fermiEnergy",
-        "halfGrid",
-        "length",
-        "metaData",
-        "nonZeroCondition",
-        "scalarType",
-        "type",
-        "unit",
-        "version",
-    }
-)
-"""Words of cc4s. Some programs search all lines of a YAML file for them."""
-
 METADATA_KEYS = frozenset({"energies", "fermiEnergy", "halfGrid"})
 """The words of cc4s in ``metaData``."""
 
+KEYS = METADATA_KEYS | {
+    *("components", "dimensions", "elements", "length", "metaData"),
+    *("nonZeroCondition", "scalarType", "type", "unit", "version"),
+}
+"""Words of cc4s. Some programs search all lines of a YAML file for them."""
+
 EMBEDDED = "xr_tensorfmt"
 """Key of the embedded metadata in ``metaData``."""
-
-OBJECTS = frozenset(
-    {
-        "Amplitudes",
-        "CoulombIntegrals",
-        "CoulombPotential",
-        "CoulombVertex",
-        "CoulombVertexSingularVectors",
-        "DeltaIntegrals",
-        "DeltaIntegralsHH",
-        "DeltaIntegralsPPHH",
-        "EigenEnergies",
-        "GridVectors",
-        "GroundStateDensity",
-        "Mp2PairEnergies",
-        "SlicedCoulombVertex",
-        "SlicedEigenEnergies",
-        "StructureFactors",
-    }
-)
-"""Objects of cc4s. Its user manual names files after them."""
 
 STATE = "State"
 OCCUPIED = "occupied"
@@ -88,6 +52,19 @@ ENERGY_POWERS: Mapping[str, float] = {
 }
 """Objects whose unit is a power of the unit of energies."""
 
+COMPARED = (
+    *(VERTEX, ENERGIES, "CoulombVertexSingularVectors"),
+    *("CoulombPotential", "GridVectors"),
+)
+"""Objects that have all indices of their dimensions, in the same numbers."""
+
+COMPARED_TYPES: Mapping[str, str] = {
+    STATE: "states",
+    "AuxiliaryField": "auxiliary fields",
+    "Momentum": "momenta",
+}
+"""The indices of a dimension type, in the plural."""
+
 _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
     "CoulombVertex": ("AuxiliaryField", STATE, STATE),
@@ -102,6 +79,12 @@ _OF_STATES = frozenset(
 )
 TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
+
+OBJECTS = _OF_STATES | {
+    *_DIMENSIONS,
+    *("GroundStateDensity", "Mp2PairEnergies", "StructureFactors"),
+}
+"""Objects of cc4s. Its user manual names files after them."""
 
 
 def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:
@@ -129,17 +112,6 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
                 f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} hartree"
             )
     return None
-
-
-ENERGY_TOLERANCE = 1e-6
-"""Relative tolerance of energies in metadata, which are often rounded."""
-
-
-def find_wrong_energies(energies: Sequence[float], values: NDArray[Any]) -> Integers:
-    """Return the indices of energies that differ from the values."""
-    expected = np.asarray(energies, dtype=float)
-    is_same = np.isclose(values, expected, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
-    return np.flatnonzero(~is_same)
 
 
 def lists_energies(

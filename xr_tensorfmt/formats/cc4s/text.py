@@ -1,19 +1,18 @@
-"""The layout of elements as text: one value a line, complex ones as ``(re,im)``."""
+"""Elements as text: one value a line, complex ones as ``(re,im)``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Selection
@@ -21,30 +20,23 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 PIECE = 4 << 20
-"""Bytes of text that are searched for values at a time."""
+"""Bytes of text to parse at a time."""
 
-GROUP = 1 << 14
-"""Number of values in a group. The offsets of groups are known after the first read."""
-
-_MAX_VALUES = 1 << 19
-_BLANK = ord(" ")
 _COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+\)")
 
 
 @dataclass(frozen=True)
 class Text(SearchedLayout):
-    """A row-major array as text.
-
-    The first read scans the whole text and records the offsets of groups of values. Later reads
-    fetch only the groups that contain selected values.
-    """
+    """A row-major array as text. The first read parses the whole text and keeps the values."""
 
     lengths: tuple[int, ...]
     is_complex: bool
     size: int
-    _offsets: CachedValue[Integers] = field(default_factory=CachedValue, repr=False, compare=False)
+    _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
 
-    prefers_points = True  # neighbouring points share a range of the text
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the values, which can be many."""
+        return {**self.__dict__, "_values": CachedValue()}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,72 +49,58 @@ class Text(SearchedLayout):
         return np.dtype(np.complex128 if self.is_complex else np.float64)
 
     def locate(self, selection: Selection) -> Extents:
-        """Return the whole text, because offsets are unknown before the first read."""
+        """Return the whole text, because lines have any width."""
         return Extents.single(0, self.size) if self.size else Extents.empty()
 
     def search(self, source: Source, selection: Selection) -> Array:
-        """Parse the groups that contain the selection, in batches of a few MiB."""
+        """Select from the values of the whole text."""
         runs = selection.runs()
-        flat = np.add.outer(runs.starts, np.arange(runs.length)).ravel()
-        cuts = np.flatnonzero(np.diff(flat // _MAX_VALUES)) + 1
-        values = np.empty(flat.size, dtype=self.dtype)
-        for begin, end in pairwise([0, *cuts.tolist(), flat.size]):
-            values[begin:end] = self._read_flat(source, flat[begin:end])
-        return values.reshape(selection.shape)
+        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
+        values = self._values.get(lambda: self._parse_file(source))
+        return np.asarray(values[flat.reshape(selection.shape)])
 
-    def _read_flat(self, source: Source, flat: Integers) -> Array:
-        """Return values at ascending flat indices."""
-        offsets = self._offsets.get(lambda: self._find_groups(source))
-        first, stop = int(flat[0]) // GROUP, int(flat[-1]) // GROUP + 1
-        start = int(offsets[first])
-        raw = source.read(Extents.single(start, int(offsets[stop]))).tobytes()
-        count = min(stop * GROUP, prod(self.lengths)) - first * GROUP
-        try:
-            return self._parse(raw, count)[flat - first * GROUP]
-        except ValueError:
-            raise self._build_value_error(source, raw, start) from None
-
-    def _find_groups(self, source: Source) -> Integers:
-        """Return the offsets of the groups, and the end of the text."""
-        groups: list[Integers] = []
-        count, before = 0, _BLANK
-        for start in range(0, self.size, PIECE):
-            text = source.read(Extents.single(start, min(self.size, start + PIECE)))
-            offsets = _find_values(text, before, is_complex=self.is_complex)
-            groups.append(start + offsets[-count % GROUP :: GROUP])
-            count += offsets.size
-            before = int(text[-1])
-        expected = prod(self.lengths)
-        if count != expected:
+    def _parse_file(self, source: Source) -> Array:
+        """Parse the text in pieces of whole lines."""
+        pieces = [np.empty(0, self.dtype)]
+        start, rest = 0, b""
+        while start < self.size:
+            stop = min(self.size, start + max(PIECE, len(rest)))
+            raw = rest + source.read(Extents.single(start, stop)).tobytes()
+            end = len(raw) if stop == self.size else raw.rfind(b"\n") + 1
+            start, rest = stop, raw[end:]
+            try:
+                pieces.append(self._parse(raw[:end]))
+            except ValueError:
+                raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
+        values, expected = np.concatenate(pieces), prod(self.lengths)
+        if values.size != expected:
             raise TensorFormatError(
                 source.name,
                 field="the elements",
-                actual=f"{count} values",
+                actual=f"{values.size} values",
                 expected=f"{expected} for a tensor of shape {self.lengths[::-1]}",
                 hint="the file is incomplete, or belongs to another YAML file; fetch both again",
-                offset=self.size if count < expected else 0,
+                offset=self.size if values.size < expected else 0,
             )
-        offsets = np.concatenate([*groups, [self.size]])
-        offsets[0] = 0  # bytes before the first value are parsed with it
-        return offsets
+        return values
 
-    def _parse(self, raw: bytes, count: int) -> Array:
-        """Parse a text of `count` values; raise ValueError if it has others."""
+    def _parse(self, raw: bytes) -> Array:
+        """Parse lines; raise ValueError if one has no value."""
         words: Sequence[bytes] = raw.split()
         if self.is_complex:
-            pairs = _COMPLEX.findall(raw)
-            if len(pairs) != count or _COMPLEX.sub(b"", raw).strip():
+            words = [*chain.from_iterable(_COMPLEX.findall(raw))]
+            if _COMPLEX.sub(b"", raw).strip():
                 raise ValueError
-            words = [*chain.from_iterable(pairs)]
-        numbers = np.fromiter(map(_parse_number, words), np.float64, len(words))
-        return numbers.view(self.dtype).reshape(count)
+        if b"_" in raw:  # Python allows underscores between digits
+            raise ValueError
+        return np.fromiter(map(float, words), np.float64, len(words)).view(self.dtype)
 
     def _build_value_error(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
         """Return the error about the first invalid line."""
         line = b""
         for line in raw.splitlines(keepends=True):
             try:
-                self._parse(line, 1 if line.strip() else 0)
+                self._parse(line)
             except ValueError:
                 break
             offset += len(line)
@@ -171,20 +149,3 @@ class TextLine(Element):
             lines = [f"{x:24.16e}" for x in flat]
         raw = "\n".join([*lines, ""]).encode()
         return np.frombuffer(raw, self.stored).reshape(values.shape)
-
-
-def _parse_number(word: bytes) -> float:
-    if b"_" in word:  # Python allows underscores between digits
-        raise ValueError
-    return float(word)
-
-
-def _find_values(text: Bytes, before: int, *, is_complex: bool) -> Integers:
-    """Return the offsets of values. They start with a parenthesis or after a blank."""
-    if is_complex:
-        return np.flatnonzero(text == ord("("))
-    blank: NDArray[np.bool_] = text <= _BLANK
-    after = np.empty_like(blank)
-    after[:1] = before <= _BLANK
-    after[1:] = blank[:-1]
-    return np.flatnonzero(after & ~blank)

@@ -1,22 +1,30 @@
-"""Parse YAML from untrusted files: no aliases, no objects, no repeated keys, named limits.
+"""Parse YAML from untrusted files, and format YAML that cc4s can parse.
 
-Plain scalars follow the core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
+Parsing allows no aliases, no objects and no repeated keys, and has limits. Plain scalars follow the
+core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
+
+cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
+It cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
+character of these words is escaped everywhere but in the keys of cc4s.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import MAX_NESTED
+from xr_tensorfmt.core.json_values import DTYPE_TAG, array_from_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.formats.cc4s.spec import KEYS, METADATA_KEYS
 
 MAX_BYTES = 64 << 20
 """Limit on the size of a YAML file; properties of 400,000 states take about 10 MB."""
@@ -24,7 +32,8 @@ MAX_BYTES = 64 << 20
 MAX_VALUES = 1 << 20
 """Limit on commas and lines, checked before parsing. Two properties of 400,000 states fit."""
 
-_BOM = b"\xef\xbb\xbf"
+# Few installations are without the loader on libyaml, which is 10 times as fast.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _CONSTANTS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -40,83 +49,91 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 
 # cc4s tags strings as ``!!text``.
 _STRING_TAGS = ("!", "!text", "tag:yaml.org,2002:text", "tag:yaml.org,2002:str")
-_PLAIN_TAG = "plain"
+_TAGS = {
+    yaml.ScalarEvent: _STRING_TAGS,
+    yaml.SequenceStartEvent: ("tag:yaml.org,2002:seq", "!"),
+    yaml.MappingStartEvent: ("tag:yaml.org,2002:map", "!"),
+}
 
 
-# Few installations are without the loader on libyaml, which is 10 times as fast.
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Builds plain values, and raises an error about anything else."""
-
-    yaml_implicit_resolvers: ClassVar[Any] = {None: [(_PLAIN_TAG, re.compile(""))]}
+class _Builder:
+    """Builds the value of a document from the events of the parser, without a tree of nodes."""
 
     def __init__(self, path: str, text: str) -> None:
-        super().__init__(text)
-        self._path, self._text = path, text
-        self._keys: list[str] = []
-        self._levels = 0
+        self.path, self.text = path, text
+        self.events = yaml.parse(text, Loader=_LOADER)
+        self.keys: list[str] = []
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the value of a node. An alias is a node that occurs again."""
-        if node in self.constructed_objects or node in self.recursive_objects:
-            hint = "aliases can exhaust the memory; write the values out"
-            raise self._error(None, "an alias", "plain values", hint)
-        self._levels += 1
-        if self._levels > MAX_NESTED:
-            expected, hint = f"at most {MAX_NESTED} within each other", "the file is corrupt"
-            raise self._error(node, "lists or mappings nested deeply", expected, hint)
-        value = super().construct_object(node, deep=True)
-        self._levels -= 1
+    def build_document(self) -> Any:
+        """Return the value of the only document."""
+        next(self.events)  # the start of the stream
+        if isinstance(next(self.events), yaml.StreamEndEvent):
+            return None
+        value = self.build(next(self.events), 1)
+        next(self.events)  # the end of the document
+        event = next(self.events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise self.error(event, "a second document", "valid YAML", "the file is corrupt")
         return value
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def build(self, event: Any, level: int) -> Any:
+        """Return the value that begins with an event."""
+        if isinstance(event, yaml.AliasEvent):
+            hint = "aliases can exhaust the memory; write the values out"
+            raise self.error(event, "an alias", "plain values", hint)
+        if event.tag not in (None, *_TAGS[type(event)]):
+            hint = "tags are not supported, because they can create objects; write a plain value"
+            raise self.error(event, f"the tag {event.tag}", "a value without a tag", hint)
+        if level > MAX_NESTED:
+            expected, hint = f"at most {MAX_NESTED} within each other", "the file is corrupt"
+            raise self.error(event, "lists or mappings nested deeply", expected, hint)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self.build_mapping(level + 1)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = _take_until(self.events, yaml.SequenceEndEvent)
+            return [self.build(item, level + 1) for item in items]
+        is_plain = event.tag is None and event.implicit[0]
+        return _parse_plain(event.value) if is_plain else event.value
+
+    def build_mapping(self, level: int) -> dict[Any, Any]:
         """Return a dict. Programs take ``1`` and ``"1"`` for the same key."""
         values: dict[Any, Any] = {}
         names = set()
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode):
-                raise self._error(
-                    key_node, "a list or mapping as a key", "a plain key", "write a str"
-                )
-            key = self.construct_object(key_node)
-            self._keys.append(str(key))
-            if key_node.value in names or key in values:
+        for event in _take_until(self.events, yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
+                raise self.error(event, "a list or mapping as a key", "a plain key", "write a str")
+            key = self.build(event, level)
+            self.keys.append(str(key))
+            if event.value in names or key in values:
                 hint = "programs disagree on which value counts; remove all but one"
-                raise self._error(key_node, "this key twice", "each key once", hint)
-            names.add(key_node.value)
-            values[key] = self.construct_object(value_node)
-            self._keys.pop()
+                raise self.error(event, "this key twice", "each key once", hint)
+            names.add(event.value)
+            values[key] = self.build(next(self.events), level)
+            self.keys.pop()
         return values
 
-    def construct_plain(self, node: yaml.ScalarNode) -> Any:
-        """Return the value of a scalar without quotes and tag."""
-        text: str = node.value
-        if _INTEGER.fullmatch(text):
-            number = int(text, 0 if text[1:2] in ("o", "x") else 10)
-            return number if -(1 << 63) <= number < 1 << 63 else float(number)
-        if text in _CONSTANTS:
-            return _CONSTANTS[text]
-        return float(text) if _FLOAT.fullmatch(text) else text
-
-    def refuse_tag(self, node: yaml.Node) -> None:
-        """Raise an error about a tag."""
-        hint = "tags are not supported, because they can create objects; write a plain value"
-        raise self._error(node, f"the tag {node.tag}", "a value without a tag", hint)
-
-    def _error(
-        self, node: yaml.Node | None, actual: str, expected: str, hint: str
-    ) -> TensorFormatError:
+    def error(self, event: Any, actual: str, expected: str, hint: str) -> TensorFormatError:
         """Return an error about the innermost key."""
-        field = shorten(".".join(self._keys)) or "the YAML"
-        offset = None if node is None else len(self._text[: node.start_mark.index].encode())
-        return TensorFormatError(self._path, field, shorten(actual), expected, hint, offset)
+        field = shorten(".".join(self.keys)) or "the YAML"
+        offset = len(self.text[: event.start_mark.index].encode())
+        return TensorFormatError(self.path, field, shorten(actual), expected, hint, offset)
 
-    yaml_constructors: ClassVar[Any] = {
-        _PLAIN_TAG: construct_plain,
-        **dict.fromkeys(_STRING_TAGS, yaml.SafeLoader.construct_scalar),
-        "tag:yaml.org,2002:map": construct_mapping,
-        "tag:yaml.org,2002:seq": yaml.SafeLoader.construct_sequence,
-        None: refuse_tag,
-    }
+
+def _take_until(events: Iterator[Any], end: type) -> Iterator[Any]:
+    for event in events:
+        if isinstance(event, end):
+            return
+        yield event
+
+
+def _parse_plain(text: str) -> Any:
+    """Return the value of a scalar without quotes and tag."""
+    if _INTEGER.fullmatch(text):
+        number = int(text, 0 if text[1:2] in ("o", "x") else 10)
+        return number if -(1 << 63) <= number < 1 << 63 else float(number)
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    return float(text) if _FLOAT.fullmatch(text) else text
 
 
 def parse_yaml(path: str, content: bytes) -> Any:
@@ -129,7 +146,7 @@ def parse_yaml(path: str, content: bytes) -> Any:
             actual, expected = f"{count} lines and commas", f"at most {MAX_VALUES}"
             hint = "values belong in the file of elements"
             raise TensorFormatError(path, "the YAML", actual, expected, hint)
-        return _Loader(path, text).get_single_data()
+        return _Builder(path, text).build_document()
     except UnicodeDecodeError as error:
         raise TensorFormatError(
             path, "the YAML", str(error), "YAML in UTF-8", hint, offset=error.start
@@ -151,7 +168,7 @@ def read_yaml(reader: HeaderReader) -> Fields:
 
 def parse_fields(path: str, content: bytes) -> Fields:
     """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
-    content = content.removeprefix(_BOM)
+    content = content.removeprefix(b"\xef\xbb\xbf")
     _check_length(path, len(content))
     document = Fields(path, {"the file": parse_yaml(path, content)})
     return Fields(path, document.get("the file", dict))
@@ -173,7 +190,7 @@ def get_string(fields: Fields, key: str) -> str:
     return str(value) if isinstance(value, int | float) else fields.get(key, str)
 
 
-def get_choice(fields: Fields, key: str, allowed: Mapping[str, Any] | tuple[str, ...]) -> str:
+def get_choice(fields: Fields, key: str, allowed: Collection[str]) -> str:
     """Return one of the allowed strings."""
     value = get_string(fields, key)
     if value not in allowed:
@@ -224,3 +241,74 @@ def _check_length(path: str, size: int) -> None:
         hint = "values belong in the file of elements; drop or shorten attributes and coordinates"
         field, actual, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
         raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
+
+
+# Words that YAML 1.1 or 1.2 takes for another value than a string are quoted.
+_PLAIN = re.compile(r"(?!(?:null|true|false|yes|no|on|off|y|n)\Z)[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
+
+# Escape unprintable characters, "&" and "*", which could look like anchors, and words of cc4s.
+_WORD_STARTS = "|".join(f"{word[0]}(?={word[1:]})" for word in sorted(KEYS))
+_ESCAPED = re.compile(f"[&*\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]|{_WORD_STARTS}")
+
+
+def format_yaml(values: Mapping[str, Any]) -> bytes:
+    """Format a mapping of strings, finite numbers, lists and mappings as a YAML file."""
+    return ("\n".join(_format_lines(values, KEYS)) + "\n").encode()
+
+
+def simplify(value: Any) -> Any:
+    """Convert the arrays of JSON to lists if they are real, and bools to the 1 and 0 of cc4s."""
+    if isinstance(value, list):
+        return [simplify(item) for item in value]
+    if not isinstance(value, Mapping):
+        return int(value) if isinstance(value, bool) else value
+    if set(value) != {DTYPE_TAG}:
+        return {key: simplify(item) for key, item in value.items()}
+    array = array_from_json(value[DTYPE_TAG])
+    return simplify(array.tolist()) if array.dtype.kind in "biuf" else None
+
+
+def is_portable(value: Any) -> bool:
+    """Return whether cc4s can parse a value."""
+    if isinstance(value, Mapping | list):
+        return all(map(is_portable, value.values() if isinstance(value, Mapping) else value))
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+
+
+def _format_lines(value: Any, plain_keys: Collection[str]) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            name = key if key in plain_keys else _format_scalar(key)
+            if isinstance(item, Mapping | list) and item:
+                inner = METADATA_KEYS if key == "metaData" else plain_keys
+                yield f"{name}:"
+                yield from (
+                    f"  {line}" for line in _format_lines(item, inner if plain_keys is KEYS else ())
+                )
+            else:
+                yield f"{name}: {_format_scalar(item)}"
+    elif isinstance(value, list) and value:
+        for item in value:
+            lines = _format_lines(item, plain_keys)
+            yield f"- {next(lines)}"
+            yield from (f"  {line}" for line in lines)
+    else:
+        yield _format_scalar(value)
+
+
+def _format_scalar(value: Any) -> str:
+    """Format a scalar, or an empty mapping or list."""
+    if isinstance(value, float):
+        # YAML 1.1 takes 1e-05 for a string.
+        digits, letter, exponent = repr(value).partition("e")
+        return f"{digits}{'' if '.' in digits else '.0'}{letter}{exponent}"
+    if not isinstance(value, str):
+        return str(value)
+    if _PLAIN.match(value) and not _ESCAPED.search(value):
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _ESCAPED.sub(lambda character: f"\\u{ord(character[0]):04x}", quoted)

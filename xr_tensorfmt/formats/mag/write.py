@@ -15,8 +15,7 @@ from xr_tensorfmt.formats.mag import document
 from xr_tensorfmt.formats.mag.spec import LITTLE_ENDIAN, round_up
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
-from xr_tensorfmt.writing.file_plan import FilePlan
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
 MAX_SNAPSHOT_DIMENSIONS = 16
 """Limit of magnetron on the rank of a tensor."""

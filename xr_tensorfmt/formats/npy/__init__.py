@@ -41,7 +41,7 @@ class NpyFormat(Format):
 
 
 class NpzFormat(Format):
-    """Files written by `numpy.savez`, which does not compress."""
+    """Files written by `numpy.savez` or `numpy.savez_compressed`."""
 
     name = "npz"
     title = "NumPy .npz"

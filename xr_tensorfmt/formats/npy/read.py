@@ -13,12 +13,12 @@ from numpy.lib import format as npy
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Boolean, Plain
-from xr_tensorfmt.core.findings import End, Finding, finding_from_error
+from xr_tensorfmt.core.findings import End, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
-from xr_tensorfmt.formats._shared.zip_members import locate_stored_content, read_directory
+from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims
 
 MAX_HEADER_BYTES = 1 << 18
@@ -69,32 +69,31 @@ def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
     directory = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
-    arrays: dict[int, StoredTensor] = {}
-    errors: dict[int, TensorFormatError] = {}
+    results: dict[int, StoredTensor | TensorFormatError] = {}
 
     def read_one(number: int) -> None:
+        member = directory.members[number]
         try:
-            arrays[number] = _read_member(reader, directory.members[number])
+            results[number] = _read_member(reader, member)
         except UnsupportedMemberError as error:
-            key = directory.members[number].filename.removesuffix(SUFFIX)
-            arrays[number] = StoredTensor.create_unsupported(key, 0, 0, error)
+            key = member.filename.removesuffix(SUFFIX)
+            results[number] = StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
-            errors[number] = error
+            results[number] = error
 
     reader.source.run(read_one, range(len(directory.members)))
-    if errors and all(array.unsupported for array in arrays.values()):
-        raise errors[min(errors)]
-    tensors = [arrays[number] for number in sorted(arrays)]
-    findings = [_report_omitted(errors[number]) for number in sorted(errors)]
+    ordered = [results[number] for number in sorted(results)]
+    tensors = [result for result in ordered if isinstance(result, StoredTensor)]
+    errors = [result for result in ordered if isinstance(result, TensorFormatError)]
+    if errors and all(tensor.unsupported for tensor in tensors):
+        raise errors[0]
+    findings = [
+        replace(finding, message=f"{finding.message}; it is omitted")
+        for finding in map(finding_from_error, errors)
+    ]
     path = reader.source.name
     container = build_container(path, options, tensors, {"format": "npz"}, findings=findings)
     return replace(container, ends=(directory.end,), parsed=directory)
-
-
-def _report_omitted(error: TensorFormatError) -> Finding:
-    """Return the finding about a corrupt member."""
-    finding = finding_from_error(error)
-    return replace(finding, message=f"{finding.message}; it is omitted")
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
@@ -105,17 +104,16 @@ def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
         field, actual, expected = f"the member {file!r}", f"no name with {SUFFIX}", "an array"
         raise UnsupportedMemberError(path, field, actual, expected, "unzip it", offset)
     field = f"the member {key!r}"
-    hint = "load it with np.load and write it with np.savez, which does not compress"
-    start, head = locate_stored_content(reader, member, field, hint, HEAD_BYTES)
+    source, start, head = open_member(reader, member, field, HEAD_BYTES)
     stop = min(compute_header_stop(head), member.file_size)
     if stop > len(head):
-        head = reader.read_bytes(start, start + stop)
+        head = (source or reader).read_bytes(start, start + stop)
     array = parse_array(path, head, start, key, f"the array {key!r}")
     if array.stop > start + member.file_size:
         actual = f"{member.file_size} bytes"
         expected = f"{array.stop - start} bytes for shape {array.shape}"
         raise TensorFormatError(path, field, actual, expected, "the file is corrupt", offset)
-    return array
+    return replace(array, source=source)
 
 
 def compute_header_stop(head: bytes) -> int:

@@ -14,8 +14,7 @@ from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats.npy.spec import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 _ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)])

@@ -84,7 +84,7 @@ class PycausetFormat(Format):
         return OpenOptions(sparse="dense", verify=False)
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check slots, metadata, padding, checksums and the claims about values."""
+        """Check slots, metadata, unused bytes and checksums."""
         from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
 
-        return check(reader.source, container.parsed, limit)
+        return check(container.parsed, limit)

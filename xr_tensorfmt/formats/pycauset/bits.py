@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,9 +48,9 @@ class Bits(Packed):
                 bits.take(columns - first, axis=1, out=row_values, mode="clip")
         return values.view(np.bool_)
 
-    def divide(self, selection: Selection, max_bytes: int) -> Iterator[Selection]:
+    def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Divide only single elements, because packed rows need little memory."""
-        return selection.divide(MAX_RUNS if self._is_sparse(selection) else selection.size)
+        return MAX_RUNS if self._is_sparse(selection) else selection.size
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Return the given bit of every byte."""

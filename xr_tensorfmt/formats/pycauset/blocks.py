@@ -41,18 +41,7 @@ class BlockMatrix(Composite):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Common dtype of the blocks."""
-        return np.result_type(*self.dtypes)
-
-    @property
-    def dtypes(self) -> set[np.dtype[Any]]:
-        """dtypes of the blocks."""
-        return {block.layout.dtype for block in self.blocks}
-
-    @property
-    def rounds_integers(self) -> bool:
-        """Whether 64-bit integers become floats because of the dtypes of other blocks."""
-        integers = {np.dtype(np.int64), np.dtype(np.uint64)}
-        return self.dtype.kind in "fc" and bool(self.dtypes & integers)
+        return np.result_type(*(block.layout.dtype for block in self.blocks))
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected parts of blocks."""

@@ -22,11 +22,10 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.metadata import (
     CORRUPT,
+    OBJECT_TYPE,
     build_attrs,
     build_matrix,
     describe_derived,
-    find_cached,
-    get_object,
 )
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -207,8 +206,7 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
             "slot": slot.name,
             "generation": slot.generation,
             "properties": properties,
-            "cached": dict(find_cached(metadata, view)),
-            **get_object(metadata),
+            **{key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata},
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),

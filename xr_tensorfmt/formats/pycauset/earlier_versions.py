@@ -16,7 +16,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.formats._shared.zip_members import (
     Directory,
-    locate_stored_content,
+    open_member,
     read_directory,
 )
 from xr_tensorfmt.formats.pycauset.metadata import build_matrix
@@ -148,5 +148,8 @@ def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[
         if name not in members:
             actual = f"missing among {', '.join(map(repr, members))}"
             raise reader.error(field, actual, "an entry stored without compression", hint, 0)
-        start, _ = locate_stored_content(reader, members[name], field, hint)
+        content, start, _ = open_member(reader, members[name], field)
+        if content is not None:
+            expected, offset = "an uncompressed member", members[name].header_offset
+            raise reader.error(field, "compressed", expected, hint, offset)
         yield members[name], start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -210,37 +210,6 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     """
     _check_types(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
-    layout, size = _choose_layout(matrix)
-    if matrix.offset + size > matrix.limit and matrix.row_bytes > spec.WORD_BYTES:
-        # Development versions of the container padded rows of bits to words, like earlier formats.
-        return _choose_layout(replace(matrix, row_bytes=spec.WORD_BYTES))
-    return layout, size
-
-
-def _check_types(matrix: Matrix, path: str) -> None:
-    """Raise TensorFormatError if matrix type, data type and shape do not match."""
-    matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
-
-    def error(field: str, actual: str, expected: str) -> TensorFormatError:
-        hint = "the header is corrupt, or of an unsupported version"
-        return TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
-
-    if matrix_type not in spec.MATRIX_TYPES:
-        expected = f"one of {', '.join(sorted(spec.MATRIX_TYPES))}"
-        raise error("the matrix type", repr(matrix_type), expected)
-    data_types = spec.MATRIX_TYPES[matrix_type].data_types
-    if matrix.data_type not in data_types:
-        field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
-        raise error(field, repr(matrix.data_type), f"one of {expected}")
-    required = spec.find_required_shape(matrix_type, rows, columns)
-    if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
-        required = f"more rows than the active index {matrix.seed}"
-    if required:
-        raise error(f"the shape of a {matrix_type}", f"{rows} rows and {columns} columns", required)
-
-
-def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
-    """Return the layout of the stored values and their size in bytes."""
     element, offset = spec.ELEMENTS[matrix.data_type], matrix.offset
     properties = spec.MATRIX_TYPES[matrix.matrix_type]
     shape = (1, matrix.rows) if matrix.is_vector else (matrix.rows, matrix.columns)
@@ -253,16 +222,39 @@ def _choose_layout(matrix: Matrix) -> tuple[Layout, int]:
         rows = _build_rows(matrix, shape, element)
         layout: Any = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
         if properties.mirror_sign:
-            layout = Mirrored(Packed(rows, element), properties.mirror_sign)
+            layout = Mirrored(layout, properties.mirror_sign)
         return OnlyRow(layout) if is_flat else layout, rows.nbytes
     if properties.stored == "diagonal":
-        dense = Dense(lengths[:1], element, offset)
-        return Diagonal(lengths, dense), dense.stop - offset
-    if matrix.data_type == spec.COMPLEX_FLOAT16:
-        dense = Dense((2, *lengths), element, offset)
-        return ComplexPlanes(dense), dense.stop - offset
-    dense = Dense(lengths, element, offset)
-    return dense, dense.stop - offset
+        lengths = lengths[:1]
+    is_split = matrix.data_type == spec.COMPLEX_FLOAT16
+    dense = Dense((2, *lengths) if is_split else lengths, element, offset)
+    layout = ComplexPlanes(dense) if is_split else dense
+    if properties.stored == "diagonal":
+        layout = Diagonal(shape, dense)
+    return layout, dense.stop - offset
+
+
+def _check_types(matrix: Matrix, path: str) -> None:
+    """Raise TensorFormatError if matrix type, data type and shape do not match."""
+    matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
+
+    def check(field: str, actual: str, expected: str, *, holds: bool) -> None:
+        if not holds:
+            hint = "the header is corrupt, or of an unsupported version"
+            raise TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
+
+    types = ", ".join(sorted(spec.MATRIX_TYPES))
+    is_known = matrix_type in spec.MATRIX_TYPES
+    check("the matrix type", repr(matrix_type), f"one of {types}", holds=is_known)
+    data_types = spec.MATRIX_TYPES[matrix_type].data_types
+    field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
+    is_known = matrix.data_type in data_types
+    check(field, repr(matrix.data_type), f"one of {expected}", holds=is_known)
+    required = spec.find_required_shape(matrix_type, rows, columns)
+    if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
+        required = f"more rows than the active index {matrix.seed}"
+    actual = f"{rows} rows and {columns} columns"
+    check(f"the shape of a {matrix_type}", actual, required, holds=not required)
 
 
 def _build_rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:

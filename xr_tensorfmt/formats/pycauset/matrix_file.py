@@ -8,7 +8,7 @@ from itertools import chain, pairwise, product
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.fields import Fields
-from xr_tensorfmt.core.findings import End, Finding
+from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
@@ -155,92 +155,67 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
 
-@dataclass(frozen=True)
-class BlockEntry:
-    """Block in a manifest: its file name and UUID, its first row and column, and its shape."""
-
-    name: str
-    uuid: str
-    corner: tuple[int, int]
-    shape: tuple[int, int]
-
-
-def _read_manifest(manifest: Fields, rows: int, columns: int) -> Iterator[BlockEntry]:
-    """Yield the blocks of a matrix, row by row."""
-    version = manifest.get("version", int)
-    if version != 1:
-        raise manifest.error("version", version, "1", "the file is of a newer version")
-    row_ranges = list(pairwise(_get_edges(manifest, "row_partitions", rows)))
-    column_ranges = list(pairwise(_get_edges(manifest, "col_partitions", columns)))
-    grid = manifest.get("children", list)
-    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
-    if lengths != [len(column_ranges)] * len(row_ranges):
-        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
-        raise manifest.error("children", "another grid", expected)
-    ranges = product(row_ranges, column_ranges)
-    for child, ((top, bottom), (left, right)) in zip(chain(*grid), ranges, strict=True):
-        entry = replace(manifest, values=child if isinstance(child, dict) else {})
-        name = entry.get("path", str)
-        if not is_file_name(name):
-            hint = "blocks must be in the block directory; save the matrix again"
-            raise entry.error("path", repr(name), "a bare file name", hint)
-        uuid = entry.get("payload_uuid", str)
-        yield BlockEntry(name, uuid, (top, left), (bottom - top, right - left))
-
-
-def _get_edges(manifest: Fields, key: str, length: int) -> list[int]:
-    edges = manifest.get(key, list)
-    ascend = (
-        all(type(edge) is int for edge in edges)
-        and 1 < len(edges) <= MAX_BLOCKS + 1
-        and all(low < high for low, high in pairwise(edges))
-        and (edges[0], edges[-1]) == (0, length)
-    )
-    if not ascend:
-        expected = f"integers that ascend from 0 to {length}"
-        raise manifest.error(key, shorten(repr(edges)), expected)
-    return edges
-
-
 def _open_blocks(
     source: Source, matrix: Matrix, manifest: Fields, max_blocks: int, max_levels: int
 ) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
     files: list[MatrixFile] = []
     blocks: list[Block] = []
-    for entry in _read_manifest(manifest, matrix.rows, matrix.columns):
+    for entry, rows, columns in _list_blocks(manifest, matrix):
         if not (max_blocks and max_levels):
             actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
             hint = "the files are corrupt or malicious; save the matrix again"
             raise manifest.error("children", actual, "fewer blocks", hint)
-        file = _open_block(source, entry, max_blocks - 1, max_levels - 1)
+        file = _open_block(source, entry, (len(rows), len(columns)), max_blocks - 1, max_levels - 1)
         files.append(file)
-        blocks.append(Block(file.source, file.layout, entry.corner))
+        blocks.append(Block(file.source, file.layout, (rows.start, columns.start)))
         max_blocks -= len(file.files)
     layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
-    if layout.rounds_integers:
-        names = ", ".join(sorted(map(str, layout.dtypes)))
-        message = (
-            f"blocks of {names} together are {layout.dtype}, which rounds integers above 2**53; "
-            "open a block by its own path for its exact values"
-        )
-        finding = Finding(source.name, matrix.types_offset, "the blocks", message, "warning")
-        matrix = replace(matrix, findings=(*matrix.findings, finding))
     return MatrixFile(source, matrix, layout, blocks=tuple(files))
 
 
-def _open_block(source: Source, entry: BlockEntry, max_blocks: int, max_levels: int) -> MatrixFile:
+def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
+    """Yield the entries of blocks, with their rows and columns."""
+    version = manifest.get("version", int)
+    if version != 1:
+        raise manifest.error("version", version, "1", "the file is of a newer version")
+    row_ranges = _get_ranges(manifest, "row_partitions", matrix.rows)
+    column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)
+    grid = manifest.get("children", list)
+    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
+    if lengths != [len(column_ranges)] * len(row_ranges):
+        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+        raise manifest.error("children", "another grid", expected)
+    for child, ranges in zip(chain(*grid), product(row_ranges, column_ranges), strict=True):
+        yield replace(manifest, values=child if isinstance(child, dict) else {}), *ranges
+
+
+def _get_ranges(manifest: Fields, key: str, length: int) -> list[range]:
+    edges = manifest.get(key, list)
+    is_valid = 1 < len(edges) <= MAX_BLOCKS + 1 and all(type(edge) is int for edge in edges)
+    if not is_valid or edges != sorted({*edges, 0, length}):
+        expected = f"integers that ascend from 0 to {length}"
+        raise manifest.error(key, shorten(repr(edges)), expected)
+    return [range(*bounds) for bounds in pairwise(edges)]
+
+
+def _open_block(
+    source: Source, entry: Fields, shape: tuple[int, int], max_blocks: int, max_levels: int
+) -> MatrixFile:
     """Open a block, and raise TensorFormatError if it belongs to another matrix."""
-    location = f"{source.file_name}.blocks/{entry.name}"
+    name = entry.get("path", str)
+    if not is_file_name(name):
+        hint = "blocks must be in the block directory; save the matrix again"
+        raise entry.error("path", repr(name), "a bare file name", hint)
+    expected = entry.get("payload_uuid", str), shape
+    location = f"{source.file_name}.blocks/{name}"
     sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
     block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
-    offset, uuid = block.matrix.types_offset, block.matrix.encoding.get("payload_uuid")
-    for field, actual, expected in (
-        ("metadata.payload_uuid", uuid, entry.uuid),
-        ("the shape of a block", block.layout.shape, entry.shape),
-    ):
-        if actual != expected:
-            required = f"{expected!r} as in {source.name}"
-            hint = "the files do not belong together; save that file again"
-            raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
+    actual = block.matrix.encoding.get("payload_uuid"), block.layout.shape
+    if actual != expected:
+        field = "metadata.payload_uuid and the shape of a block"
+        hint = "the files do not belong together; save that file again"
+        required = f"{expected} as in {source.name}"
+        offset = block.matrix.types_offset
+        raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
     return block

@@ -88,21 +88,6 @@ def build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
             yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
 
 
-def get_object(metadata: Fields) -> dict[str, Any]:
-    """Return what the whole matrix is, such as a causal set of `n` elements."""
-    return {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata.values}
-
-
-def find_cached(metadata: Fields, view: Fields) -> Iterator[tuple[str, Any]]:
-    """Yield the cached results that are up to date, without those in other files."""
-    signature = _build_signature(metadata, view)
-    for key, entry in metadata.get("cached", dict, {}).items():
-        value = entry.get("value") if isinstance(entry, dict) else None
-        is_here = value is not None and not isinstance(value, dict)  # a map refers to a file
-        if is_here and entry.get("signature") == signature:
-            yield key, value
-
-
 def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the metadata of a causal set, empty for other matrices."""
     if (matrix.matrix_type, object_type) != ("CAUSAL", _CAUSAL_SET):
@@ -128,17 +113,5 @@ def describe_derived(metadata: Fields) -> Iterator[str]:
 
 
 def _format_value(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int | float | str):
-        return value
-    return json.dumps(value, default=repr)
-
-
-def _build_signature(metadata: Fields, view: Fields) -> dict[str, str]:
-    """Return the signature of results that are up to date."""
-    flags = (view.get(key, bool, False) for key in ("is_transposed", "is_conjugated"))
-    transposed, conjugated = map(int, flags)
-    scalar = _get_scalar(view)
-    signature = f"t={transposed};c={conjugated};sr={scalar.real:g};si={scalar.imag:g}"
-    return {"payload_uuid": metadata.get("payload_uuid", str), "view_signature": signature}
+    value = int(value) if isinstance(value, bool) else value
+    return value if isinstance(value, int | float | str) else json.dumps(value, default=repr)

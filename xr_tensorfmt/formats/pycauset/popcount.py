@@ -13,10 +13,11 @@ from xarray import DataArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.selection import PostIndexer, indices_to_array
+from xr_tensorfmt.core.indexing import PostIndexer, normalize_entry
+from xr_tensorfmt.core.selection import indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
-from xr_tensorfmt.datasets.lazy_array import LazyRead, get_lazy_read
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset.bits import Bits, unpack_row
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
@@ -186,8 +187,8 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     else:
         summed = (dim,) if isinstance(dim, str) or not isinstance(dim, Iterable) else tuple(dim)
     axes = [da.get_axis_num(name) for name in summed]
-    lazy_read = get_lazy_read(da.variable)
-    plan = None if lazy_read is None else _plan(lazy_read, axes)
+    lazy = find_undecoded_tensor(da.variable)
+    plan = None if lazy is None else _plan(lazy, axes)
     if plan is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
     values = plan.compute() if da.chunks is None else plan.build_dask_array()
@@ -197,25 +198,25 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     return DataArray(values, coords, dims, da.name)
 
 
-def _plan(lazy_read: LazyRead, summed_axes: list[int]) -> CountPlan | None:
+def _plan(lazy: LazyTensor, summed_axes: list[int]) -> CountPlan | None:
     """Plan the counts. Return None if the array is not a bit matrix that can be counted."""
-    view = lazy_read.layout
+    view = lazy.array.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
         axes = view.axes
     bits = view.inner if isinstance(view, OnlyRow | Transposed) else view
     if not isinstance(bits, Bits):
         return None
-    picks = dict(zip(axes, lazy_read.plan.indexers, strict=True))
+    picks = dict(zip(axes, map(normalize_entry, lazy.key.tuple, view.shape), strict=True))
     # The array has the axes of the layout in this order, without axes that a key dropped.
-    remaining = [axis for axis in axes if not isinstance(picks[axis].post_indexer, int)]
+    remaining = [axis for axis in axes if not isinstance(picks[axis][1], int)]
     summed = [remaining[number] for number in summed_axes]
     kept = [axis for axis in remaining if axis not in summed]
-    rows = indices_to_array(picks[0].indices if 0 in picks else range(1))
-    columns = picks[1].indices
-    repeats = any(isinstance(picks[axis].post_indexer, np.ndarray) for axis in summed)
+    rows = indices_to_array(picks[0][0] if 0 in picks else range(1))
+    columns = picks[1][0]
+    repeats = any(isinstance(picks[axis][1], np.ndarray) for axis in summed)
     if len(kept) > 1 or repeats or not isinstance(columns, range) or columns.step != 1:
         return None
-    counts = BitCounts(lazy_read.source, bits, columns.start, columns.stop)
-    post_indexer = picks[kept[0]].post_indexer if kept else None
+    counts = BitCounts(lazy.array.source, bits, columns.start, columns.stop)
+    post_indexer = picks[kept[0]][1] if kept else None
     return CountPlan(counts, rows, kept == [1], post_indexer)

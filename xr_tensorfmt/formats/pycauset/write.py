@@ -23,8 +23,7 @@ from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, PlannedVariable
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Piece, PlannedVariable
 
 MatrixType = Literal[
     "CAUSAL",

@@ -134,7 +134,8 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     metadata.pop(HEADER_CHECKSUMS, None)
     findings = [_report_omitted(path, file, key) for file, key in remaining]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
-    return replace(container, ends=tuple(header.end for header in headers.values()))
+    ends = tuple(header.end for header in headers.values())
+    return replace(container, ends=ends, siblings=tuple(end.source for end in ends))
 
 
 def _normalize_path(index: Fields, file: Any) -> str:

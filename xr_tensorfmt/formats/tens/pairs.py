@@ -15,7 +15,7 @@ from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
-from xr_tensorfmt.core.selection import Points, Runs, Selection
+from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
@@ -83,7 +83,7 @@ class Pairs(SearchedLayout):
         if isinstance(selection, Points):
             flat, component = np.divmod(selection.flat, self.components)
             is_new = np.diff(flat, prepend=-1) > 0  # components of an element have one index
-            filled = self._read_runs(source, Runs(flat[is_new], 1))
+            filled = self._read_runs(source, Extents.uniform(flat[is_new], 1))
             return np.asarray(filled[np.cumsum(is_new) - 1, component])
         outer = Selection(self.lengths, selection.indices[:rank])
         filled = self._read_runs(source, outer.runs()).reshape(*outer.shape, self.components)
@@ -133,16 +133,17 @@ class Pairs(SearchedLayout):
             raise self.build_index_error(source, int(wrong[0]))
         return ascending, order
 
-    def _read_runs(self, source: Source, runs: Runs) -> Array:
+    def _read_runs(self, source: Source, runs: Extents) -> Array:
         """Read the elements of some runs as an array of rows of components."""
         indices, pairs = self._index.get(lambda: self._build_index(source))
-        filled = np.zeros((runs.size, self.components), dtype=self.dtype)
-        is_set = np.zeros(runs.size, dtype=bool)
+        filled = np.zeros((runs.nbytes, self.components), dtype=self.dtype)
+        is_set = np.zeros(runs.nbytes, dtype=bool)
         for operation in self.group:
             part = slice(None)  # an operation can map any stored element into the runs
             if operation == self.group[0]:
                 part = slice(*np.searchsorted(indices, runs.bounds))
-            positions = runs.locate(operation.map_indices(indices[part], self.lengths[::-1]))
+            images = operation.map_indices(indices[part], self.lengths[::-1])
+            positions = _find_positions(runs, images)
             inside = np.flatnonzero(positions >= 0)
             numbers, positions = pairs[part][inside], positions[inside]
             order = np.argsort(numbers, kind="stable")
@@ -207,3 +208,11 @@ def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):  # comparing signalling NaNs warns
         same = (left == right) | ((left != left) & (right != right))
     return np.asarray(same.all(axis=-1))
+
+
+def _find_positions(runs: Extents, indices: Integers) -> Integers:
+    """Return the position of every flat index among the elements of some runs, or -1."""
+    run = np.searchsorted(runs.starts, indices, side="right") - 1
+    positions = indices - runs.starts[run]
+    inside = (run >= 0) & (positions < runs.lengths[0])
+    return np.where(inside, run * runs.lengths[0] + positions, -1)

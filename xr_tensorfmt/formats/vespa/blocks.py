@@ -85,7 +85,7 @@ class Blocks(WritableLayout):
             start, stop = runs.bounds
             raw = raw.reshape(-1, stop - start)
             if runs.starts.size > 1:
-                picked = np.add.outer(runs.starts - start, np.arange(runs.length))
+                picked = np.add.outer(runs.starts - start, np.arange(runs.lengths[0]))
                 raw = raw[:, picked.ravel()]
         if out is None:
             return element.adopt(raw).reshape(selection.shape)
@@ -103,7 +103,7 @@ class Blocks(WritableLayout):
         for first in range(0, offsets.size, count):
             starts = offsets[first : first + count, np.newaxis] + runs.starts * item
             cells = view_as_bytes(element.encode(values[first : first + count]))
-            yield Extents.uniform(starts.ravel(), runs.length * item), cells
+            yield Extents.uniform(starts.ravel(), int(runs.lengths[0]) * item), cells
 
 
 def _select_inner(selection: Selection) -> Selection:

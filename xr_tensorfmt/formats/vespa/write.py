@@ -30,8 +30,7 @@ from xr_tensorfmt.formats.vespa.spec import (
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.file_plan import FilePlan, PlannedVariable
-from xr_tensorfmt.writing.write_target import Piece
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 _CELL_TYPE_BY_ELEMENT = {element.name: name for name, element in CELL_TYPES.items()}
 

@@ -1,16 +1,18 @@
-"""Choose types for the dimensions of cc4s tensors."""
+"""The types of the dimensions of variables, and their names in a file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from xarray import Variable
 
 from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
 from xr_tensorfmt.formats.cc4s.spec import TYPES, get_object_types
+
+Types = Mapping[str, str | None]
+"""Types of dimensions by name."""
 
 
 def get_file_info(variable: Variable) -> Mapping[str, Any]:
@@ -21,60 +23,27 @@ def get_file_info(variable: Variable) -> Mapping[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
-class DimensionNames:
-    """Types of dimensions by name, and the default names of the reader by variable."""
+def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
+    """Choose a type for each dimension of the variables of an object.
 
-    types: Mapping[str, str | None]
-    defaults: Mapping[str, tuple[str, ...]]
-
-    @classmethod
-    def plan(cls, variables: Mapping[str, Variable], cc4s_object: str) -> DimensionNames:
-        """Choose a type for each dimension of the variables of an object."""
-        types: dict[str, str | None] = {}
-        for variable in variables.values():
-            for dim, dimension_type in _choose_types(variable).items():
-                types.setdefault(dim, dimension_type)
-        _complete_types(types, variables.values(), cc4s_object)
-        defaults = make_dims_unique(
-            [
-                Dimension(length, types[str(dim)])
-                for dim, length in zip(variable.dims, variable.shape, strict=True)
-            ]
-            for variable in variables.values()
-        )
-        return cls(types, dict(zip(variables, defaults, strict=True)))
-
-    def find_prefix(self, variables: Mapping[str, Variable], dim: str) -> str | None:
-        """Return the beginning of the names of a dimension's properties; None if it varies."""
-        names = {
-            default
-            for name, variable in variables.items()
-            for own, default in zip(variable.dims, self.defaults[name], strict=True)
-            if own == dim
-        }
-        return names.pop() if len(names) == 1 else None
-
-
-def _complete_types(
-    types: dict[str, str | None], variables: Collection[Variable], cc4s_object: str
-) -> None:
-    """Give all dimensions of a tensor a type if one has. cc4s exchanges the dimensions otherwise.
-
-    A type that a variable gets can be the first one of another variable.
+    All dimensions of a tensor get a type if one has, because cc4s exchanges them otherwise.
     """
+    types: dict[str, str | None] = {}
+    for variable in variables.values():
+        types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
     before: dict[str, str | None] = {}
-    while before != types:
+    while before != types:  # a type that a variable gets can be the first one of another variable
         before = dict(types)
-        for variable in variables:
+        for variable in variables.values():
             dims = tuple(map(str, variable.dims))
             if any(types[dim] for dim in dims):
                 expected = get_object_types(cc4s_object, variable.ndim) or dims
                 for dim, dimension_type in zip(dims, expected, strict=True):
                     types[dim] = types[dim] or dimension_type
+    return types
 
 
-def _choose_types(variable: Variable) -> dict[str, str | None]:
+def _find_types(variable: Variable) -> dict[str, str | None]:
     """Return the types of the dimensions of a variable.
 
     Dimensions of an opened variable keep the type of the file, even if they are renamed. The types
@@ -97,20 +66,27 @@ def _choose_types(variable: Variable) -> dict[str, str | None]:
     return types
 
 
-def check_types(
-    path: str, cc4s_object: str, name: str, variable: Variable, types: Mapping[str, str | None]
-) -> None:
+def name_dimensions(
+    variables: Mapping[str, Variable], types: Types
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the dimension names that the reader gives to the variables."""
+    names = make_dims_unique(
+        [Dimension(length, types[str(dim)]) for dim, length in variable.sizes.items()]
+        for variable in variables.values()
+    )
+    return dict(zip(variables, names, strict=True))
+
+
+def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
     """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
-    expected = get_object_types(cc4s_object, variable.ndim)
+    expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
-    if expected is None or all(
-        dimension_type in (None, expected_type)
-        for dimension_type, expected_type in zip(actual, expected, strict=True)
-    ):
+    pairs = zip(actual, expected, strict=False)
+    if all(dimension_type in (None, of_object) for dimension_type, of_object in pairs):
         return
     if actual == list(get_file_info(variable).get("types", ())):
         return
-    dims = make_dims_unique([[Dimension(1, expected_type) for expected_type in expected]])[0]
+    dims = make_dims_unique([[Dimension(1, of_object) for of_object in expected]])[0]
     raise ValueError(
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
