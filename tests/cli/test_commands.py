@@ -389,7 +389,7 @@ def test_format_option_replaces_suffix() -> None:
     xr.testing.assert_identical(load_any("c"), make_dataset())
     message = run_failing("convert", "a.mag", "d.foo")
     for words in (
-        "d.foo: the suffix has no writable format",
+        "d.foo: the suffix names no format",
         "--to (tens, ",
         "netcdf)",
         ".zarr, .nc,",

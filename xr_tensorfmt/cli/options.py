@@ -40,19 +40,7 @@ def store_format(file: str) -> str | None:
 
 def parse_target_format(file: str) -> str:
     """Return the name of the format or store for the suffix of a new file."""
-    if store := store_format(file):
-        return store
-    writers = [file_format for file_format in registry.load_formats() if file_format.can_write]
-    suffixes = [*(suffix for file_format in writers for suffix in file_format.suffixes), *_SUFFIXES]
-    try:
-        return registry.find_format_for_path(file).name
-    except ValueError:
-        names = ", ".join((*registry.list_names(writable=True), *STORES))
-        hint = registry.suggest_suffix(file, suffixes)
-        raise ValueError(
-            f"{file}: the suffix has no writable format{hint}; choose a format with --to "
-            f"({names}), or use a suffix ({', '.join(suffixes)})"
-        ) from None
+    return store_format(file) or registry.find_format_for_path(file, _SUFFIXES).name
 
 
 def format_examples(*lines: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import isfinite
@@ -60,6 +60,11 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     return tuple(names)
 
 
+def match_names(key: object, names: Collection[Any]) -> list[Any]:
+    """Return the names that a key stands for: itself, otherwise those that match the pattern."""
+    return [key] if key in names else [n for n in names if fnmatchcase(str(n), str(key))]
+
+
 def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | None:
     """Return the names under the name of a variable, or under the first pattern that fits.
 
@@ -69,12 +74,8 @@ def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | No
         return requested
     if variable in requested:
         return requested[variable]
-    fitting = (
-        names
-        for pattern, names in requested.items()
-        if len(names) == rank and fnmatchcase(variable, pattern)
-    )
-    return next(fitting, None)
+    fitting = (names for names in requested.items() if len(names[1]) == rank)
+    return next((names for key, names in fitting if match_names(key, [variable])), None)
 
 
 Sparse = Literal["auto", "dense", "stored"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from fnmatch import fnmatchcase
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions, find_names
+from xr_tensorfmt.core.open_options import OpenOptions, match_names
 from xr_tensorfmt.errors import did_you_mean, shorten, suggest_pattern
 
 DECLARED_OPTIONS = {
@@ -100,23 +99,19 @@ def _check_named_variables(container: Container, options: OpenOptions) -> None:
     if not isinstance(options.dims, Mapping):
         return
     ranks = {tensor.name: len(tensor.dims) for tensor in container.tensors}
-    for name, dims in options.dims.items():
-        is_used = any(
-            find_names({name: dims}, variable, rank) is not None for variable, rank in ranks.items()
-        )
-        matching = [variable for variable in ranks if fnmatchcase(variable, name)]
-        omitted = [error for key, error in container.omitted.items() if fnmatchcase(key, name)]
-        if not is_used and matching:
+    for key, dims in options.dims.items():
+        matching = match_names(key, ranks)
+        if key in ranks or any(ranks[name] == len(dims) for name in matching):
+            continue
+        if matching:
             raise ValueError(
-                f"dims={shorten(options.dims)} has {len(dims)} names for {name!r}, but "
+                f"dims={shorten(options.dims)} has {len(dims)} names for {key!r}, but "
                 f"{matching[0]!r} has {ranks[matching[0]]} dimensions; pass as many names"
             )
-        if not is_used and omitted:
-            raise omitted[0]
-        if not is_used:
-            raise ValueError(
-                f"dims={shorten(options.dims)} names dimensions of {shorten(repr(name))}"
-                f"{suggest_pattern(name, ranks)}, but the variables are "
-                f"{shorten(', '.join(map(repr, ranks)))}; "
-                "to rename single dimensions use ds.rename"
-            )
+        for name in match_names(key, container.omitted):
+            raise container.omitted[name]
+        raise ValueError(
+            f"dims={shorten(options.dims)} names dimensions of {shorten(repr(key))}"
+            f"{suggest_pattern(key, ranks)}, but the variables are "
+            f"{shorten(', '.join(map(repr, ranks)))}; to rename single dimensions use ds.rename"
+        )

@@ -20,11 +20,43 @@ from xr_tensorfmt.errors import (
     find_stack_level,
     shorten,
 )
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
 from xr_tensorfmt.formats.registry import BUILT_IN, find_format, find_format_by_suffix, load_formats
-from xr_tensorfmt.formats.unknown import ForeignFormat, find_by_magic, find_without_magic
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
+
+_FETCH = "fetch the file again"
+_COMPRESSED = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+}
+_FOREIGN: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
+    **{magic: (f"compressed by {x}", "decompress it first") for magic, x in _COMPRESSED.items()},
+    b"\x89HDF\r\n\x1a\n": ("HDF5 or netCDF-4", "pass engine='h5netcdf'"),
+    b"GGUF": ("GGUF", "read it with the package gguf"),
+    b"PAR1": ("Parquet", "read it with pandas.read_parquet"),
+    b"ARROW1": ("Arrow", "read it with pyarrow.ipc.open_file"),
+    b"PK\x05\x06": ("an empty zip archive", _FETCH),
+    b'{"put":': ("a feed of Vespa", "open it with xr_tensorfmt.vespa.from_jsonl"),
+    (b"CDF\x01", b"CDF\x02", b"CDF\x05"): (
+        "netCDF",
+        "leave out engine=, or pass engine='scipy' or 'netcdf4'",
+    ),
+    (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"): (
+        "a Python pickle",
+        "load it only if you trust the file: it can run code",
+    ),
+    (b"<!DOCTYPE ", b"<!doctype ", b"<html", b"<HTML"): (
+        "a page of HTML",
+        f"log in if the server requires it, and {_FETCH}",
+    ),
+}
+"""Names of unsupported formats, and hints, by magic number."""
 
 
 def open_header(
@@ -125,9 +157,9 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
     file_format, match = _find_best_match(reader)
     # A suffix alone does not count if another program has written the file: a zip named a.tbf.
     has_magic = reader.head.startswith(file_format.magics)
-    foreign = None if match is Match.CERTAIN or has_magic else find_by_magic(reader)
+    foreign = None if match is Match.CERTAIN or has_magic else _find_by_magic(reader)
     if match is Match.NONE or foreign:
-        raise _build_unknown_error(reader, foreign or find_without_magic(reader))
+        raise _build_unknown_error(reader, foreign or _find_without_magic(reader))
     return file_format
 
 
@@ -156,21 +188,48 @@ def _match(file_format: Format, reader: HeaderReader) -> Match:
         return Match.NONE
 
 
-def _build_unknown_error(reader: HeaderReader, foreign: ForeignFormat | None) -> TensorFormatError:
-    """Build the error about an unsupported format."""
+def _build_unknown_error(
+    reader: HeaderReader, foreign: tuple[str, str] | None
+) -> TensorFormatError:
+    """Build the error about an unsupported format, from its name and a hint."""
     if foreign is None:
-        without_magic = [
-            file_format.name for file_format in load_formats() if not file_format.magics
-        ]
+        without_magic = [other.name for other in load_formats() if not other.magics]
         hint = Hint(
             "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
             "dtype, 'r', shape=...), or name a format that has no magic number: "
             + ", ".join(f"format={name!r}" for name in without_magic),
             "name a format that has no magic number: --from " + ", --from ".join(without_magic),
         )
-        foreign = ForeignFormat("of no known format", hint)
+        foreign = "of no known format", hint
+    title, advice = foreign
     head = reader.head[:8]
-    actual = f"{repr(head) if head else 'no bytes'}, the file is {foreign.title}"
+    actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error("the magic number", actual, expected, foreign.hint, 0)
+    return reader.error("the magic number", actual, expected, advice, 0)
+
+
+def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
+    """Return the name and a hint for the unsupported format with a magic number, if any."""
+    if not reader.head:
+        return "empty", _FETCH
+    if reader.head.startswith(ZIP_MAGIC):
+        if read_first_member(reader)[0].endswith((b"/data.pkl", b"/version", b"/byteorder")):
+            return "a PyTorch checkpoint", "convert it with safetensors.torch.save_file"
+        return "a zip archive", "unzip it"
+    if reader.read_head(262)[257:] == b"ustar":
+        return "a tar archive", "extract it (tar -xf) and open its files"
+    return next((_FOREIGN[magic] for magic in _FOREIGN if reader.head.startswith(magic)), None)
+
+
+def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
+    """Guess the format of a file without magic number."""
+    text = reader.read_head(512).decode(errors="replace").rstrip("\ufffd").lstrip("\ufeff")
+    if "\ufffd" not in text and "".join(text.split()).isprintable():
+        vespa = "with xr_tensorfmt.vespa.from_json if it is a tensor of Vespa"
+        return "text", f"read it with numpy.loadtxt, or {vespa}"
+    length = int.from_bytes(reader.head[:8], "little")
+    if reader.head[8:10] == b'{"' and length <= reader.source.size - 8:
+        hint = Hint("pass {format}", format="safetensors")
+        return "safetensors without its suffix", hint
+    return None

@@ -6,12 +6,19 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Option
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
+from xr_tensorfmt.errors import (
+    Hint,
+    TensorFormatWarning,
+    did_you_mean,
+    find_stack_level,
+    with_hint,
+)
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
 from xr_tensorfmt.formats.npy import NpyFormat, NpzFormat
@@ -75,42 +82,36 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
     if version != CONTRACT_VERSION:
         raise ValueError(f"contract_version is {version!r}, expected {CONTRACT_VERSION}")
     file_format: Format = plugin()
-    suffixes = [
-        suffix for suffix in file_format.suffixes if not re.fullmatch(r"\.[^/A-Z]+", suffix)
-    ]
-    magics = [magic for magic in file_format.magics if not (isinstance(magic, bytes) and magic)]
-    for attribute, unsupported, expected in (
-        ("name", file_format.name in loaded or not file_format.name, "a unique name"),
-        ("title", not isinstance(file_format.title, str), "a str"),
-        ("suffixes", suffixes, "a tuple of str such as '.grid', in lower case"),
+    texts, pairs = partial(_has_items, str), partial(_has_items, Option)
+    for attribute, is_valid, expected in (
+        ("name", file_format.name and file_format.name not in loaded, "a unique name"),
+        ("title", isinstance(file_format.title, str), "a str"),
         (
-            "directory_patterns",
-            not _is_patterns(file_format.directory_patterns),
-            "a tuple of str such as '*.grid'",
+            "suffixes",
+            all(re.fullmatch(r"\.[^/A-Z]+", suffix) for suffix in file_format.suffixes),
+            "a tuple of str such as '.grid', in lower case",
         ),
-        ("write_options", not _is_options(file_format.write_options), "a mapping to Option"),
-        ("read_options", not _is_options(file_format.read_options), "a mapping to Option"),
-        ("find_suffix", not isinstance(file_format.find_suffix("a"), str), "a method -> str"),
-        ("magics", magics, "a tuple of non-empty bytes"),
+        ("directory_patterns", texts(file_format.directory_patterns, tuple), "a tuple of str"),
+        ("write_options", pairs(file_format.write_options, Mapping), "a mapping to Option"),
+        ("read_options", pairs(file_format.read_options, Mapping), "a mapping to Option"),
+        ("find_suffix", isinstance(file_format.find_suffix("a"), str), "a method -> str"),
         (
-            "open_options",
-            file_format.open_options - DECLARED_OPTIONS.keys(),
-            "names of open options",
+            "magics",
+            all(isinstance(magic, bytes) and magic for magic in file_format.magics),
+            "a tuple of non-empty bytes",
         ),
+        ("open_options", file_format.open_options <= DECLARED_OPTIONS.keys(), "open options"),
     ):
-        if unsupported:
-            raise ValueError(
-                f"{attribute} is {getattr(file_format, attribute)!r}, expected {expected}"
-            )
+        if not is_valid:
+            value = getattr(file_format, attribute)
+            raise ValueError(f"{attribute} is {value!r}, expected {expected}")
     return file_format
 
 
-def _is_options(options: object) -> bool:
-    return isinstance(options, Mapping) and all(isinstance(o, Option) for o in options.values())
-
-
-def _is_patterns(patterns: object) -> bool:
-    return isinstance(patterns, tuple) and all(isinstance(pattern, str) for pattern in patterns)
+def _has_items(kind: type, values: Any, container: type) -> bool:
+    """Return whether a container has only values of a type."""
+    items = values.values() if isinstance(values, Mapping) else values
+    return isinstance(values, container) and all(isinstance(item, kind) for item in items)
 
 
 def load_formats() -> Iterator[Format]:
@@ -135,28 +136,28 @@ def find_format_by_suffix(path: str) -> Format | None:
     return file_format if file_format.find_suffix(path) else None
 
 
-def suggest_suffix(path: str, suffixes: Collection[str]) -> str:
-    """Return a hint for a path whose suffix has no format, or an empty string."""
-    if path.endswith((".json", ".jsonl")):
-        return " (xr_tensorfmt.vespa.to_json and to_jsonl write JSON of Vespa)"
-    return did_you_mean(os.path.splitext(path)[1], suffixes)
+def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType({})) -> Format:
+    """Return the format to write by the suffix of a path. Raise ValueError if there is none.
 
-
-def find_format_for_path(path: str) -> Format:
-    """Return the format to write by the suffix of a path. Raise ValueError if there is none."""
+    `stores` are other names by their suffixes, for the error.
+    """
     file_format = find_format_by_suffix(path)
     if file_format and file_format.can_write:
         return file_format
     writable = [file_format for file_format in load_formats() if file_format.can_write]
-    names = ", ".join(repr(file_format.name) for file_format in writable)
-    suffixes = [suffix for file_format in writable for suffix in file_format.suffixes]
-    hint = suggest_suffix(path, suffixes)
-    problem = (
-        f"{file_format.title} can only be read"
-        if file_format
-        else f"the suffix names no format{hint}"
+    names = [file_format.name for file_format in writable]
+    suffixes = [*(suffix for other in writable for suffix in other.suffixes), *stores]
+    listed = ", ".join(suffixes)
+    hint = Hint(
+        f"pass format=, one of {', '.join(map(repr, names))}, or use one of the suffixes {listed}",
+        f"choose a format with --to ({', '.join([*names, *dict.fromkeys(stores.values())])}), or "
+        f"use a suffix ({listed})",
     )
-    raise ValueError(
-        f"{redact(path)}: {problem}; pass format=, one of {names}, or use one of the suffixes "
-        f"{', '.join(suffixes)}"
-    )
+    if file_format:
+        problem = f"{file_format.title} can only be read"
+    elif path.endswith((".json", ".jsonl")):
+        problem = "xr_tensorfmt.vespa.to_json and to_jsonl write JSON of Vespa"
+    else:
+        similar = did_you_mean(os.path.splitext(path)[1], suffixes)
+        problem = f"the suffix names no format{similar}"
+    raise with_hint(ValueError(f"{redact(path)}: {problem}; {hint}"), hint)

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.building import parse_chunk_bytes
+from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
@@ -142,7 +142,7 @@ class TensorFormatParser:
         arrays: dict[str, ManifestArray] = {}
         in_memory: dict[str, Variable] = {}
         refused: dict[str, str] = {}
-        target = parse_chunk_bytes(self.chunk_bytes)
+        target = parse_size("chunk_bytes", self.chunk_bytes)
         coordinate_names = {tensor.name for tensor in container.coordinates}
         for tensor in (*container.tensors, *container.coordinates):
             if tensor.name in dropped:

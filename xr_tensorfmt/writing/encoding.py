@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt import cf
+from xr_tensorfmt.core.open_options import match_names
 from xr_tensorfmt.errors import Hint, shorten, suggest_pattern, with_hint
 from xr_tensorfmt.writing.conversion import format_dtype
 
@@ -79,7 +79,7 @@ def _match_pattern(
     pattern: str, requested: Mapping[str, Any], data: Mapping[Any, Variable]
 ) -> list[Any]:
     """Return the variables that a pattern applies to. Raise ValueError if it matches none."""
-    named = [name for name in data if fnmatchcase(str(name), pattern)]
+    named = match_names(pattern, data)
     category = _get_dtype_category(requested.get("dtype"))
     same_category = [
         name for name in named if category in (None, _get_dtype_category(data[name].dtype))

@@ -377,19 +377,6 @@ class TestMetadata:
         part = open_lazily(tmp_path / "EigenEnergies.yaml").isel(State=slice(2, None))
         assert part.occupied.values.tolist() == [True] * 2 + [False] * 8
 
-    @pytest.mark.parametrize("elements", [cf.BINARY, cf.TEXT])
-    def test_states_are_occupied_by_elements_without_list(
-        self, tmp_path: Path, elements: str
-    ) -> None:
-        more = "metaData:\n  fermiEnergy: 1.0\n"
-        values = np.array([0.5, 2.0, -1.0])
-        path = cf.save(tmp_path, "e", values, ["State"], more=more, elements=elements)
-        assert load(path).occupied.values.tolist() == [True, False, True]
-        part = open_lazily(path, chunks={}).occupied.isel(State=[1, 2])
-        assert part.values.tolist() == [False, True]
-        assert not load(path, dims=("occupied",)).coords
-        assert validate(path) == []
-
     def test_slices_of_energies_open_without_warning(self, tmp_path: Path) -> None:
         components = {"h": (np.arange(2.0), ["State"]), "p": (np.arange(3.0), ["State"])}
         path = cf.save_set(tmp_path, "SlicedEigenEnergies", components)

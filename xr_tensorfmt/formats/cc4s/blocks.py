@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -22,23 +22,23 @@ MAX_BLOCKS = 1 << 22
 MAX_INDICES = 1 << 24
 """Limit on the lengths of dimensions of a tensor of blocks. Indices are kept in memory."""
 
-_BATCH = 1 << 20
+_ELEMENTS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
     """Disjoint sets of indices along an axis. A block covers one set."""
 
-    # Number of the set of every index. The last set has the indices that are in no block.
+    # Number of the set of every index, and its position in the set.
     labels: Integers
-    # Position of every index in its set, and the sizes of the sets.
     positions: Integers
+    # Sizes of the sets.
     sizes: Integers
 
     @classmethod
     def from_labels(cls, labels: Integers, count: int) -> Axis:
-        """Count the indices of every set; there are `count` sets that are in blocks."""
-        sizes = np.bincount(labels, minlength=count + 1)
+        """Count the indices of `count` sets."""
+        sizes = np.bincount(labels, minlength=count)
         order = np.argsort(labels, kind="stable")
         positions = np.empty_like(order)
         positions[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -47,49 +47,47 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class StoredBlocks:
-    """Blocks of a tensor. The slowest axis comes first."""
+    """Blocks of a tensor, sorted by key. The slowest axis comes first."""
 
     axes: tuple[Axis, ...]
-    # A number per block that identifies its sets of indices, in ascending order.
+    # A number per block that identifies its sets of indices.
     keys: Integers
-    # Index of the first stored element of every block, and its strides, one per axis.
+    # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
     # Number of stored elements.
     stored: int
 
     @classmethod
-    def from_labels(cls, axes: tuple[Axis, ...], labels: Integers) -> StoredBlocks:
-        """Order blocks by key. The labels are the sets of every block, in the order of the file."""
-        shapes = [axis.sizes[label] for axis, label in zip(axes, labels.T, strict=True)]
-        strides = np.ones_like(labels)
-        for axis in reversed(range(len(axes) - 1)):
-            strides[:, axis] = strides[:, axis + 1] * shapes[axis + 1]
-        stops = np.cumsum(strides[:, 0] * shapes[0])
-        keys = _combine(axes, [*labels.T])
+    def from_labels(cls, axes: tuple[Axis, ...], labels: Sequence[Integers]) -> StoredBlocks:
+        """Find the blocks. The labels, one array per axis, are in the order of the file."""
+        strides = [np.ones_like(labels[0])]
+        for axis, label in zip(axes[::-1], labels[::-1], strict=True):
+            strides.append(strides[-1] * axis.sizes[label])
+        sizes = strides.pop()
+        keys = _combine_labels(axes, labels)
         order = np.argsort(keys)
-        offsets = stops - strides[:, 0] * shapes[0]
-        stored = int(stops[-1]) if stops.size else 0
-        return cls(axes, keys[order], offsets[order], strides[order], stored)
+        offsets = (np.cumsum(sizes) - sizes)[order]
+        return cls(axes, keys[order], offsets, np.stack(strides[::-1])[:, order], int(sizes.sum()))
 
     def locate(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
         """Return the flat positions of elements in a block, and their indices in the file.
 
         The arrays of indices are broadcast against each other.
         """
-        labels = [axis.labels[index] for axis, index in zip(self.axes, indices, strict=True)]
-        keys = np.asarray(_combine(self.axes, labels))
+        pairs = list(zip(self.axes, indices, strict=True))
+        keys = _combine_labels(self.axes, [axis.labels[index] for axis, index in pairs])
         block = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
         inside = np.flatnonzero(self.keys[block] == keys)
         block = block.ravel()[inside]
         flat = self.offsets[block]
-        for number, (axis, index) in enumerate(zip(self.axes, indices, strict=True)):
-            within = np.broadcast_to(axis.positions[index], keys.shape).ravel()[inside]
-            flat += within * self.strides[block, number]
+        for (axis, index), strides in zip(pairs, self.strides, strict=True):
+            positions = np.broadcast_to(axis.positions[index], keys.shape)
+            flat += positions.ravel()[inside] * strides[block]
         return inside, flat
 
 
-def _combine(axes: Sequence[Axis], labels: Sequence[Integers]) -> Integers:
+def _combine_labels(axes: Sequence[Axis], labels: Sequence[Integers]) -> Integers:
     """Return a number for every combination of sets."""
     keys: Any = 0
     for axis, label in zip(axes, labels, strict=True):
@@ -119,7 +117,7 @@ class ZeroFilledBlocks(Composite):
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected elements that are stored. Targets are flat positions."""
         start = 0
-        for batch in selection.divide(_BATCH) if self.blocks.stored else ():
+        for batch in selection.divide(_ELEMENTS_AT_ONCE) if self.blocks.stored else ():
             is_outer = not isinstance(batch, Points)
             indices = np.ix_(*batch.index_arrays) if is_outer else batch.index_arrays
             inside, flat = self.blocks.locate(indices)
@@ -143,25 +141,28 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Sto
         raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
     # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
     numbers = np.arange(count)
-    chosen = []
+    # Per dimension, a property of its indices and of the blocks.
+    constraints: list[list[tuple[Integers, Integers]]] = [[] for _ in header.dimensions]
     for condition in header.conditions:
         rows = condition.non_zeros
-        chosen.append(rows[numbers % max(1, len(rows))])
+        chosen = rows[numbers % max(1, len(rows))]
         numbers //= max(1, len(rows))
+        for (name, dimension), column in zip(condition.properties, chosen.T, strict=True):
+            indices = _find_indices(entry, dimension, name, properties)
+            constraints[dimension].append((indices, column))
     axes, labels = [], []
-    for dimension in reversed(range(len(header.dimensions))):
-        constraints = [
-            (_find_indices(entry, dimension, name, properties), rows[:, column])
-            for condition, rows in zip(header.conditions, chosen, strict=True)
-            for column, (name, constrained) in enumerate(condition.properties)
-            if constrained == dimension
-        ]
-        axis, label = _build_axis(header.dimensions[dimension].length, constraints, count)
-        axes.append(axis)
-        labels.append(label)
+    for length, columns in zip(header.lengths[::-1], constraints[::-1], strict=True):
+        # Equal rows of properties have equal labels.
+        table = np.zeros((length + count, 1 + len(columns)), dtype=np.int64)
+        for number, pair in enumerate(columns):
+            table[:, number] = np.concatenate(pair)
+        distinct, label = np.unique(table, axis=0, return_inverse=True)
+        label = label.ravel()
+        axes.append(Axis.from_labels(label[:length], len(distinct)))
+        labels.append(label[length:])
     if prod(axis.sizes.size for axis in axes) >= 1 << 63:
         raise fields.error(key, "too many kinds of blocks", f"at most {1 << 63}", "split the file")
-    blocks = StoredBlocks.from_labels(tuple(axes), np.stack(labels, axis=1))
+    blocks = StoredBlocks.from_labels(tuple(axes), labels)
     if not np.diff(blocks.keys).all():
         hint = "each block is stored once; correct the file"
         raise fields.error(key, "a block twice", "different blocks", hint)
@@ -172,40 +173,15 @@ def _find_indices(
     entry: TensorEntry, dimension: int, name: str, properties: Mapping[str, Properties]
 ) -> Integers:
     """Return a property of a dimension as an array with one integer per index."""
-    length, dimension_type = astuple(entry.header.dimensions[dimension])
-    of_type = properties.get(dimension_type or "")
+    length, kind = entry.header.lengths[dimension], entry.header.types[dimension]
+    of_type = properties.get(kind or "")
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
         state = "missing" if indices is None else f"given for {indices.size} indices"
-        file = f"{dimension_type}.yaml"
         raise entry.fields.error(
             "nonZeroCondition",
             actual=f"the property {name!r} of dimension {dimension}, which is {state}",
-            expected=f"the property for {length} indices in {file} in the same directory",
+            expected=f"the property for {length} indices in {kind}.yaml in the same directory",
             hint="fetch that file too",
         )
     return indices
-
-
-def _build_axis(
-    length: int, constraints: Sequence[tuple[Integers, Integers]], count: int
-) -> tuple[Axis, Integers]:
-    """Return the sets of indices along a dimension, and the set of every block."""
-    if not constraints:
-        return Axis.from_labels(np.zeros(length, np.int64), 1), np.zeros(count, np.int64)
-    index_rows = np.stack([indices for indices, _ in constraints], axis=1)
-    block_rows = np.stack([values for _, values in constraints], axis=1)
-    row = _number_rows(np.concatenate((block_rows, index_rows)))
-    used, label = np.unique(row[:count], return_inverse=True)
-    label_of_row = np.full(row.size, used.size)
-    label_of_row[used] = np.arange(used.size)
-    return Axis.from_labels(label_of_row[row[count:]], used.size), label
-
-
-def _number_rows(table: Integers) -> Integers:
-    """Number the rows of a table from 0. Equal rows have equal numbers."""
-    order = np.lexsort(table.T)
-    ascending = table[order]
-    numbers = np.zeros(len(table), dtype=np.int64)
-    numbers[order[1:]] = np.cumsum((ascending[1:] != ascending[:-1]).any(axis=1))
-    return numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xarray import Variable
@@ -91,16 +91,3 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
     )
-
-
-def find_prefix(
-    variables: Mapping[str, Variable], names: Mapping[str, Collection[str]], dim: str
-) -> str | None:
-    """Return the beginning of the names of a dimension's properties; None if it varies."""
-    prefixes = {
-        default
-        for name, variable in variables.items()
-        for own, default in zip(variable.dims, names[name], strict=True)
-        if own == dim
-    }
-    return prefixes.pop() if len(prefixes) == 1 else None

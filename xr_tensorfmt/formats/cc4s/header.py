@@ -62,10 +62,6 @@ class Dimension:
             raise fields.error("length", length, "0 or more")
         return cls(length, get_string(fields, "type") if "type" in fields else None)
 
-    def pack(self) -> dict[str, Any]:
-        """Return the fields."""
-        return {"length": self.length} | ({} if self.type is None else {"type": self.type})
-
 
 @dataclass(frozen=True, eq=False)
 class Condition:
@@ -140,21 +136,6 @@ class TensorHeader:
             get_metadata(fields),
             conditions,
         )
-
-    def pack(self) -> dict[str, Any]:
-        """Return the fields of a dense tensor."""
-        fields = {
-            "version": VERSION,
-            "type": TENSOR,
-            "scalarType": self.scalar_type,
-            "dimensions": [
-                {"length": dimension.length} | ({"type": dimension.type} if dimension.type else {})
-                for dimension in self.dimensions
-            ],
-            "elements": {"type": self.elements},
-            "unit": self.unit,
-        }
-        return fields | ({"metaData": dict(self.metadata)} if self.metadata else {})
 
     @property
     def types(self) -> tuple[str | None, ...]:
@@ -264,15 +245,17 @@ class Properties:
     def unpack(cls, fields: Fields) -> Self:
         """Check the fields and create the object."""
         check_version(fields)
-        properties = fields.get_fields("properties") if "properties" in fields else None
-        per_index = fields.get_fields("propertyIndices")
+        properties, per_index = (
+            fields.get_fields("properties", {}),
+            fields.get_fields("propertyIndices"),
+        )
         indices, values = {}, {}
         for name in per_index.values:
-            rows = get_list(per_index, name)
-            indices[str(name)] = array = _to_integers(per_index, name, rows)
-            listed = get_list(properties, name) if properties and name in properties else None
-            if listed is None:
+            array = _to_integers(per_index, name, get_list(per_index, name))
+            indices[str(name)] = array
+            if name not in properties:
                 continue
+            listed = get_list(properties, name)
             if array.size and not 0 <= array.min() <= array.max() < len(listed):
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"

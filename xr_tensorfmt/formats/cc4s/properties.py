@@ -11,7 +11,7 @@ from xarray import Variable
 from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.cc4s.dimensions import Types, find_prefix
+from xr_tensorfmt.formats.cc4s.dimensions import Types
 from xr_tensorfmt.formats.cc4s.header import Properties
 from xr_tensorfmt.formats.cc4s.spec import YAML
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
@@ -25,19 +25,21 @@ def plan_properties(
     """Return the files of dimension types, and the coordinates that they cannot hold."""
     others = dict(checked.coordinates)
     files: list[SiblingFile] = []
-    sizes = {dim: n for variable in checked.variables.values() for dim, n in variable.sizes.items()}
+    sizes: dict[Any, int] = {}
+    defaults: dict[Any, set[str]] = {}
+    for name, variable in checked.variables.items():
+        sizes |= variable.sizes
+        for dim, default in zip(variable.dims, names[name], strict=True):
+            defaults.setdefault(dim, set()).add(default)
     # The reader omits properties that have the name of a dimension.
     candidates = {name: item for name, item in others.items() if name not in sizes}
-    for dimension_type in dict.fromkeys(types.values()):
-        if dimension_type is None or not is_file_name(dimension_type):
-            continue
+    for dimension_type in dict.fromkeys(filter(None, types.values())):
         dims = [dim for dim in types if types[dim] == dimension_type]
-        prefixes = {dim: find_prefix(checked.variables, names, dim) for dim in dims}
-        if None in prefixes.values():
+        if not is_file_name(dimension_type) or any(len(defaults[dim]) > 1 for dim in dims):
             continue
+        prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
         by_dim = {
-            dim: _get_properties(dimension_type, dim, f"{prefix}_", candidates)
-            for dim, prefix in prefixes.items()
+            dim: _get_properties(dimension_type, dim, prefixes[dim], candidates) for dim in dims
         }
         first = next((dim for dim in dims if by_dim[dim].indices), None)
         # The reader labels all dimensions of the type and length.
@@ -48,7 +50,7 @@ def plan_properties(
             files.append(_plan_file(checked.path, by_dim[first]))
             for dim, item in by_dim.items():
                 for name in item.indices:
-                    del others[f"{prefixes[dim]}_{name}"]
+                    del others[f"{prefixes[dim]}{name}"]
     return files, others
 
 

@@ -44,7 +44,6 @@ from xr_tensorfmt.formats.cc4s.spec import (
     YAML,
     get_stem,
     get_unit_keys,
-    lists_energies,
 )
 from xr_tensorfmt.formats.cc4s.text import Text
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
@@ -247,20 +246,6 @@ class InAtomicUnits(View):
         return stored
 
 
-@dataclass(frozen=True)
-class IsBelow(View):
-    """Whether real values are below a limit."""
-
-    limit: float
-
-    dtype = np.dtype(np.bool_)
-    layout_to_validate = None  # the values themselves are validated
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Compare the values."""
-        return np.asarray(values[0] < self.limit)
-
-
 def _build_variable(
     entry: TensorEntry,
     source: Source,
@@ -275,7 +260,7 @@ def _build_variable(
     if header.conditions and not _is_only_block_whole(entry, source, properties):
         blocks = _find_blocks(entry, properties, options)
     layout, end = _build_layout(entry, source, blocks)
-    stored = layout = column_major(layout)
+    layout = column_major(layout)
     if options.apply_unit and header.unit != 1:
         layout = InAtomicUnits(layout, header.unit)
     attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
@@ -297,27 +282,21 @@ def _build_variable(
     attrs["unit"] = header.unit
     encoding = _build_encoding(entry, names, is_sparse=blocks is not None)
     tensor = Tensor(entry.name, names, layout, attrs, encoding, source)
-    occupied = _build_occupied(entry, names, stored)
-    indices = () if occupied is None else (Tensor(OCCUPIED, names, occupied, source=source),)
+    occupied = _find_occupied(entry, names)
+    indices = () if occupied is None else (Tensor(OCCUPIED, names, InMemory(occupied)),)
     return Container((tensor,), indices, findings=tuple(findings), ends=(end,))
 
 
-def _build_occupied(entry: TensorEntry, names: tuple[str, ...], layout: Layout) -> Layout | None:
+def _find_occupied(entry: TensorEntry, names: tuple[str, ...]) -> Array | None:
     """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
-    header = entry.header
-    fermi = header.metadata.get("fermiEnergy")
-    if not isinstance(fermi, int | float) or isinstance(fermi, bool):
-        return None
-    is_real = header.element.dtype.kind == "f" and not header.conditions
-    if not is_real or entry.fields.prefix or OCCUPIED in (*names, entry.name):
-        return None
-    if not lists_energies(entry.cc4s_object, header.lengths, header.types, header.metadata):
+    fermi: Any = entry.header.metadata.get("fermiEnergy")
+    is_number = isinstance(fermi, int | float) and not isinstance(fermi, bool)
+    if not is_number or entry.fields.prefix or OCCUPIED in (*names, entry.name):
         return None
     with suppress(TypeError, ValueError):  # not numbers
         energies = np.asarray(entry.energies, dtype=np.float64)
-        if energies.shape == header.lengths:
-            return InMemory(energies < fermi)
-    return IsBelow(layout, float(fermi))
+        return np.asarray(energies < fermi) if energies.shape == entry.header.lengths else None
+    return None
 
 
 def _is_only_block_whole(

@@ -24,51 +24,17 @@ SCALAR_TYPES: Mapping[str, Element] = {
 
 BINARY, TEXT = "IeeeBinaryFile", "TextFile"
 
-KEYS = frozenset(
-    {
-        "components",
-        "dimensions",
-        "elements",
-        "energies",
-        "fermiEnergy",
-        "halfGrid",
-        "length",
-        "metaData",
-        "nonZeroCondition",
-        "scalarType",
-        "type",
-        "unit",
-        "version",
-    }
-)
-"""Words of cc4s. Some programs search all lines of a YAML file for them."""
-
 METADATA_KEYS = frozenset({"energies", "fermiEnergy", "halfGrid"})
 """The words of cc4s in ``metaData``."""
 
+KEYS = METADATA_KEYS | {
+    *("components", "dimensions", "elements", "length", "metaData"),
+    *("nonZeroCondition", "scalarType", "type", "unit", "version"),
+}
+"""Words of cc4s. Some programs search all lines of a YAML file for them."""
+
 EMBEDDED = "xr_tensorfmt"
 """Key of the embedded metadata in ``metaData``."""
-
-OBJECTS = frozenset(
-    {
-        "Amplitudes",
-        "CoulombIntegrals",
-        "CoulombPotential",
-        "CoulombVertex",
-        "CoulombVertexSingularVectors",
-        "DeltaIntegrals",
-        "DeltaIntegralsHH",
-        "DeltaIntegralsPPHH",
-        "EigenEnergies",
-        "GridVectors",
-        "GroundStateDensity",
-        "Mp2PairEnergies",
-        "SlicedCoulombVertex",
-        "SlicedEigenEnergies",
-        "StructureFactors",
-    }
-)
-"""Objects of cc4s. Its user manual names files after them."""
 
 STATE = "State"
 OCCUPIED = "occupied"
@@ -113,6 +79,12 @@ _OF_STATES = frozenset(
 )
 TYPES = frozenset({"AuxiliaryField", "Momentum", STATE, "Vector"})
 """The dimension types of the objects of cc4s."""
+
+OBJECTS = _OF_STATES | {
+    *_DIMENSIONS,
+    *("GroundStateDensity", "Mp2PairEnergies", "StructureFactors"),
+}
+"""Objects of cc4s. Its user manual names files after them."""
 
 
 def get_object_types(name: str, rank: int) -> tuple[str, ...] | None:

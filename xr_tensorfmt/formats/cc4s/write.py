@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -20,12 +20,13 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s.dimensions import (
+    Types,
     check_types,
     choose_types,
     get_file_info,
     name_dimensions,
 )
-from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS, Dimension, TensorHeader
+from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.properties import plan_properties
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
@@ -33,8 +34,10 @@ from xr_tensorfmt.formats.cc4s.spec import (
     ENERGIES,
     OCCUPIED,
     SCALAR_TYPES,
+    TENSOR,
     TENSOR_SET,
     TEXT,
+    VERSION,
     YAML,
     get_elements_file,
     get_stem,
@@ -68,23 +71,27 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
     cc4s_object = get_variable_name(stem)
     types = choose_types(checked.variables, cc4s_object)
     default_dims = name_dimensions(checked.variables, types)
-    headers: dict[str, TensorHeader] = {}
+    packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     element_files = []
     for name, variable in checked.variables.items():
         check_types(checked.path, cc4s_object, name, variable, types)
         conversion = _choose_conversion(checked, name, variable)
         dims = tuple(map(str, variable.dims))
-        own_types = [types[dim] for dim in dims]
-        metadata, noted = _split_attrs(checked, name, variable, cc4s_object, own_types)
+        metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
         is_text = _is_text(variable, conversion, cc4s_object, elements)
-        headers[name] = TensorHeader(
-            _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
-            tuple(map(Dimension, variable.shape, own_types)),
-            TEXT if is_text else BINARY,
-            _get_unit(checked, name, variable),
-            metadata,
-        )
+        packed[name] = {
+            "version": VERSION,
+            "type": TENSOR,
+            "scalarType": _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
+            "dimensions": [
+                {"length": length} | ({"type": types[dim]} if types[dim] else {})
+                for dim, length in zip(dims, variable.shape, strict=True)
+            ],
+            "elements": {"type": TEXT if is_text else BINARY},
+            "unit": _get_unit(checked, name, variable),
+            "metaData": metadata,
+        }
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
@@ -92,8 +99,8 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
         plan = _plan_elements(variable, conversion, is_text=is_text)
         element_files.append(SiblingFile(file_name, plan))
     if not is_set:
-        ((name, header),) = headers.items()
-        checked = _remove_occupied(checked, name, header.metadata)
+        ((name, fields),) = packed.items()
+        checked = _remove_occupied(checked, name, fields["metaData"])
         embedded = _rename_embedded(name, embedded[name], cc4s_object)
     properties_files, others = plan_properties(checked, types, default_dims)
     note = EmbeddedMetadata(
@@ -101,7 +108,13 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
-    content = format_yaml(_pack(checked, headers, note, is_set=is_set))
+    fields = {"type": TENSOR_SET, "components": packed, "metaData": {}} if is_set else fields
+    if not note.is_empty:
+        fields["metaData"][EMBEDDED] = encode_metadata(checked, note).decode()
+    for item in (fields, *packed.values()):
+        if not item.get("metaData", True):
+            del item["metaData"]
+    content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
     if any(file.name == checked.file_name for file in properties_files):
         raise ValueError(
@@ -235,12 +248,13 @@ def _split_attrs(
     name: str,
     variable: Variable,
     cc4s_object: str,
-    types: Sequence[str | None],
+    types: Types,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``metaData``, and the attributes that it cannot hold."""
     attrs, energies = dict(variable.attrs), None
+    own_types = [types[str(dim)] for dim in variable.dims]
     is_real = variable.dtype.kind in "fiu"
-    if is_real and lists_energies(cc4s_object, variable.shape, types, attrs):
+    if is_real and lists_energies(cc4s_object, variable.shape, own_types, attrs):
         energies = variable.values.astype(np.float64).tolist()
         if isinstance(attrs.get("energies", []), list | tuple | np.ndarray):
             attrs.pop("energies", None)
@@ -292,20 +306,3 @@ def _rename_embedded(
     clashes = cc4s_object in (embedded.dims or ())
     is_default = name in (cc4s_object, OpenOptions.name) and not clashes
     return {OpenOptions.name: replace(embedded, name=None if is_default else name)}
-
-
-def _pack(
-    checked: CheckedInput,
-    headers: Mapping[str, TensorHeader],
-    embedded: EmbeddedMetadata,
-    *,
-    is_set: bool,
-) -> dict[str, Any]:
-    """Return the fields of a TensorSet, or of a Tensor."""
-    note = {} if embedded.is_empty else {EMBEDDED: encode_metadata(checked, embedded).decode()}
-    if not is_set:
-        (header,) = headers.values()
-        return replace(header, metadata={**header.metadata, **note}).pack()
-    components = {name: header.pack() for name, header in headers.items()}
-    fields = {"type": TENSOR_SET, "components": components}
-    return fields | ({"metaData": note} if note else {})

@@ -27,7 +27,7 @@ from xr_tensorfmt.formats.mag.spec import (
     MAGIC,
     SNAPSHOT_200_DTYPES,
     MagFile,
-    check_alignment,
+    check_placement,
 )
 
 VERSION = 300
@@ -113,7 +113,7 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
         Gap(header.document_stop, start, "the padding after the document"),
     )
     file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps)
-    check_alignment(reader, file, ALIGNMENT, ALIGNMENT - 1)
+    check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
     return file
 
 

@@ -12,10 +12,10 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import build_container
-from xr_tensorfmt.formats.mag import archive, document, snapshot
+from xr_tensorfmt.formats.mag import document, earlier
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile
 
-VERSIONS = tuple(sorted({*archive.VERSIONS, *snapshot.VERSIONS, document.VERSION}))
+VERSIONS = tuple(sorted({*earlier.ARCHIVE_VERSIONS, *earlier.SNAPSHOTS, document.VERSION}))
 """Versions of containers with the magic number `MAGIC`."""
 
 
@@ -27,7 +27,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     metadata, findings = file.metadata, file.findings
     container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
     file_info = {**tensor_info, "container": file.container, **file.file_info}
-    end = End(reader.source, file.end, "the data")
+    end = End(reader.source, file.end or file.data_stop, "the data")
     return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)
 
 
@@ -35,7 +35,7 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     """Read the header of any container."""
     magic = reader.read_head(len(MAGIC))
     if magic == STREAM_MAGIC:
-        return archive.read_stream(reader)
+        return earlier.read_stream(reader)
     version = reader.read_unsigned(len(MAGIC), 4, "the version")
     if magic != MAGIC or version not in VERSIONS:
         raise TensorFormatError(
@@ -49,25 +49,19 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     if version == document.VERSION:
         return document.read_document_snapshot(reader)
     # Version 100 is an archive or a snapshot.
-    has_pool = reader.head.startswith(snapshot.POOL, snapshot.HEADER.size)
-    if version not in archive.VERSIONS or (version in snapshot.VERSIONS and has_pool):
-        return snapshot.read_snapshot(reader, options)
-    return archive.read_archive(reader, options)
+    has_pool = reader.head.startswith(earlier.POOL, earlier.SNAPSHOT_HEADER.size)
+    if version not in earlier.ARCHIVE_VERSIONS or (version in earlier.SNAPSHOTS and has_pool):
+        return earlier.read_snapshot(reader, options)
+    return earlier.read_archive(reader, options)
 
 
 def check(reader: HeaderReader, file: MagFile, limit: int) -> Iterator[Finding]:
     """Check the padding of a file."""
-    yield from check_gaps(reader.source, _find_gaps(file), limit)
-
-
-def _find_gaps(file: MagFile) -> Iterator[Gap]:
-    yield from file.gaps
-    # The padding of an archive has filler bytes. Reserved bytes at its end are zero.
-    fillers = (*archive.FILLER, 0) if file.container == "archive" else (0,)
-    stop = file.data_start
+    gaps, stop = [*file.gaps], file.data_start
     for tensor in sorted(file.tensors, key=attrgetter("offset")):
         if tensor.nbytes:
             field = f"the padding before the data of {tensor.key!r}"
-            yield Gap(stop, tensor.offset, field, fillers)
+            gaps.append(Gap(stop, tensor.offset, field, file.fillers))
             stop = tensor.stop
-    yield Gap(stop, file.data_stop, "the padding after the last tensor", fillers)
+    gaps.append(Gap(stop, file.data_stop, "the padding after the last tensor", file.fillers))
+    return check_gaps(reader.source, gaps, limit)

@@ -9,9 +9,8 @@ from functools import partial
 from json import dumps, loads
 from typing import Any
 
-from dask.utils import parse_bytes
-
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
@@ -44,7 +43,8 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
         checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
     if INDEX_SUFFIX.search(checked.file_name):
-        shards = _split(entries, _parse_limit(max_shard_bytes))
+        limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
+        shards = _split(entries, parse_size("max_shard_bytes", limit))
         return _plan_index(checked, shards, attrs, embedded)
     if max_shard_bytes is not None:
         raise ValueError(
@@ -97,21 +97,6 @@ def _pack_header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
-
-
-def _parse_limit(max_shard_bytes: int | str | None) -> int:
-    if max_shard_bytes is None:
-        return _DEFAULT_SHARD_BYTES
-    try:
-        limit = parse_bytes(str(max_shard_bytes))
-    except (ValueError, OverflowError):
-        limit = 0
-    if limit <= 0:
-        raise ValueError(
-            f"max_shard_bytes={max_shard_bytes!r} is not a size; pass a number of bytes, or a str "
-            "such as '5GB'"
-        )
-    return limit
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:

@@ -1,0 +1,355 @@
+"""MAG files before version 300: archives, streams, and snapshots 100 and 200. They are only read.
+
+An archive of version 1 or 100, written until December 2025, has a header of 24 bytes, metadata
+records, tensor records, padding, and data. The published specification defines other tensor
+records. No release of magnetron writes them, but other programs may, so they are read too.
+
+A stream, written from April to July 2025, has the magic number ``MAG&``, the header of an archive,
+the marker KVDT, the marker THDR, a record per tensor, the marker TDAT, and data without gaps.
+Source: ``magnetron_storage.c`` before commit 5a44451 and files written by it. It wrote
+non-contiguous tensors in the order of memory; like magnetron, this module reads them as C order.
+
+A snapshot of version 100 or 200, written by magnetron 0.1.5 to 0.1.9, has a header of 32 bytes, a
+pool of keys, a descriptor per tensor in any order, and data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise, takewhile
+from math import prod
+from operator import itemgetter
+from struct import Struct, unpack
+
+from google_crc32c import value as crc32c
+
+from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
+from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
+from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import Hint, TensorFormatError
+from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats.mag.spec import (
+    CORRUPT,
+    EARLY_ARCHIVE_DTYPES,
+    FOREIGN,
+    INCOMPLETE,
+    LATE_ARCHIVE_DTYPES,
+    LITTLE_ENDIAN,
+    SNAPSHOT_100_DTYPES,
+    SNAPSHOT_200_DTYPES,
+    MagFile,
+    check_placement,
+    round_up,
+)
+
+ARCHIVE_VERSIONS = (1, 100)
+
+ARCHIVE_ALIGNMENT = 64
+"""Offsets of data in an archive are multiples of this."""
+
+MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
+"""Largest rank in an archive, and the number of lengths in streams and published records."""
+
+MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
+
+RESERVED_METADATA_BYTES = 8
+"""Unused bytes that magnetron reserves per metadata record."""
+
+_ARCHIVE_HEADER = Struct("<4sIIIII")
+"""Magic, version, checksum, counts of tensors and of metadata, aux."""
+
+_METADATA = Struct("<I8s")
+"""Type tag and value of a metadata record. The key follows."""
+
+_VALUES = {1: Struct("<q"), 2: Struct("<d")}
+"""Types of metadata by their tags."""
+
+_RECORD = Struct("<IQQ")
+"""Rank and dtype in one number, length and offset. The shape and the key follow."""
+
+_PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
+"""The record of the specification after the key: shape, dtype, length and offset of data, aux."""
+
+_STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
+"""Length of the key, shape, rank and dtype, and an unused name. The key follows."""
+
+SNAPSHOT_HEADER = Struct("<4sIQIIII")
+"""Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
+
+POOL = b"SRP!"
+
+MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
+"""Limits of the container on the number and the bytes of strings in the pool."""
+
+SNAPSHOTS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (SNAPSHOT_200_DTYPES, 16)}
+"""dtypes and alignment of data, by version."""
+
+_COUNT = Struct("<I")
+_DESCRIPTOR = Struct("<BBHIQQ")
+"""Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """Description of a tensor, with its dtype as a number."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: int
+    offset: int
+    length: int | None = None
+    record_offset: int = 0
+
+    def to_stored(self, reader: HeaderReader, dtypes: Sequence[str], base: int) -> StoredTensor:
+        """Return the tensor, given the names of dtypes and the origin of offsets."""
+        if self.dtype >= len(dtypes):
+            field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
+            raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
+        path, element = reader.source.name, LITTLE_ENDIAN[dtypes[self.dtype]]
+        start = base + self.offset
+        tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.record_offset)
+        count, nbytes = prod(self.shape), tensor.nbytes
+        # Elements in releases, padded bytes in earlier commits, bytes in the specification.
+        if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):
+            field = f"the length of {self.key!r}"
+            expected = f"{count} elements or {nbytes} bytes for shape {self.shape}"
+            raise reader.error(field, self.length, expected, CORRUPT, self.record_offset)
+        return tensor
+
+
+def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
+    """Read a key in UTF-8."""
+    start = cursor.offset
+    raw = cursor.take(length, f"the key of {record_name}")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        actual, offset = f"the bytes {raw[error.start : error.end]!r}", start + error.start
+        raise cursor.reader.error("the key", actual, "UTF-8", FOREIGN, offset) from None
+
+
+def _check_checksum(
+    cursor: Cursor, options: OpenOptions, stored: int, start: int
+) -> tuple[Finding, ...]:
+    """Compare a checksum with the CRC-32C of the bytes from `start` up to the cursor."""
+    stop = cursor.offset
+    computed = crc32c(cursor.reader.read_field(start, stop - start, "the header"))
+    if computed == stored:
+        return ()
+    hint = Hint(
+        "the header is corrupt; fetch the file again ({verify} ignores the checksum)", verify=False
+    )
+    expected = f"{computed:#010x}, the CRC-32C of bytes {start} to {stop}"
+    error = cursor.reader.error("the checksum", f"{stored:#010x}", expected, hint, start - 4)
+    if options.verify:
+        raise error
+    return (finding_from_error(error),)
+
+
+def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
+    """Read an archive."""
+    cursor = Cursor(reader, 0)
+    header = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
+    _, version, checksum, tensor_count, metadata_count, aux = header
+    if aux:
+        raise cursor.error("aux", aux, "0", "magnetron cannot read the file either", back=4)
+    metadata = _read_metadata(cursor, metadata_count)
+    records = _read_records(cursor, tensor_count)
+    # Version 100 has two numberings of dtypes.
+    highest = max((record.dtype for record in records), default=0)
+    is_late = version == 100 and highest >= len(EARLY_ARCHIVE_DTYPES)
+    dtypes = LATE_ARCHIVE_DTYPES if is_late else EARLY_ARCHIVE_DTYPES
+    findings = _check_checksum(cursor, options, checksum, 12)
+    stop = cursor.offset
+    # An offset of 0 cannot be relative to the start of the file.
+    is_relative = bool(records) and records[0].offset == 0
+    base = round_up(stop, ARCHIVE_ALIGNMENT) if is_relative else 0
+    tensors = tuple(record.to_stored(reader, dtypes, base) for record in records)
+    # magnetron reserves up to this size.
+    reserved = sum(round_up(tensor.nbytes, ARCHIVE_ALIGNMENT) for tensor in tensors)
+    reserved += (len(tensors) + 1) * ARCHIVE_ALIGNMENT + len(metadata) * RESERVED_METADATA_BYTES
+    file = MagFile(
+        "archive", version, tensors, stop, reader.source.size, metadata, {"checksum": checksum},
+        findings, end=stop + reserved, fillers=(0xFF, 0),
+    )  # fmt: skip
+    check_placement(reader, file)
+    return file
+
+
+def _read_metadata(cursor: Cursor, count: int) -> dict[str, int | float]:
+    metadata: dict[str, int | float] = {}
+    for index in range(count):
+        record_name = f"metadata record {index}"
+        tag, raw = cursor.unpack(_METADATA, record_name)
+        if tag not in _VALUES:
+            field, expected = f"the type tag of {record_name}", "1 for int64 or 2 for float64"
+            raise cursor.error(field, tag, expected, FOREIGN, back=_METADATA.size)
+        key = _read_key(cursor, record_name)
+        if key in metadata:
+            expected = "one metadata record for each key"
+            raise cursor.error("the key", f"{key!r} twice", expected, CORRUPT)
+        (metadata[key],) = _VALUES[tag].unpack(raw)
+    return metadata
+
+
+def _read_key(cursor: Cursor, record_name: str) -> str:
+    (length,) = cursor.unpack(_COUNT, f"the key length of {record_name}")
+    if not 1 <= length <= MAX_KEY_BYTES:
+        field, expected = f"the key length of {record_name}", f"1 to {MAX_KEY_BYTES}"
+        raise cursor.error(field, length, expected, FOREIGN, back=_COUNT.size)
+    return _take_key(cursor, length, record_name)
+
+
+def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
+    """Read tensor records as magnetron writes them, or as the specification describes them.
+
+    A published record begins with the length of the key. Below 256, the length is not a valid rank
+    and dtype.
+    """
+    start = cursor.offset
+    try:
+        return [_read_record(cursor, index) for index in range(count)]
+    except TensorFormatError as error:
+        cursor.offset = start
+        try:
+            return [_read_published_record(cursor, index) for index in range(count)]
+        except TensorFormatError:
+            raise error from None
+
+
+def _read_record(cursor: Cursor, index: int) -> TensorRecord:
+    """Read a tensor record as magnetron writes it."""
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
+    aux, length, offset = cursor.unpack(_RECORD, record_name)
+    dtype, rank = aux & 0xFF, aux >> 8
+    if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
+        field, back = f"rank and dtype of {record_name}", _RECORD.size
+        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(LATE_ARCHIVE_DTYPES)}"
+        raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
+    shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
+    if min(shape) < 1:
+        expected = "lengths of 1 and more"
+        raise cursor.error(f"the shape of {record_name}", shape, expected, CORRUPT, back=8 * rank)
+    return TensorRecord(_read_key(cursor, record_name), shape, dtype, offset, length, record_offset)
+
+
+def _read_published_record(cursor: Cursor, index: int) -> TensorRecord:
+    """Read a tensor record of the specification, which does not define the rank.
+
+    As in streams, aux contains the rank. If it contains 0, the rank is inferred: the shape stops
+    before the first 0, or, if there is none, without its trailing 1s.
+    """
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
+    key = _read_key(cursor, record_name)
+    *lengths, dtype, length, offset, aux = cursor.unpack(_PUBLISHED_RECORD, record_name)
+    positive = list(takewhile(lambda length: length > 0, lengths))
+    has_ones = len(positive) == len(lengths)
+    while has_ones and positive and positive[-1] == 1:
+        positive.pop()
+    rank = (aux >> 8 & 0xFF) or len(positive)
+    shape = tuple(lengths[:rank])
+    if rank > len(lengths) or min(shape, default=1) < 1:
+        field, back = f"the shape of {record_name}", _PUBLISHED_RECORD.size
+        expected = f"up to {len(lengths)} lengths of 1 and more"
+        raise cursor.error(field, f"{lengths} with aux {aux:#x}", expected, CORRUPT, back=back)
+    return TensorRecord(key, shape, dtype, offset, length, record_offset)
+
+
+def read_stream(reader: HeaderReader) -> MagFile:
+    """Read a stream. It has no checksum."""
+    cursor = Cursor(reader, 0)
+    _, version, _, count, *rest = cursor.unpack(_ARCHIVE_HEADER, "the MAG header")
+    actual = version, *rest
+    if actual != (1, 0, 0):
+        field, back = "version, count of metadata and aux", _ARCHIVE_HEADER.size - 4
+        raise cursor.error(field, actual, "1, 0 and 0", CORRUPT, back=back)
+    cursor.expect(b"KVDT")
+    cursor.expect(b"THDR")
+    records = [_read_stream_record(cursor, index) for index in range(count)]
+    cursor.expect(b"TDAT")
+    start, size = cursor.offset, reader.source.size
+    tensors = [record.to_stored(reader, EARLY_ARCHIVE_DTYPES, 0) for record in records]
+    stops = list(accumulate((tensor.nbytes for tensor in tensors), initial=start))
+    if stops[-1] != size:
+        expected = f"{stops[-1] - start} bytes for all tensors"
+        raise cursor.error("the data", f"{size - start} bytes", expected, INCOMPLETE)
+    placed = (replace(tensor, offset=stop) for tensor, stop in zip(tensors, stops, strict=False))
+    return MagFile("stream", version, tuple(placed), start, size)
+
+
+def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
+    """Read a record. It has no offset, because data are consecutive."""
+    record_offset, record_name = cursor.offset, f"tensor record {index}"
+    length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, record_name)
+    dtype, rank = aux & 0xFF, aux >> 8
+    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(EARLY_ARCHIVE_DTYPES)
+    if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
+        actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
+        expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
+        raise cursor.error(record_name, actual, expected, CORRUPT, back=_STREAM_RECORD.size)
+    if min(lengths) < 1 or max(lengths[rank:], default=1) > 1:
+        field, expected = f"the shape of {record_name}", f"{rank} lengths of 1 and more, then ones"
+        raise cursor.error(field, lengths, expected, CORRUPT, back=_STREAM_RECORD.size - 4)
+    key = _take_key(cursor, length, record_name)
+    return TensorRecord(key, tuple(lengths[:rank]), dtype, 0, record_offset=record_offset)
+
+
+def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
+    """Read a snapshot of version 100 or 200."""
+    cursor = Cursor(reader, 0)
+    header = cursor.unpack(SNAPSHOT_HEADER, "the MAG header")
+    _, version, seconds, checksum, aux, metadata_count, tensor_count = header
+    if aux or metadata_count:
+        field = "aux and the count of metadata"
+        raise cursor.error(field, (aux, metadata_count), "zeros", CORRUPT, back=12)
+    keys = _read_pool(cursor)
+    if tensor_count > len(keys):
+        expected = f"at most the {len(keys)} keys"
+        raise cursor.error("the count of tensors", tensor_count, expected, CORRUPT)
+    cursor.expect(b"MDT!")
+    cursor.expect(b"DSC!")
+    numbered = [_read_descriptor(cursor, keys, index) for index in range(tensor_count)]
+    findings = _check_checksum(cursor, options, checksum, 20)
+    cursor.expect(b"BUF!")
+    dtypes, alignment = SNAPSHOTS[version]
+    stop, size = cursor.offset, reader.source.size
+    start = round_up(stop, alignment)
+    records = [record for _, record in sorted(numbered, key=itemgetter(0))]
+    tensors = tuple(record.to_stored(reader, dtypes, start) for record in records)
+    file_info = {"checksum": checksum, "seconds_since_1970": seconds}
+    gaps = (Gap(stop, start, "the padding before the data"),)
+    file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
+    check_placement(reader, file, alignment)
+    return file
+
+
+def _read_pool(cursor: Cursor) -> list[str]:
+    """Read the keys."""
+    cursor.expect(POOL)
+    (count,) = cursor.unpack(_COUNT, "the count of strings")
+    if count > MAX_STRINGS:
+        limit = f"up to {MAX_STRINGS}"
+        raise cursor.error("the count of strings", count, limit, CORRUPT, back=_COUNT.size)
+    offsets = unpack(f"<{count + 1}I", cursor.take(4 * (count + 1), "the offsets of strings"))
+    if offsets[0] or any(stop <= start for start, stop in pairwise(offsets)):
+        field, expected = "the offsets of strings", "0 and then ascending offsets"
+        raise cursor.error(field, offsets[:8], expected, CORRUPT, back=4 * (count + 1))
+    if offsets[-1] > MAX_POOL_BYTES:
+        limit = f"up to {MAX_POOL_BYTES}"
+        raise cursor.error("the bytes of all strings", offsets[-1], limit, CORRUPT)
+    cursor.reader.read_field(cursor.offset, offsets[-1], "the strings")
+    return [_take_key(cursor, stop - start, "a tensor") for start, stop in pairwise(offsets)]
+
+
+def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, TensorRecord]:
+    """Return the index of the key in the pool, and the record."""
+    start, record_name = cursor.offset, f"tensor descriptor {index}"
+    rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
+    check_rank(cursor.reader.source.name, record_name, rank, start)
+    shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
+    if reserved or prod(shape) != count or key >= len(keys):
+        actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"
+        expected = f"the product of the lengths, zeros, and a key below {len(keys)}"
+        raise cursor.error(record_name, actual, expected, CORRUPT, back=cursor.offset - start)
+    return key, TensorRecord(keys[key], shape, dtype, offset, record_offset=start)
