@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import typing
 
-from xr_tensorfmt.accessor import explain, to_file  # also registers `ds.tensorfmt`
+from xr_tensorfmt.accessor import explain  # also registers `ds.tensorfmt`
 from xr_tensorfmt.errors import (
     SourceChangedError,
     StoreTimeoutError,
@@ -26,6 +26,7 @@ if typing.TYPE_CHECKING:
     from xr_tensorfmt.backend import TensorFormatBackend
     from xr_tensorfmt.core.findings import Finding
     from xr_tensorfmt.datasets.explanation import Explanation
+    from xr_tensorfmt.saving import to_file
     from xr_tensorfmt.validation import validate
 
 __all__ = [
@@ -50,6 +51,7 @@ _LAZY = {
     "TensorFormatBackend": "backend",
     "Finding": "core.findings",
     "Explanation": "datasets.explanation",
+    "to_file": "saving",
     "validate": "validation",
 }
 # Modules of functions for one purpose. They are no part of `__all__`, because some need extras.

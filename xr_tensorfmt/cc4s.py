@@ -190,10 +190,6 @@ def to_calculation(
     TensorFormatWarning
         The number of occupied states changes, or they are not the first states.
 
-    See Also
-    --------
-    to_file : Write one tensor, with all keywords.
-
     Examples
     --------
     >>> import xarray as xr

@@ -163,19 +163,6 @@ class StoreUnavailableError(OSError):
         Number of attempts.
     seconds : float
         Duration of all attempts, including the pauses.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import StoreUnavailableError
-    >>> url = "https://example.org/model.mag"
-    >>> try:
-    ...     xr.open_dataset(
-    ...         url, engine="tensorfmt"
-    ...     )  # doctest: +SKIP
-    ... except StoreUnavailableError as error:
-    ...     print(error.filename, error.span)
-    ...     print(error.attempts, error.seconds)
     """
 
     def __init__(

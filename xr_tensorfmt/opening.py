@@ -63,8 +63,10 @@ def _build_groups(
 ) -> dict[str, Dataset]:
     source, group = _open_group(file, keywords)
     nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
+    children = {path.split("/")[1] for path in nodes}
     return {
-        path: build_dataset(node, source, keywords, variable_type) for path, node in nodes.items()
+        path: build_dataset(node, source, keywords, variable_type, children)
+        for path, node in nodes.items()
     }
 
 

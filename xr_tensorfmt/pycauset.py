@@ -46,10 +46,6 @@ def count_between(causal: DataArray) -> DataArray:
     TypeError, ValueError
         `causal` is not a square matrix of bool.
 
-    See Also
-    --------
-    interval_sizes : The histogram of these counts, without storing them.
-
     Examples
     --------
     >>> import numpy as np

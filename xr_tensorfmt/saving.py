@@ -1,16 +1,15 @@
-"""Write files. `xr_tensorfmt.to_file` documents the parameters."""
+"""The function `to_file`."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from dask.delayed import Delayed
 from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format
@@ -19,28 +18,114 @@ from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_le
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources.store_errors import redact
-from xr_tensorfmt.writing.checked_input import check_input
-from xr_tensorfmt.writing.region import AUTO, write_region
+from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
+from xr_tensorfmt.writing.region import AUTO, Region, write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
 from xr_tensorfmt.writing.tree import flatten_encoding, flatten_tree
 
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+    from fsspec import AbstractFileSystem
 
-def write(
+Mode = Literal["w", "w-", "x"]
+
+
+def to_file(
     data: Dataset | DataArray | DataTree,
+    /,
     path: Any,
-    format: str | None,
-    format_options: Mapping[str, Any],
+    format: str | None = None,
     *,
-    mode: str,
-    compute: bool,
-    region: Any,
-    encoding: Any,
-    drop: Any,
-    separator: str,
-    storage_options: Mapping[str, Any] | None,
-    fs: Any,
+    mode: Mode = "w",
+    compute: bool = True,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    drop: Collection[DroppablePart] = (),
+    separator: str = ".",
+    storage_options: Mapping[str, Any] | None = None,
+    fs: AbstractFileSystem | None = None,
+    **format_options: Any,
 ) -> Delayed | None:
-    """Write a file. `xr_tensorfmt.to_file` documents the parameters."""
+    """Write a tensor file, chunk by chunk and in parallel.
+
+    ``data.tensorfmt.to_file(path)`` is the method of Datasets, DataArrays and DataTrees.
+
+    Data are written to a temporary file that replaces `path` once it is complete. If an error
+    occurs before that, an existing file is unchanged.
+
+    Parameters
+    ----------
+    data : Dataset, DataArray or DataTree
+        The data: in memory, lazy, or in dask chunks, which are written in parallel. Coordinates in
+        a header and labels of blocks are loaded into memory. The data may be opened from the file
+        that is overwritten.
+    path : str, PathLike or OpenFile
+        The file, or a URL that fsspec supports.
+    format : str, optional
+        Name of the format. The default depends on the suffix of `path`. A suffix of another format
+        causes a warning.
+    mode : {"w", "w-", "x"}
+        ``"w"`` overwrites an existing file, ``"w-"`` or ``"x"`` raises an error if it exists.
+    compute : bool
+        If False, return a `dask.delayed.Delayed` that writes the file when it is computed.
+    region : mapping of str to slice or list, or "auto", optional
+        Write to a part of an existing local file with the same variables, encoded as they are in
+        the file. A slice or a list of integers has positions, any other list has labels, and
+        ``"auto"``, for one dimension or for all, takes the labels of the data. The file is changed
+        in place, so an error can leave the part incomplete.
+    encoding : mapping, optional
+        ``{name: {"dtype": ...}}``: the dtype of a variable in the file. Floating-point values are
+        rounded to it; integers must be representable. Without an encoding, values must be
+        representable in the dtype of the file. A name can be a pattern such as ``"layers.*"``, and
+        ``{"dtype": ...}`` applies to all variables. Both apply only to variables of the same kind,
+        such as floating-point variables for ``"bfloat16"``. Formats with attributes also support
+        the keys of CF, such as ``scale_factor`` and ``units``, as in `xarray.Dataset.to_netcdf`.
+        For a DataTree, ``{"/layers/0": {name: ...}}`` as in ``DataTree.to_zarr``.
+    drop : list of {"name", "dims", "coords", "attrs"}
+        Parts to omit if the format does not support them. Otherwise they raise an error.
+    separator : str
+        Separator between group and variable names of a DataTree.
+    storage_options : mapping, optional
+        Options of the fsspec file system of a URL.
+    fs : AbstractFileSystem, optional
+        The fsspec file system of `path`.
+    **format_options
+        Keywords of the format, which its page lists. None selects the default.
+
+    Returns
+    -------
+    Delayed or None
+        A `Delayed` if `compute` is False.
+
+    Raises
+    ------
+    ValueError
+        The format does not support the data. The message names an alternative.
+    TypeError
+        A keyword is unknown, or a value has the wrong type.
+    OSError
+        The file cannot be written: no space, no permission, no such directory.
+
+    See Also
+    --------
+    xr_tensorfmt.validate : Check a file.
+    xr_tensorfmt.cc4s.to_calculation : Write the files of a calculation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import xr_tensorfmt
+    >>> tensor = (("a", "b"), np.eye(3))
+    >>> ds = xr.Dataset({"tensor": tensor})
+    >>> xr_tensorfmt.to_file(ds, "identity.tens")
+    >>> path = "identity.tens"
+    >>> back = xr.open_dataset(
+    ...     path, engine="tensorfmt"
+    ... )
+    >>> back.identical(ds)
+    True
+    """
     name = get_name(path)
     if name.endswith("/") or (fs is None and os.path.isdir(name)):
         raise IsADirectoryError(
@@ -95,7 +180,7 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
     if name in options:
         return options[name].normalize(name, value)
     keywords = " and ".join(["the keywords of to_file", *sorted(options)])
-    hint = did_you_mean(name, (*options, *signature(write).parameters))
+    hint = did_you_mean(name, (*options, *signature(to_file).parameters))
     if name == "dtype":
         hint = f" (pass encoding={{'dtype': {value!r}}})"
     raise TypeError(
@@ -106,7 +191,7 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
 def _check_keywords(format_options: Mapping[str, Any], mode: str, region: Any) -> None:
     if not isinstance(region, Mapping | None) and region != AUTO:
         raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
-    if mode not in ("w", "w-", "x"):
+    if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
     if mode != "w" and region is not None:
         raise ValueError(

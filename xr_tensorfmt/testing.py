@@ -17,8 +17,9 @@ import fsspec
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.accessor import explain, to_file
+from xr_tensorfmt.accessor import explain
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.saving import to_file
 from xr_tensorfmt.validation import validate
 
 __all__ = ["FormatTests", "WritableFormatTests"]
@@ -72,57 +73,19 @@ class FormatTests:
     is_single_file: ClassVar[bool] = True
 
     def create_dataset(self) -> xr.Dataset:
-        """Create the Dataset of the example file, with at least 32 KiB of values.
-
-        Returns
-        -------
-        Dataset
-            The expected result of opening the file, in memory.
-        """
+        """Create the Dataset in memory of the example file, with at least 32 KiB of values."""
         raise NotImplementedError
 
     def write(self, dataset: xr.Dataset, path: str) -> None:
-        """Write the example; override it if the package cannot write the format.
-
-        Parameters
-        ----------
-        dataset : Dataset
-            The result of `create_dataset`, perhaps in dask chunks.
-        path : str
-            The file.
-        """
+        """Write the example, perhaps in dask chunks; override it if `to_file` cannot."""
         to_file(dataset, path, self.format)
 
     def open(self, file: Any, **options: Any) -> xr.Dataset:
-        """Open a file with the options of the example.
-
-        Parameters
-        ----------
-        file : object
-            The file.
-        **options
-            More keywords of `xarray.open_dataset`.
-
-        Returns
-        -------
-        Dataset
-            Lazy.
-        """
+        """Open a file with `open_options`, and more keywords of `xarray.open_dataset`."""
         return xr.open_dataset(file, engine="tensorfmt", **{**self.open_options, **options})
 
     def create_file(self, directory: Path) -> str:
-        """Write the example into a directory.
-
-        Parameters
-        ----------
-        directory : Path
-            The directory.
-
-        Returns
-        -------
-        str
-            Path of the file.
-        """
+        """Write the example into a directory, and return its path."""
         path = os.path.join(directory, self.file_name)
         self.write(self.create_dataset(), path)
         return path

@@ -52,10 +52,6 @@ def get_path(name: str) -> Path:
     ValueError
         The name is unknown.
 
-    See Also
-    --------
-    open_dataset : Open the file.
-
     Examples
     --------
     >>> from xr_tensorfmt import tutorial
@@ -87,10 +83,6 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
     ------
     ValueError
         The name is unknown.
-
-    See Also
-    --------
-    xarray.open_dataset : Its keywords.
 
     Examples
     --------

@@ -60,12 +60,6 @@ def from_json(
     ValueError
         `data` is not a tensor, has another type, or is a document without the field.
 
-    See Also
-    --------
-    to_json : Convert a Dataset to JSON.
-    from_jsonl : Open all documents of a feed.
-    from_hex : Open the binary form of a tensor.
-
     Examples
     --------
     >>> from xr_tensorfmt import vespa
@@ -151,11 +145,6 @@ def from_jsonl(
     OSError
         The file cannot be read.
 
-    See Also
-    --------
-    to_jsonl : Write a feed.
-    from_json : Open one document.
-
     Examples
     --------
     >>> from xr_tensorfmt import vespa
@@ -203,10 +192,6 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
         `data` has other characters, or the bytes are not a typed binary tensor.
     TypeError
         `data` is not a string.
-
-    See Also
-    --------
-    from_json : Open a tensor from JSON.
 
     Examples
     --------
@@ -264,11 +249,6 @@ def to_json(
     ------
     ValueError
         Vespa does not support the data. The message names an alternative.
-
-    See Also
-    --------
-    from_json : Open JSON.
-    to_jsonl : Write a feed of documents.
 
     Examples
     --------
@@ -334,10 +314,6 @@ def to_jsonl(
         Vespa does not support the data, or `dim` has no labels.
     OSError
         The file cannot be written. An existing file is unchanged.
-
-    See Also
-    --------
-    from_jsonl : Open a feed.
 
     Examples
     --------

@@ -22,7 +22,6 @@ from tests import tensfiles as tf
 from tests.processes import run_python
 from tests.recording import HollowSource, RecordingSource
 from xr_tensorfmt import TensorFormatBackend, TensorFormatError
-from xr_tensorfmt.accessor import TensorFormatAccessor
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.sources import open_source
 
@@ -507,8 +506,7 @@ def test_help_shows_keywords_of_to_file() -> None:
         TensorFormatBackend.open_dataset,
         TensorFormatBackend.open_datatree,
         TensorFormatBackend.open_groups_as_dict,
-        TensorFormatAccessor.explain,
-        TensorFormatAccessor.to_file,
+        xr.Dataset().tensorfmt.to_file,
         xr_tensorfmt.explain,
     ],
 )

@@ -86,10 +86,9 @@ def test_example_of_public_name_runs_as_pasted(name: str, tmp_path: Path, monkey
     run_examples(PUBLIC[name], {})
 
 
-@pytest.mark.parametrize("class_", [TensorFormatAccessor, TensorFormatBackend])
-def test_examples_of_methods_run(class_: type, tmp_path: Path, monkeypatch: Any) -> None:
+def test_examples_of_methods_run(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, method in vars(class_).items():
+    for name, method in vars(TensorFormatBackend).items():
         if inspect.isfunction(method) and ">>>" in (method.__doc__ or ""):
             run_examples(method, {})
             assert "SKIP" not in str(method.__doc__), name

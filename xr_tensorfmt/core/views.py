@@ -241,5 +241,7 @@ class InMemory(Layout):
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
         is_outer = not isinstance(selection, Points)
-        key = np.ix_(*selection.index_arrays) if is_outer else selection.index_arrays
-        return np.array(self.values[key], dtype=self.dtype)  # keep the width of strings
+        key: tuple[Any, ...] = selection.index_arrays
+        key = np.ix_(*key) if is_outer else key
+        # The ellipsis keeps an array of a single object.
+        return np.array(self.values[(*key, ...)], dtype=self.dtype)

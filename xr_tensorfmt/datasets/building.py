@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -17,6 +17,7 @@ from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
+from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
 _Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
@@ -42,8 +43,12 @@ def build_dataset(
     source: Source,
     keywords: EngineKeywords,
     variable_type: type[Variable] = Variable,
+    children: Collection[str] = (),
 ) -> Dataset:
-    """Build a Dataset of lazy variables, decoded as the user requests."""
+    """Build a Dataset of lazy variables, decoded as the user requests.
+
+    `children` are names of groups, which variables cannot have.
+    """
     target = _compute_chunk_target(keywords.chunk_bytes)
     dropped = keywords.dropped
     tensors = {
@@ -65,6 +70,12 @@ def build_dataset(
             for name, variable in variables.items()
         }
     coordinates |= arguments.keys() & {dim for dims, *_ in arguments.values() for dim in dims}
+    if long := build_long_attributes(attrs):
+        dims = {dim for dims, *_ in arguments.values() for dim in dims}
+        long = {name: long[name] for name in long.keys() - {*arguments, *dims, *children}}
+        arguments |= {name: _build_variable_arguments(long[name], source, target) for name in long}
+        coordinates |= long.keys()
+        attrs = {name: value for name, value in attrs.items() if name not in long}
     # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
     converted: dict[str, Any] = arguments
     if variable_type is not Variable:

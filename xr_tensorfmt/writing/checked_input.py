@@ -16,6 +16,7 @@ from xr_tensorfmt.core.elements import Element, Plain, StoredDtype
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
+from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (
     Hint,
     TensorFormatWarning,
@@ -435,6 +436,7 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
     if isinstance(data, DataArray):
+        data = data.drop_vars(find_long_attributes(data.coords))  # those of the Dataset
         name = OpenOptions.name if data.name is None else data.name
         if name not in data.coords:
             return data.to_dataset(name=name)
@@ -452,7 +454,7 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
         raise TypeError(
             f"a {type(data).__name__} cannot be written; pass an xarray Dataset or DataArray"
         )
-    return data
+    return restore_long_attributes(data)
 
 
 def _normalize_drop(drop: Any) -> frozenset[str]:

@@ -12,6 +12,7 @@ from xarray import Coordinates, Dataset, DataTree, Variable
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
+from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import Hint, did_you_mean, shorten, with_hint
 
 _NO_VALUES = InMemory(np.zeros(()))
@@ -55,7 +56,8 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}
     coordinates = {member.key: member.variable for member in members if member.is_coordinate}
-    return Dataset(data, Coordinates(coordinates, indexes={}), tree.attrs)
+    attrs = restore_long_attributes(tree.to_dataset()).attrs
+    return Dataset(data, Coordinates(coordinates, indexes={}), attrs)
 
 
 def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
@@ -94,7 +96,7 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
         path = "/" if node is tree else f"/{relative}"
         parts = [] if node is tree else [unquote(part) for part in relative.split("/")]
         start = "".join(f"{part}{separator}" for part in parts)
-        dataset = node.to_dataset(inherit=node is tree)
+        dataset = restore_long_attributes(node.to_dataset(inherit=node is tree))
         inherited = {} if node is tree else dims[path.rpartition("/")[0] or "/"]
         own = {dim: _convert_dim(str(dim), start, dataset) for dim in dataset.dims}
         dims[path] = own | inherited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import xarray as xr
@@ -260,9 +261,7 @@ def test_repeated_labels_are_kept_with_warning_and_refused_when_dense() -> None:
     assert caught[0].filename == __file__
     assert not ds.indexes["k"].is_unique
     assert ds.tensor.sel(k="a").values.tolist() == [[1.0], [3.0]]
-    unread = open_vespa(content, sparse="stored")
-    with pytest.warns(TensorFormatWarning, match=message):
-        unread.k.load()
+    assert open_vespa(content, sparse="stored").k.values.tolist() == ["a", "b", "a"]
     with pytest.raises(
         TensorFormatError, match=r"the labels of block 2 at byte .*: those of block 0"
     ):
@@ -368,3 +367,20 @@ def test_scalars_are_recognised_by_their_suffix(head: str, tmp_path: Path) -> No
     content = bytes.fromhex(head) + bytes(8)
     (tmp_path / "a.tbf").write_bytes(content)
     assert is_recognised(open_source(tmp_path / "a.tbf")) == (content[0] < 0x80)
+
+
+def test_cells_of_bfloat16_keep_their_dtype_on_request(tmp_path: Path) -> None:
+    values = np.float32([[1, -2.5], [np.nan, np.inf]])
+    labels = [("a",), ("b",)]
+    for mapped, rows in ((["k"], labels), ([], [()])):
+        stored = values if mapped else values[:1]
+        content = vf.make_tensor("bfloat16", mapped, {"x": 2}, rows, stored)
+        for options in ({}, {"chunks": {}}, {"sparse": "dense"}):
+            tensor = open_vespa(content, decode_floats=False, **options).tensor
+            assert tensor.dtype == ml_dtypes.bfloat16
+            np.testing.assert_array_equal(tensor.values.astype("f4").reshape(-1, 2), stored)
+        path = tmp_path / "a.tbf"
+        tensor.tensorfmt.to_file(path)
+        back = xr.open_dataarray(path, engine="tensorfmt", decode_floats=False)
+        assert back.values.tobytes() == tensor.values.tobytes()
+    assert open_vespa(content).tensor.dtype == np.float32

@@ -70,6 +70,7 @@ class VespaHeader:
     lengths: tuple[int, ...]
     blocks: int
     stop: int
+    decode_floats: bool = True
 
     @classmethod
     def create(
@@ -124,7 +125,8 @@ class VespaHeader:
     @property
     def element(self) -> Element:
         """Type of the cells."""
-        return CELL_TYPES[self.cell_type]
+        element = CELL_TYPES[self.cell_type]
+        return element if self.decode_floats else element.narrow
 
     @property
     def cells(self) -> int:
