@@ -72,20 +72,7 @@ class Element(ABC):
 
     @abstractmethod
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert stored elements to values.
-
-        Parameters
-        ----------
-        values : ndarray of `dtype`
-            The output, contiguous.
-        raw : ndarray of `stored`
-            The elements, of the same shape, with any strides and alignment.
-
-        Raises
-        ------
-        ElementError
-            An element has no value of this dtype.
-        """
+        """Convert stored elements, of any strides and alignment, to contiguous `values`."""
 
     def decode(self, raw: Array) -> Array:
         """Convert stored elements to a new array. See `decode_into`."""
@@ -94,23 +81,7 @@ class Element(ABC):
         return values
 
     def encode(self, values: Array) -> Array:
-        """Convert values to stored elements, rounded to the nearest.
-
-        Parameters
-        ----------
-        values : ndarray of `dtype`
-            The values, of any shape and strides.
-
-        Returns
-        -------
-        ndarray of `stored`
-            The elements, of the same shape and contiguous. May be `values` itself.
-
-        Raises
-        ------
-        NotImplementedError
-            The element can only be read.
-        """
+        """Convert values to contiguous stored elements, rounded to the nearest."""
         raise NotImplementedError(f"{self.name} can only be read")
 
     @property
@@ -173,13 +144,7 @@ class ElementError(ValueError):
 
 @dataclass(frozen=True)
 class Plain(Element):
-    """Elements that have a numpy dtype, in either byte order.
-
-    Parameters
-    ----------
-    file_dtype : dtype
-        The dtype with the byte order of the file.
-    """
+    """Elements that have a numpy dtype, with the byte order of the file."""
 
     file_dtype: np.dtype[Any]
 
