@@ -23,7 +23,9 @@ class VespaFormat(Format):
     title = "Vespa"
     suffixes = (".tbf",)
     magics = ()
-    open_options = frozenset({"name", "sparse", "fill_value", "text_errors", "verify"})
+    open_options = frozenset(
+        {"name", "sparse", "fill_value", "text_errors", "verify", "decode_floats"}
+    )
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""

@@ -1,69 +1,28 @@
-"""Layouts of the labels of blocks, and a search for repeated labels."""
+"""Layout of the labels of blocks, and a search for repeated labels."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, ElementError
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.selection import Points, Selection, take_rows
-from xr_tensorfmt.core.views import View
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, shorten
+from xr_tensorfmt.core.open_options import TextErrors
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.integers import unpack_many
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings
-
-TextErrors = Literal["strict", "surrogateescape"]
-"""How to decode bytes that are not UTF-8."""
-
-BATCH_LABELS = 1 << 16
-"""Number of blocks whose labels are read at a time."""
 
 # A factor that makes the hash of a row depend on the order of its labels.
 _HASH_FACTOR = 1_000_003
 # Limit on repeated hashes to compare, far more than are reported.
 _MAX_REPEATED_HASHES = 1 << 16
-
-
-def decode_labels(window: Window, dimension: int, text_errors: TextErrors) -> Strings:
-    """Return the label of every block of a window for a mapped dimension."""
-    lengths, begins = unpack_many(window.content, window.starts)
-    for _ in range(dimension):
-        lengths, begins = unpack_many(window.content, begins + lengths)
-    # One call decodes contiguous labels, if NUL can separate them.
-    if not dimension and lengths.sum() + lengths.size == window.content.size:
-        joined = window.content.copy()
-        joined[window.starts] = 0
-        if np.count_nonzero(joined) == lengths.sum():
-            with suppress(UnicodeDecodeError):
-                strings = joined[1:].tobytes().decode("utf-8", text_errors).split("\0")
-                return np.fromiter(strings, STRING_DTYPE, len(strings))
-    content = window.content.tobytes()
-    labels: list[str] = []
-    bounds = zip(begins.tolist(), (begins + lengths).tolist(), strict=True)
-    try:
-        for begin, stop in bounds:
-            labels.append(content[begin:stop].decode("utf-8", text_errors))
-    except UnicodeDecodeError as error:
-        block = len(labels)
-        raise ElementError(
-            block,
-            actual=repr(error.object[:40]),
-            expected="UTF-8",
-            hint="open with text_errors='surrogateescape' to keep such bytes",
-            field=f"label {dimension} of block {window.blocks[block]}",
-            offset=int(window.offsets[block] + begins[block] - window.starts[block]),
-        ) from None
-    return np.fromiter(labels, STRING_DTYPE, len(labels))
 
 
 @dataclass(frozen=True)
@@ -74,8 +33,6 @@ class Labels(Layout):
     # Index among the mapped dimensions.
     dimension: int
     text_errors: TextErrors = "strict"
-    # All labels, if they are in memory.
-    loaded: Strings | None = field(default=None, compare=False, repr=False)
 
     dtype = STRING_DTYPE
     layout_to_validate = None  # the check of Vespa reads all labels
@@ -91,38 +48,19 @@ class Labels(Layout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return the labels of all dimensions, because their lengths vary."""
-        if self.loaded is not None:
-            return Extents.empty()
         return self.blocks.find_labels(selection.indices[0])
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the labels of one dimension."""
-        blocks = selection.indices[0]
-        if self.loaded is not None:
-            return np.array(take_rows(self.loaded, blocks))
-        extents = self.blocks.find_labels(blocks)
+        extents = self.locate(selection)
         starts = np.cumsum(extents.lengths) - extents.lengths
-        window = Window(packed, blocks, extents.starts, starts)
-        return decode_labels(window, self.dimension, self.text_errors)
+        window = Window(packed, selection.indices[0], extents.starts, starts)
+        return build_strings(window.decode_labels(self.dimension, self.text_errors))
 
 
-@dataclass(frozen=True)
-class IndexLabels(View):
-    """Labels of an index. Reading all of them warns of a repeated one."""
-
-    inner: Labels
-    path: str
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Compare the labels."""
-        (strings,) = values
-        if strings.size == self.shape[0] and not isinstance(selection, Points):
-            # One batch of labels, from block 0.
-            repeated = next(find_repeated_blocks(lambda: [(0, [strings])]), None)
-            if repeated is not None:
-                message = repeated.create_finding(self.path, self.inner.blocks).sentence
-                warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-        return strings
+def build_strings(labels: list[str]) -> Strings:
+    """Return an array of Python strings."""
+    return np.fromiter(labels, STRING_DTYPE, len(labels))
 
 
 @dataclass(frozen=True)

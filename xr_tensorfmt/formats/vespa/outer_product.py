@@ -18,6 +18,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, Part
 from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats.vespa.blocks import Blocks
+from xr_tensorfmt.formats.vespa.labels import build_strings
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
 MAX_PRODUCT_CELLS = 1 << 32
@@ -51,48 +52,33 @@ class OuterProduct(Composite):
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the cells of the selected blocks."""
         rank = len(self.grid)
+        axes = selection.index_arrays[:rank]
+        mesh = axes if isinstance(selection, Points) else np.ix_(*axes)
+        requested = np.ravel_multi_index(mesh, self.grid).ravel()
+        # A number after the last index of the grid marks the end.
+        stored = np.append(self.grid_indices, prod(self.grid))
+        places = np.searchsorted(stored, requested)
+        targets = np.flatnonzero(stored[places] == requested)
+        blocks, cells = self.block_indices[places[targets]], selection.indices[rank:]
         if isinstance(selection, Points):
-            requested = np.ravel_multi_index(selection.indices[:rank], self.grid)
-            is_stored = np.isin(requested, self.grid_indices)
-            number = np.searchsorted(self.grid_indices, requested[is_stored])
-            cells = (axis[is_stored] for axis in selection.indices[rank:])
-            points = Points(self.blocks.shape, (self.block_indices[number], *cells))
-            yield Part(self.blocks, points, is_stored)
+            chosen = tuple(axis[targets] for axis in selection.indices[rank:])
+            yield Part(self.blocks, Points(self.blocks.shape, (blocks, *chosen)), targets)
             return
-        block_indices, targets = self._find_blocks(selection)
-        order = np.argsort(block_indices)
-        indices = (block_indices[order], *selection.indices[rank:])
+        order = np.argsort(blocks)
         target = np.unravel_index(targets[order], selection.shape[:rank])
-        yield Part(self.blocks, Selection(self.blocks.shape, indices), target)
-
-    def _find_blocks(self, selection: Selection) -> tuple[Integers, Integers]:
-        """Return the selected blocks, and their indices in the selected part of the grid."""
-        rank = len(self.grid)
-        arrays = selection.index_arrays[:rank]
-        # The grid indices are sorted, so the blocks between two rows of the grid are a range.
-        bounds = np.array([arrays[0][0], arrays[0][-1] + 1]) * prod(self.grid[1:])
-        start, stop = np.searchsorted(self.grid_indices, bounds).tolist()
-        block_indices = self.block_indices[start:stop]
-        targets = np.zeros(block_indices.shape, dtype=np.int64)
-        inside = np.ones(block_indices.shape, dtype=np.bool_)
-        axes = np.unravel_index(self.grid_indices[start:stop], self.grid)
-        for selected, indices in zip(arrays, axes, strict=True):
-            nearest = np.minimum(np.searchsorted(selected, indices), selected.size - 1)
-            inside &= selected[nearest] == indices
-            targets = targets * selected.size + nearest
-        return block_indices[inside], targets[inside]
+        yield Part(self.blocks, Selection(self.blocks.shape, (blocks[order], *cells)), target)
 
 
 def build_outer_product(
     source: Source,
     header: VespaHeader,
-    blocks: Layout,
+    blocks: Blocks,
     labels: Sequence[Strings],
     options: OpenOptions,
 ) -> tuple[OuterProduct, list[Strings]]:
     """Spread the blocks over the outer product of their labels, and return the distinct labels."""
-    factorized = [_factorize(column) for column in labels]
-    grid = tuple(distinct.size for distinct, _ in factorized)
+    distinct, codes = zip(*map(_factorize, labels), strict=True)
+    grid = tuple(column.size for column in distinct)
     fill_value = _choose_fill_value(source, header, options, has_holes=prod(grid) > header.blocks)
     cells = prod(grid) * header.cells
     if cells > MAX_PRODUCT_CELLS and options.fill_value is None:
@@ -102,40 +88,9 @@ def build_outer_product(
             f"fill_value={fill_value} as well to fill in all cells"
         )
     check_size(source.name, (*grid, *header.lengths), blocks.dtype.itemsize, header.stop)
-    codes = tuple(codes for _, codes in factorized)
     grid_indices = np.ravel_multi_index(codes, grid) if header.blocks else np.empty(0, np.int64)
     order = np.argsort(grid_indices, kind="stable")
-    _check_unique(source, blocks, grid_indices[order], order)
-    product = OuterProduct(blocks, grid, grid_indices[order], order, fill_value)
-    return product, [distinct for distinct, _ in factorized]
-
-
-def _factorize(labels: Strings) -> tuple[Strings, Integers]:
-    """Return the distinct labels in order of their first blocks, and a code per label."""
-    strings = labels.tolist()
-    codes = {string: code for code, string in enumerate(dict.fromkeys(strings))}
-    distinct = np.fromiter(codes, labels.dtype, len(codes))
-    return distinct, np.fromiter(map(codes.__getitem__, strings), np.int64, labels.size)
-
-
-def _choose_fill_value(
-    source: Source, header: VespaHeader, options: OpenOptions, *, has_holes: bool
-) -> float:
-    dtype, value = header.element.dtype, options.fill_value
-    if dtype.kind == "f":
-        return float("nan") if value is None else float(value)
-    if value is None and not has_holes:
-        return 0
-    limits = np.iinfo(dtype)
-    if value is None or not limits.min <= value <= limits.max or value != int(value):
-        raise ValueError(
-            f"{source.name}: cells of type {header.cell_type} cannot hold fill_value={value!r}; "
-            f"pass an integer from {limits.min} to {limits.max}"
-        )
-    return int(value)
-
-
-def _check_unique(source: Source, blocks: Layout, grid_indices: Integers, order: Integers) -> None:
+    grid_indices = grid_indices[order]
     repeated = np.flatnonzero(grid_indices[1:] == grid_indices[:-1])
     if repeated.size:
         first, second = order[repeated[0] : repeated[0] + 2].tolist()
@@ -145,5 +100,30 @@ def _check_unique(source: Source, blocks: Layout, grid_indices: Integers, order:
             actual=f"those of block {first} as well",
             expected="labels that occur once",
             hint=Hint("no dense tensor holds both blocks; open it with {sparse}", sparse="stored"),
-            offset=int(blocks.offsets[second]) if isinstance(blocks, Blocks) else None,
+            offset=int(blocks.offsets[second]),
         )
+    return OuterProduct(blocks, grid, grid_indices, order, fill_value), list(distinct)
+
+
+def _factorize(labels: Strings) -> tuple[Strings, Integers]:
+    """Return the distinct labels in order of their first blocks, and a code per label."""
+    strings = labels.tolist()
+    codes = {string: code for code, string in enumerate(dict.fromkeys(strings))}
+    numbers = np.fromiter(map(codes.__getitem__, strings), np.int64, labels.size)
+    return build_strings(list(codes)), numbers
+
+
+def _choose_fill_value(
+    source: Source, header: VespaHeader, options: OpenOptions, *, has_holes: bool
+) -> float:
+    value = options.fill_value
+    if header.cell_type != "int8":
+        return float("nan") if value is None else float(value)
+    if value is None and not has_holes:
+        return 0
+    if value is None or not -128 <= value <= 127 or value != int(value):
+        raise ValueError(
+            f"{source.name}: cells of type int8 cannot hold fill_value={value!r}; pass an integer "
+            "from -128 to 127"
+        )
+    return int(value)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.elements import ElementError
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.open_options import TextErrors
 from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER
-from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader, unpack_many
 
 WINDOW_BYTES = 32 << 20
 """Bytes of the file to scan at a time."""
@@ -27,8 +27,8 @@ _LARGE_BLOCK_BYTES = 64 << 10
 
 _LONG = struct.Struct(">I")
 
-# Number of blocks after which a run of labels of the same length is searched.
-_MIN_RUN = 64
+# Number of blocks after which a run of labels of the same length is searched, and its limit.
+_MIN_RUN, _MAX_RUN = 64, 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,39 @@ class Window:
     blocks: Indices
     offsets: Integers
     starts: Integers
+
+    def decode_labels(self, dimension: int, text_errors: TextErrors) -> list[str]:
+        """Return the label of every block for a mapped dimension."""
+        lengths, begins = unpack_many(self.content, self.starts)
+        for _ in range(dimension):
+            lengths, begins = unpack_many(self.content, begins + lengths)
+        # One call decodes all labels, if NUL can separate them. A byte of a length precedes each.
+        sizes = lengths + 1
+        positions = np.cumsum(sizes) - sizes
+        if (sizes == sizes[0]).all():
+            joined = gather_uniform(self.content, begins - 1, int(sizes[0]))
+        else:
+            joined = self.content[np.arange(sizes.sum()) + np.repeat(begins - 1 - positions, sizes)]
+        joined[positions] = 0
+        if np.count_nonzero(joined) == lengths.sum():
+            with suppress(UnicodeDecodeError):
+                return str(joined[1:].tobytes(), "utf-8", text_errors).split("\0")
+        content = self.content.tobytes()
+        labels: list[str] = []
+        try:
+            for begin, stop in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+                labels.append(content[begin:stop].decode("utf-8", text_errors))
+        except UnicodeDecodeError as error:
+            block = len(labels)
+            raise ElementError(
+                block,
+                actual=repr(error.object[:40]),
+                expected="UTF-8",
+                hint="open with text_errors='surrogateescape' to keep such bytes",
+                field=f"label {dimension} of block {self.blocks[block]}",
+                offset=int(self.offsets[block] + begins[block] - self.starts[block]),
+            ) from None
+        return labels
 
 
 def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, int]]:
@@ -57,15 +90,20 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
     while first < header.blocks:
         content = source.read(Extents.single(offset, min(offset + size, source.size)))
         starts, stop = scan_window(content, header, header.blocks - first)
-        if starts.size:
-            blocks = range(first, first + starts.size)
-            if offset + stop > source.size:
-                start = offset + int(starts[-1])
-                raise _build_truncation_error(source, start, blocks.stop - 1, "its cells")
+        blocks = range(first, first + starts.size)
+        if starts.size and offset + stop <= source.size:
             yield Window(content, blocks, offset + starts, starts), offset + stop
             first, offset = blocks.stop, offset + stop
-        elif offset + size >= source.size:
-            raise _build_truncation_error(source, offset, first, "its labels")
+        elif starts.size or offset + size >= source.size:
+            raise TensorFormatError(
+                source.name,
+                field=f"block {blocks.stop - 1 if starts.size else first}",
+                actual=f"truncated by the end of the file at byte {source.size}",
+                expected=f"its {'cells' if starts.size else 'labels'} within the file",
+                hint="the file is incomplete, or the length of a label is corrupt; fetch the file "
+                "again",
+                offset=offset + (int(starts[-1]) if starts.size else 0),
+            )
         else:
             size *= 2
 
@@ -75,26 +113,29 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
 
     The window starts with a block. The cells of the last block may end after the window.
     """
-    starts, start, stop = array("q"), 0, 0
-    while len(starts) < limit:
-        count = min(limit - len(starts), _MIN_RUN)
-        found, start, stop = _scan_blocks(content, header, stop, count)
-        starts.extend(found)
-        if len(found) < count:
+    parts, found, start, stop = [np.empty(0, dtype=np.int64)], 0, 0, 0
+    rank, block_bytes = len(header.mapped), header.block_bytes
+    while found < limit:
+        count = min(limit - found, _MIN_RUN)
+        starts, start, stop = _scan_blocks(content, rank, block_bytes, stop, count)
+        parts.append(np.array(starts, dtype=np.int64))
+        found += len(starts)
+        if len(starts) < count:
             break
-        if len(header.mapped) == 1:
-            run = _find_run(content, start, stop, limit - len(starts))
-            starts.extend(run)
-            stop += len(run) * (stop - start)
-    return np.frombuffer(starts, dtype=np.int64), stop
+        if rank == 1 and content[start] < LONG_BIT:
+            run = _find_run(content, start, stop, min(limit - found, _MAX_RUN))
+            parts.append(run)
+            found += run.size
+            stop += run.size * (stop - start)
+    return np.concatenate(parts), stop
 
 
 def _scan_blocks(
-    content: Bytes, header: VespaHeader, stop: int, limit: int
+    content: Bytes, rank: int, block_bytes: int, stop: int, limit: int
 ) -> tuple[list[int], int, int]:
     """Return the offsets of blocks after `stop`, and the start and end of the last one."""
     view = content.data
-    dimensions, block_bytes = range(len(header.mapped)), header.block_bytes
+    dimensions = range(rank)
     starts: list[int] = []
     start = stop
     with suppress(IndexError, struct.error):  # a length after the end of the window
@@ -113,31 +154,13 @@ def _scan_blocks(
     return starts, start, stop
 
 
-def _find_run(content: Bytes, start: int, stop: int, limit: int) -> range:
+def _find_run(content: Bytes, start: int, stop: int, limit: int) -> Integers:
     """Return the offsets of the blocks after a block whose labels have the same length.
 
     `start` and `stop` are the bounds of the block. The last block is left out, because its label
     may not be in the window.
     """
     step = stop - start
-    lengths = content[stop : stop + limit * step : step]
-    count, size = 0, _MIN_RUN
-    while content[start] < LONG_BIT and count < lengths.size:
-        differ = np.flatnonzero(lengths[count : count + size] != content[start])
-        if differ.size:
-            count += int(differ[0])
-            break
-        count = min(count + size, lengths.size)
-        size *= 2  # the cost is in proportion to the run
-    return range(stop, stop + max(0, count - 1) * step, step)
-
-
-def _build_truncation_error(source: Source, start: int, block: int, part: str) -> TensorFormatError:
-    return TensorFormatError(
-        source.name,
-        field=f"block {block}",
-        actual=f"truncated by the end of the file at byte {source.size}",
-        expected=f"{part} within the file",
-        hint="the file is incomplete, or the length of a label is corrupt; fetch the file again",
-        offset=start,
-    )
+    is_same = content[stop : stop + limit * step : step] == content[start]
+    count = is_same.size if is_same.all() else int(is_same.argmin())
+    return stop + step * np.arange(max(0, count - 1))
