@@ -82,10 +82,6 @@ class Source(ABC):
     def check_unchanged(self) -> None:  # noqa: B027  # bytes in memory do not change
         """Raise if the file was changed, replaced or removed after it was opened."""
 
-    def for_chunks(self) -> Source:
-        """Return the source for chunks of dask, whose values the next task consumes."""
-        return self
-
     def run(self, read: Callable[[int], None], indices: Iterable[int]) -> None:
         """Call `read` for several indices, concurrently if the source has a high latency."""
         for index in indices:
