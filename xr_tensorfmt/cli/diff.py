@@ -11,7 +11,7 @@ import click
 import numpy as np
 from xarray import Dataset, Variable
 
-from xr_tensorfmt.cli.files import flatten, open_input
+from xr_tensorfmt.cli.files import flatten, iterate_blocks, open_input
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -25,7 +25,6 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
