@@ -90,7 +90,7 @@ def describe(dataset: xr.Dataset) -> dict[str, Any]:
 FILE_PROPERTIES = {
     "vespa": ("type",),
     "vespa-json": ("type",),
-    "tens": ("symmetries", "skipped_chunks", "sparse_dims"),
+    "tens": ("symmetries", "skipped_chunks"),
     "pycauset": (
         *("matrix_type", "data_type", "seed", "scalar"),
         *("is_transposed", "is_conjugated", "is_temporary", "properties"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import warnings
 from functools import partial
@@ -16,11 +15,11 @@ import xarray as xr
 
 from tests import cc4sfiles as cf
 from tests.commands import run
-from tests.paths import DATA, DOCS
+from tests.formats.cc4s.test_tutorial import get_functions
+from tests.paths import DATA
 from xr_tensorfmt import TensorFormatWarning, validate
 from xr_tensorfmt.cc4s import open_calculation, to_calculation
 
-PAGE = DOCS / "tutorials" / "cc4s_calculation.md"
 FIELDS = 6
 ENERGIES = np.array([-20.0, -3.0, -2.5, 0.5, 1.25, 2.0, 4.0])
 FERMI, STATES, OCCUPIED = -1.0, 7, 3
@@ -104,18 +103,7 @@ def compute_energy_of_integrals(v: np.ndarray, energies: np.ndarray, occupied: i
     return float(energy.real)
 
 
-def get_page_function(name: str) -> Any:
-    """Return a function that the tutorial defines."""
-    definition = re.search(
-        rf"^def {name}\(.*?(?=\n\n\n)", PAGE.read_text(), re.DOTALL | re.MULTILINE
-    )
-    assert definition
-    names: dict[str, Any] = {"xr": xr, "np": np}
-    exec(definition[0], names)
-    return names[name]
-
-
-second_order_energy = get_page_function("second_order_energy")
+second_order_energy = get_functions()["second_order_energy"]
 
 
 @pytest.mark.parametrize("is_complex", [False, True])

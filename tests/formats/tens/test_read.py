@@ -115,13 +115,6 @@ def test_other_chunks_are_skipped_and_named() -> None:
     assert file_info["skipped_chunks"] == ["COMMENT "]
 
 
-def test_sparse_dimensions_are_named_in_version_1_0() -> None:
-    content = tf.make_1_0(make_values((2, 3), "<f8"), tails=b"\x01\0\0")
-    for dims in (("a", "b"), ("i", "j")):
-        encoding = open_lazily(content, dims=dims).tensor.encoding
-        assert encoding["tensorfmt"]["sparse_dims"] == list(dims)
-
-
 @pytest.mark.parametrize("names", ["aa", "a\0", "a\x80", "a ", "\xe4b"])
 def test_names_that_repeat_or_do_not_print_fall_back_to_numbers(names) -> None:
     dataset = open_lazily(tf.make_0_9(make_values((3, 5), "<f8"), names=names))

@@ -258,7 +258,14 @@ def _build_variable(
     check_size(path, header.lengths, header.element.dtype.itemsize, 0)
     blocks = None
     if header.conditions and not _is_only_block_whole(entry, source, properties):
-        blocks = _find_blocks(entry, properties, options)
+        blocks = find_blocks(entry, properties)
+        if options.sparse == "auto" and header.total > MAX_FILLED_ELEMENTS:
+            raise entry.fields.error(
+                "dimensions",
+                actual=f"{header.total} elements, of which {blocks.stored} are stored",
+                expected=f"at most {MAX_FILLED_ELEMENTS}",
+                hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
+            )
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and header.unit != 1:
@@ -314,21 +321,6 @@ def _is_only_block_whole(
     if all(kind in properties and name in properties[kind].indices for kind, name in constrained):
         return False
     return header.elements == TEXT or source.size >= header.total * header.element.stored.itemsize
-
-
-def _find_blocks(
-    entry: TensorEntry, properties: Mapping[str, Properties], options: OpenOptions
-) -> StoredBlocks:
-    """Return the blocks of a tensor."""
-    blocks = find_blocks(entry, properties)
-    if options.sparse == "auto" and entry.header.total > MAX_FILLED_ELEMENTS:
-        raise entry.fields.error(
-            "dimensions",
-            actual=f"{entry.header.total} elements, of which {blocks.stored} are stored",
-            expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-        )
-    return blocks
 
 
 def _build_layout(
@@ -415,7 +407,5 @@ def _build_labels(
                 )
                 field = f"propertyIndices.{prop}"
                 findings.append(Finding(of_type.path, None, field, message, "warning"))
-    present = {dim for tensor in tensors for dim in tensor.dims}
-    taken = present | {tensor.name for tensor in tensors}
-    usable = (label for label in labels.values() if present.issuperset(label.dims))
-    return [label for label in usable if label.name not in taken], findings
+    taken = {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
+    return [label for label in labels.values() if label.name not in taken], findings

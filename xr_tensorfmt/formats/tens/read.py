@@ -79,7 +79,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     has_components = file.components > 1
     layout = column_major(_build_layout(reader, file, options), trailing=int(has_components))
     dims = (*names, COMPONENT) if has_components else names
-    encoding = {"tensorfmt": _build_file_info(file, names), "dtype": file.element.encoding}
+    encoding = {"tensorfmt": _build_file_info(file), "dtype": file.element.encoding}
     tensor = Tensor(options.name, dims, layout, encoding=encoding)
     end = End(reader.source, file.stop, "the data" if file.pair_count is None else "the pairs")
     return Container((tensor,), ends=(end,), embedded=file.embedded, parsed=file)
@@ -104,19 +104,13 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
     return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
 
-def _build_file_info(file: TensFile, names: tuple[str, ...]) -> dict[str, Any]:
+def _build_file_info(file: TensFile) -> dict[str, Any]:
     """Return the entry ``encoding["tensorfmt"]``, without empty properties."""
     header = file.header
-    sparse_dims = [
-        name
-        for name, dimension in zip(names, header.dimensions, strict=True)
-        if dimension.is_sparse and not header.is_before_1_0
-    ]
     properties = {
         "symmetries": ", ".join(map(str, file.symmetries)),
         "packed_symmetries": ", ".join(str(s) for s in file.symmetries if s.packed),
         "skipped_chunks": [chunk.magic.decode() for chunk in file.unknown_chunks],
-        "sparse_dims": sparse_dims,
     }
     return {
         "format": "tens",
@@ -125,7 +119,7 @@ def _build_file_info(file: TensFile, names: tuple[str, ...]) -> dict[str, Any]:
         "storage": "dense" if file.pair_count is None else "pairs",
         "offset": file.offset,
         "order": "F",
-        "byteorder": "big" if header.is_big_endian else "little",
+        "byteorder": "big" if header.number_type in (b"UINT", b"SINT") else "little",
         "dtype": file.element.name,
         "index_names": header.index_names,
         **{name: value for name, value in properties.items() if value},
@@ -220,7 +214,7 @@ def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
             expected=f"{needed} for a tensor of shape {file.header.lengths}",
             hint="the file is corrupt, or its data are packed in a way that the format does not "
             "define",
-            offset=chunk.size_offset,
+            offset=chunk.offset + 8,
         )
     if chunk.stop > size:
         raise reader.error(

@@ -25,7 +25,7 @@ MAGIC = b"TENS"
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000
 _VERSIONS = (VERSION_0_9, VERSION_1_0)
-NUMBER_TYPES = (b"uint", b"UINT", b"sint", b"SINT", b"IEEE")
+_CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 INDEX_VALUE_FLAG = 1
 SPARSE_FLAG = 1
@@ -47,7 +47,6 @@ MAX_LENGTH = (1 << 32) - 1
 class Offset(IntEnum):
     """Offsets of the header fields."""
 
-    MAGIC = 0
     VERSION = 4
     NUMBER_TYPE = 8
     BYTES_PER_NUMBER = 12
@@ -69,11 +68,6 @@ class DimensionHeader:
     def pack(self) -> bytes:
         """Encode the header."""
         return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether the writer declared the dimension sparse. The data do not depend on it."""
-        return bool(self.flags & SPARSE_FLAG)
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,20 @@ class TensHeader:
         fixed = reader.read_field(0, FIXED_BYTES, "the TENS header")
         magic, version, number_type, size, numbers, order, flags, _ = _FIXED.unpack(fixed)
         _check_version(reader, magic, version)
-        _check_number(reader, number_type, numbers)
-        _check_flags(reader, version, flags)
+        hint = "the header is corrupt, or the file has another format"
+        if number_type not in _CODES:
+            field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
+            raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
+        if numbers not in NUMBERS_PER_ELEMENT:
+            field = "the count of numbers per element"
+            raise reader.error(field, numbers, "1, 2, 4 or 8", hint, Offset.NUMBERS)
+        allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
+        if flags & ~allowed:
+            expected = "0" + (
+                " or 1 (index-value storage)" if allowed else " in a version below 1.0"
+            )
+            hint = "a reserved flag may change the layout of the data, so they cannot be read"
+            raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
         raw = reader.read_field(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
         dimensions = tuple(DimensionHeader(*fields) for fields in _DIMENSION.iter_unpack(raw))
@@ -125,11 +131,6 @@ class TensHeader:
     def is_before_1_0(self) -> bool:
         """Whether the file has no chunks. Its dimension headers contain uninitialised bytes."""
         return self.version < VERSION_1_0
-
-    @property
-    def is_big_endian(self) -> bool:
-        """Whether the numbers are big-endian. Floats are always little-endian."""
-        return self.number_type in (b"UINT", b"SINT")
 
     @property
     def is_index_value(self) -> bool:
@@ -163,7 +164,7 @@ def is_tens(head: bytes, size: int) -> bool:
     return (
         magic == MAGIC
         and version in _VERSIONS
-        and number_type in NUMBER_TYPES
+        and number_type in _CODES
         and numbers in NUMBERS_PER_ELEMENT
         and FIXED_BYTES + DIMENSION_BYTES * order <= size
     )
@@ -172,32 +173,13 @@ def is_tens(head: bytes, size: int) -> bool:
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
     if magic != MAGIC:
         hint = "it is not a TENS file"
-        raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, Offset.MAGIC)
+        raise reader.error("the magic number", repr(magic), repr(MAGIC), hint, 0)
     if version not in _VERSIONS:
         hint = "another version or a corrupt header; write the file again with a supported one"
         if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
             hint = "the integers of the header are big-endian, which TENS does not allow"
         expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
         raise reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
-
-
-def _check_number(reader: HeaderReader, number_type: bytes, numbers: int) -> None:
-    hint = "the header is corrupt, or the file has another format"
-    if number_type not in NUMBER_TYPES:
-        field = "the number type"
-        expected = f"one of {', '.join(map(repr, NUMBER_TYPES))}"
-        raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
-    if numbers not in NUMBERS_PER_ELEMENT:
-        field = "the count of numbers per element"
-        raise reader.error(field, numbers, "1, 2, 4 or 8", hint, Offset.NUMBERS)
-
-
-def _check_flags(reader: HeaderReader, version: int, flags: int) -> None:
-    allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
-    if flags & ~allowed:
-        expected = "0" + (" or 1 (index-value storage)" if allowed else " in a version below 1.0")
-        hint = "a reserved flag may change the layout of the data, so they cannot be read"
-        raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
 
 
 # Magic number, and size of the chunk including this header.
@@ -224,11 +206,6 @@ class Chunk:
     magic: bytes
     size: int
     offset: int
-
-    @property
-    def size_offset(self) -> int:
-        """Offset of the size field."""
-        return self.offset + len(self.magic)
 
     @property
     def content_offset(self) -> int:
@@ -271,7 +248,7 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
                 actual=chunk.size,
                 expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
                 hint="the file is truncated or corrupt",
-                offset=chunk.size_offset,
+                offset=chunk.offset + 8,
             )
         yield chunk
         if is_last:
@@ -285,8 +262,6 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
         offset=start,
     )
 
-
-_CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
 
 DTYPES = {
     VERSION_0_9: ("float64", "complex128"),

@@ -73,7 +73,7 @@ class Symmetry:
                 expected=f"at least {stop - chunk.offset} for {length} characters of code and "
                 f"{order} indices",
                 hint="the file is corrupt",
-                offset=chunk.size_offset,
+                offset=chunk.offset + 8,
             )
         content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
