@@ -360,7 +360,7 @@ def make_damaged_zips() -> dict[str, tuple[bytes, str]]:
     return {
         "cut off": (good[:-30], "the directory of the zip at byte .*truncated or corrupt"),
         "no zip": (b"PK\3\4" + bytes(100), "the directory of the zip"),
-        "a name twice": (twice, "the key: 'a' twice"),
+        "a name twice": (twice, "the directory of the zip at byte .*'a.npy' twice"),
         "encrypted": (bytes(encrypted), "the member 'a' at byte 0: encrypted"),
         "no header": (bytes(moved), "the member 'a' at byte 0: no header"),
         "another name": (

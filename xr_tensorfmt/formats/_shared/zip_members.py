@@ -100,9 +100,10 @@ class Directory:
 
 
 def read_directory(reader: HeaderReader, limit: int) -> Directory:
-    """Read the directory of a zip, of at most `limit` bytes.
+    """Read the directory of a zip.
 
-    Raise an error if it has another number of entries than the end of the zip states.
+    Raise an error if it exceeds `limit` bytes, repeats a name or has another number of entries than
+    the end of the zip states.
     """
     size = reader.source.size
     start = max(0, size - _TAIL)
@@ -121,6 +122,12 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
     if count not in (len(members), _ZIP64_COUNT):
         field, expected = f"the number of entries in {_DIRECTORY}", f"{count} as stated at its end"
         raise reader.error(field, len(members), expected, _CORRUPT, archive.start_dir)
+    names: set[str] = set()
+    for member in members:
+        if member.filename in names:
+            actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
+            raise reader.error(_DIRECTORY, actual, "each name once", hint, member.header_offset)
+        names.add(member.filename)
     return Directory(members, End(reader.source, start + record + _END_BYTES + comment, "the zip"))
 
 
