@@ -106,7 +106,6 @@ def _add_statistics(document: Mapping[str, Any], ds: xr.Dataset) -> None:
 
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
-    """Convert a header to values that JSON supports."""
     # If the file has no encoding, use the encoding of its variable.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
@@ -143,7 +142,6 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 
 
 def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
-    """Convert the description of a tensor to values that JSON supports."""
     layout = tensor.layout
     encoding = tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
@@ -185,7 +183,6 @@ def to_plain(value: Any) -> Any:
 
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a description."""
     title = registry.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
     description = " ".join(str(word) for word in words if word is not None)

@@ -97,7 +97,6 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
-    """Read the header of an array in a zip."""
     path, offset, file = reader.source.name, member.header_offset, member.filename
     key = file.removesuffix(SUFFIX)
     if key == file:
