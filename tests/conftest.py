@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ MARKERS = {
     },
     "docs": {
         "formats/cc4s/test_tutorial.py", "project/test_benchmark.py", "project/test_docstrings.py",
-        "project/test_prose.py", "project/test_readme.py", "project/test_site.py",
+        "project/test_readme.py", "project/test_site.py",
     },
     "slow": {
         "cli/test_batch.py", "cli/test_stores.py", "cli/test_terminal.py", "datasets/test_dask.py",
@@ -55,6 +56,7 @@ MARKERS = {
 STORE_FIXTURES = {"http", "s3"}
 QUICK = "not (cluster or docs or nightly or property or slow or store)"
 
+UNTRACKED = pytest.StashKey[set[str]]()
 CONFORMANCE = os.environ.get("XR_TENSORFMT_CONFORMANCE")
 
 
@@ -65,6 +67,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.quick:
         config.option.markexpr = QUICK
+    config.stash[UNTRACKED] = find_untracked_files()
+
+
+def find_untracked_files() -> set[str]:
+    """Return the files of the checkout that are neither tracked nor ignored by git."""
+    command = ["git", "ls-files", "--others", "--exclude-standard"]
+    result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    return set(result.stdout.splitlines())
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if the run left a file in the checkout."""
+    is_worker = hasattr(session.config, "workerinput")
+    left = set() if is_worker else find_untracked_files() - session.config.stash[UNTRACKED]
+    if left:
+        sys.stderr.write(f"\nThe tests left files in the checkout: {', '.join(sorted(left))}\n")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def find_markers(path: Path) -> list[str]:

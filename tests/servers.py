@@ -233,6 +233,8 @@ class S3Store:
             if isinstance(answer, str):
                 code = answer.partition(" ")[2]
                 start_response(answer, [("Content-Type", "application/xml")])
+                if environ["REQUEST_METHOD"] == "HEAD":
+                    return []
                 return [f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()]
             return answer
 

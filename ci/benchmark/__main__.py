@@ -1,142 +1,189 @@
-"""``python -m benchmark``: measure all sections, or compare two versions of the package."""
+"""Measure all cases in interleaved rounds, and print a Markdown table."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
-import signal
 import subprocess
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from contextlib import ExitStack
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from typing import Any
 
-import psutil
 from dask.system import CPU_COUNT
 
-from benchmark.measure import Effort, measure_section
-from benchmark.page import build_page, build_sections, draw_charts
-from benchmark.report import AGAINST, PRESENT, Measurement, Report, format_comparison
-from benchmark.sections import SECTIONS
+from benchmark.cases import CASES, OURS
 
 ROOT = Path(__file__).resolve().parents[2]
-REPORT = Path(__file__).with_name("measurements.json")
-COMPARISON = ROOT / "build" / "against.md"
-FULL = Effort(scale=1, min_rounds=3, max_rounds=25, seconds=6, memory=True)
-QUICK = Effort(scale=16, min_rounds=1, max_rounds=3, seconds=0.2, memory=False)
-PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors", "xr-tensorfmt")
+DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
+PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
+QUICK_SCALE, SECONDS = 16, 4.0
+Row = dict[str, Any]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, write or print the results, and return the number of failed contenders."""
-    options = _parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    if options.draw:
-        write_page(Report.from_json(REPORT.read_text(encoding="utf-8")), ROOT / "docs")
-        return 0
-    failures: list[str] = []
-    effort = QUICK if options.quick else FULL
-    sections = options.sections or list(SECTIONS)
-    with _check_out(options.against) as packages:
-        report = measure(sections, packages, effort, failures)
-    if options.against:
-        table = format_comparison(report, options.against)
-        COMPARISON.parent.mkdir(exist_ok=True)
-        COMPARISON.write_text(table, encoding="utf-8")
-        print(table)
-    elif options.quick or options.sections:
-        print(build_sections(report))
-    else:
-        REPORT.write_text(report.to_json(), encoding="utf-8")
-        write_page(Report.from_json(report.to_json()), ROOT / "docs")  # with its rounded numbers
-    for failure in failures:
-        print(f"FAILED {failure}", file=sys.stderr)
-    return len(failures)
+class FailedRunError(RuntimeError):
+    """A contender raised an error."""
 
 
-def measure(
-    sections: Sequence[str],
-    packages: dict[str, Path],
-    effort: Effort,
-    failures: list[str],
-) -> Report:
-    """Measure sections one after the other; only the files of one section exist at a time."""
-    warnings.simplefilter("ignore")  # zarr warns while it writes files
-    start = perf_counter()
-    measurements: list[Measurement] = []
+class Worker:
+    """A process that runs contenders with one version of the package."""
 
-    def say(line: str) -> None:
-        print(f"[{perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
+    def __init__(self, package: Path, folder: Path, scale: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "benchmark.worker", str(folder), str(scale)],
+            cwd=folder,  # a package in the current directory would precede PYTHONPATH
+            env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'ci'}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
-    for name in sections:
-        with TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR")) as folder:
-            say(f"{name}: writing files")
-            with SECTIONS[name].provide(Path(folder), effort.scale):
-                jobs = SECTIONS[name].get_jobs(Path(folder), effort.scale)
-                measurements += measure_section(
-                    name, jobs, packages, Path(folder), effort, failures, say
-                )
-    return Report(_describe_machine(), measurements)
-
-
-def write_page(report: Report, docs: Path) -> None:
-    """Write the page and draw its charts."""
-    (docs / "performance.md").write_text(build_page(report), encoding="utf-8")
-    draw_charts(report, docs / "_static" / "charts")
-
-
-@contextmanager
-def _check_out(reference: str | None) -> Iterator[dict[str, Path]]:
-    """Yield the directories of the present version, and of another one in a temporary worktree."""
-    if reference is None:
-        yield {PRESENT: ROOT}
-        return
-    with TemporaryDirectory() as parent:
-        path = Path(parent).resolve() / "worktree"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(path), reference], check=True)
+    def close(self) -> None:
+        """End the process."""
         try:
-            yield {PRESENT: ROOT, AGAINST: path}
-        finally:
-            subprocess.run([*git, "remove", "--force", str(path)], check=True)
+            self._process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:  # a thread of a package goes on
+            self._process.kill()
+
+    def ask(self, case: str, contender: str | None = None) -> Any:
+        """Run a contender once, or return the contenders of a case."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([case, contender]) + "\n")
+        self._process.stdin.flush()
+        reply = json.loads(self._process.stdout.readline() or '{"error": "the worker ended"}')
+        if "error" in reply:
+            raise FailedRunError(f"{case}: {contender or 'build'}: {reply['error']}")
+        return reply
 
 
-def _describe_machine() -> str:
-    memory = psutil.virtual_memory().total / (1 << 30)
+def measure(name: str, workers: dict[str, Worker], seconds: float, failures: list[str]) -> Row:
+    """Run all contenders of a case in interleaved rounds after a round to warm up."""
+    runs = {}
+    for label, worker in workers.items():
+        try:
+            names = worker.ask(name)
+        except FailedRunError as error:
+            failures += [str(error)] if label == OURS else []
+            continue
+        chosen = names if label == OURS else [OURS]
+        runs |= {label if x == OURS else x: (worker, x) for x in chosen}
+    times: dict[str, list[float]] = {label: [] for label in runs}
+    memory, start, max_rounds = {}, time.perf_counter(), CASES[name].max_rounds
+    for number in range(max_rounds + 1):
+        if number > 1 and time.perf_counter() - start > seconds:
+            break
+        for label, (worker, contender) in runs.items():
+            if label not in times:
+                continue
+            try:
+                reply = worker.ask(name, contender)
+            except FailedRunError as error:
+                failures += [str(error)] if label not in workers or label == OURS else []
+                del times[label]
+                continue
+            if number == 0:
+                memory[label] = round(reply["memory"], 1)
+            if number > 0 or max_rounds == 0:
+                times[label].append(float(f"{reply['seconds']:.4g}"))
+    return {
+        "case": name,
+        "section": CASES[name].section,
+        "median": {label: median(values) for label, values in times.items()},
+        "best": {label: min(values) for label, values in times.items()},
+        "memory": memory,
+    }
+
+
+def format_row(row: Row, packages: list[str]) -> list[str]:
+    """Return the cells of a case: the packages, then the others; the fastest is bold."""
+    times = row["median"]
+
+    def show(label: str) -> str:
+        if label not in times:
+            return "-"
+        seconds = float(f"{times[label]:.3g}")
+        text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+        return f"**{text}**" if times[label] == min(times.values()) else text
+
+    others = sorted((label for label in times if label not in packages), key=times.__getitem__)
+    cells = [f"{show(label)} ({label})" for label in others]
+    return [row["text"], *map(show, packages), ", ".join(cells)]
+
+
+def format_table(rows: list[Row], packages: list[str], *, all_rows: bool = False) -> str:
+    """Return a Markdown table; rows without another contender are only in the data."""
+    lines = [["Task", *packages, "Others"], ["---"] * (2 + len(packages))]
+    lines += [
+        format_row(row, packages) for row in rows if all_rows or set(row["median"]) - set(packages)
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def describe_machine() -> str:
+    """Return the hardware and the versions of the packages."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    return (
-        f"{CPU_COUNT} cores, {memory:.0f} GiB, {platform.system()} "
-        f"{platform.release().split('-')[0]} ({platform.machine()}), "
-        f"Python {platform.python_version()}, {packages}"
-    )
+    python = f"Python {platform.python_version()}"
+    return f"{CPU_COUNT} cores, {memory:.0f} GiB, {system}, {python}, {packages}"
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sh ci/bench",
-        description="Measure xr_tensorfmt and its peers, and write "
-        "ci/benchmark/measurements.json, docs/performance.md and its charts.",
-    )
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
+    """Parse the arguments of the command."""
+    parser = argparse.ArgumentParser(prog="sh ci/bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, one round")
     parser.add_argument(
-        "--against", metavar="REF", help="compare with a commit and write build/against.md"
+        "--package", metavar="DIR", type=Path, help="also measure the package in a directory"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes; print the tables only")
-    parser.add_argument("--draw", action="store_true", help="draw the page from measurements.json")
-    parser.add_argument(
-        "sections",
-        nargs="*",
-        metavar="SECTION",
-        help=f"measure only these of {', '.join(SECTIONS)}, and print the tables",
-    )
+    parser.add_argument("cases", nargs="*", metavar="NAME", help="names of cases or sections")
     options = parser.parse_args(arguments)
-    if unknown := set(options.sections) - set(SECTIONS):
-        parser.error(f"unknown sections {', '.join(unknown)}, expected {', '.join(SECTIONS)}")
+    unknown = set(options.cases) - {*CASES, *(case.section for case in CASES.values())}
+    if unknown:
+        parser.error(f"unknown case {', '.join(unknown)}, expected one of {', '.join(CASES)}")
     return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the table, and return the number of failed contenders."""
+    options = parse_arguments(arguments)
+    packages = {OURS: ROOT}
+    if options.package:
+        packages[options.package.name] = options.package.resolve()
+    scale, seconds = (QUICK_SCALE, 0.0) if options.quick else (1, SECONDS)
+    names = options.cases or list(CASES)
+    chosen = [name for name, case in CASES.items() if {name, case.section} & set(names)]
+    rows, failures, start = [], list[str](), time.perf_counter()
+    for _, group in groupby(chosen, key=lambda name: CASES[name].section):
+        with ExitStack() as stack:
+            directory = TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR"))
+            folder = Path(stack.enter_context(directory))
+            workers = {x: Worker(package, folder, scale) for x, package in packages.items()}
+            for worker in workers.values():
+                stack.callback(worker.close)
+            for name in group:
+                row = measure(name, workers, seconds, failures)
+                row["text"] = CASES[name].get_text(scale)
+                rows.append(row)
+                cells = " | ".join(format_row(row, list(packages)))
+                seconds_passed = time.perf_counter() - start
+                print(f"[{seconds_passed:4.0f} s] {cells}", file=sys.stderr, flush=True)
+    table = format_table(rows, list(packages), all_rows=bool(options.package))
+    table = f"{describe_machine()}\n\n{table}"
+    print(table, *failures, sep="\n")
+    if not (options.quick or options.cases or options.package):
+        lines = ",\n".join(map(json.dumps, rows))
+        machine = json.dumps(describe_machine())
+        DATA.write_text(f'{{"machine": {machine},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
+        TABLE.write_text(table, encoding="utf-8")
+    return len(failures)
 
 
 if __name__ == "__main__":

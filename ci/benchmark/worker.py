@@ -1,8 +1,8 @@
-"""Process that runs contenders: ``python -m benchmark.worker SECTION FOLDER SCALE``.
+"""``python -m benchmark.worker FOLDER SCALE``: run contenders of cases when asked.
 
-The package is the first one in PYTHONPATH, so that two workers can run two versions. The process
-reads the names of a job and a contender from a line of stdin, prepares the run, prints "ready",
-waits for another line, and prints the seconds and the answer.
+The package is the first one in PYTHONPATH, so two workers can compare two versions. A request is a
+line of stdin with the names of a case and a contender. The reply to a case without contender is the
+list of contenders. The first run of a contender compares its value with numpy.
 """
 
 from __future__ import annotations
@@ -12,53 +12,80 @@ import json
 import os
 import sys
 import traceback
-from functools import partial
-from importlib import import_module
+import warnings
 from pathlib import Path
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
 import dask
-import xarray as xr
+import numpy as np
 from dask.system import CPU_COUNT
 
-import xr_tensorfmt
-from benchmark.job import Prepared
-from benchmark.sections import SECTIONS
-
-# Imports are not part of the memory of a job.
-PRELOADED = ("dask.array", "h5netcdf", "netCDF4", "safetensors.numpy", "zarr")
+from benchmark.cases import CASES, SERVERS
 
 
-def main(section: str, folder: str, scale: str) -> None:
-    """Answer requests until stdin is closed."""
+def get_own_memory() -> float:
+    """Return the memory of this process that is not a mapped file, in MiB."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text("ascii").split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def run(contender: Any, expected: Any) -> dict[str, float]:
+    """Run a contender; with `expected`, check its value and measure its memory."""
+    prepare, function = contender if isinstance(contender, tuple) else (None, contender)
+    arguments = (prepare(),) if prepare else ()
+    gc.collect()
+    samples, done = [get_own_memory()], Event()
+
+    def sample() -> None:
+        while not done.wait(0.002):
+            samples.append(get_own_memory())
+
+    if expected:
+        Thread(target=sample, daemon=True).start()
+    start = perf_counter()
+    value = function(*arguments)
+    seconds = perf_counter() - start
+    done.set()
+    if expected:
+        check(value() if callable(value) else value, expected())
+    return {"seconds": seconds, "memory": max(samples) - samples[0]}
+
+
+def check(value: Any, expected: Any) -> None:
+    """Compare a value with the value of numpy."""
+    if isinstance(expected, dict):
+        for key, array in expected.items():
+            check(value[key], array)
+    else:
+        np.testing.assert_allclose(np.asarray(value), np.asarray(expected), rtol=1e-5)
+
+
+def main(folder: str, scale: int) -> None:
+    """Answer until stdin is closed."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of packages is not a reply
-
-    def reply(value: Any) -> None:
-        print(json.dumps(value), file=replies, flush=True)
-
     dask.config.set(num_workers=CPU_COUNT)
-    for module in PRELOADED:
-        import_module(module)
-    xr.backends.list_engines()
-    jobs = {job.name: job for job in SECTIONS[section].get_jobs(Path(folder), int(scale))}
-    reply(str(Path(xr_tensorfmt.__file__).parents[1]))
+    warnings.simplefilter("ignore")
+    built, seen = {}, set()
     for line in sys.stdin:
-        job, name = json.loads(line)
+        name, contender = json.loads(line)
         try:
-            run = jobs[job].contenders[name]
-            if isinstance(run, Prepared):
-                run = partial(run.run, run.prepare())
-            gc.collect()
-            reply("ready")
-            sys.stdin.readline()
-            start = perf_counter()
-            answer = run()
-            reply({"seconds": perf_counter() - start, "answer": answer})
+            if contender is None:
+                case = CASES[name]
+                built = {name: case.build(Path(folder), case.get_size(scale))}
+                reply: Any = list(built[name][0])
+            else:
+                contenders, expected = built[name]
+                is_first = (name, contender) not in seen
+                seen.add((name, contender))
+                reply = run(contenders[contender], expected if is_first else None)
         except Exception:  # noqa: BLE001  # the parent reports it and goes on
-            reply({"error": traceback.format_exc()})
+            reply = {"error": traceback.format_exc()}
+        print(json.dumps(reply), file=replies, flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    with SERVERS:
+        main(sys.argv[1], int(sys.argv[2]))

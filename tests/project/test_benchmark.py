@@ -1,121 +1,96 @@
-"""The benchmark runs in small, and its page shows the saved measurements."""
+"""The cases of the benchmark run in small with the values of numpy, and the table shows them."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from benchmark.__main__ import REPORT, ROOT, main, measure
-from benchmark.measure import Effort
-from benchmark.page import CHARTS, build_page, draw_charts
-from benchmark.report import AGAINST, PRESENT, Measurement, Report, format_comparison
-from benchmark.sections import SECTIONS
 
-from tests.opening import SUPPORTS_FS
+if sys.platform != "linux":
+    pytest.skip("the benchmark measures memory as Linux states it", allow_module_level=True)
+pytest.importorskip("moto")
 
-DOCS = ROOT / "docs"
-TINY = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=False)
-
-
-LONG_SECTIONS = {"local", "open", "remote", "write"}
-
-
-@pytest.mark.store
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="pwrite and select on pipes need POSIX")
-@pytest.mark.parametrize(
-    "section",
-    [
-        pytest.param(section, marks=[pytest.mark.nightly] if section in LONG_SECTIONS else [])
-        for section in SECTIONS
-    ],
+from benchmark.__main__ import (
+    DATA,
+    TABLE,
+    FailedRunError,
+    format_row,
+    format_table,
+    main,
+    measure,
 )
-def test_section_runs_without_failures(section: str) -> None:
-    pytest.importorskip("moto")
-    if section == "remote" and not SUPPORTS_FS:
-        pytest.skip("fs= needs xarray 2026.7")
-    failures: list[str] = []
-    report = measure([section], {PRESENT: ROOT}, TINY, failures)
-    assert failures == []
-    for job in report.get_jobs(section):
-        assert {item.role for item in job} >= {"ours", "baseline"}
-        assert all(item.median > 0 for item in job)
+from benchmark.cases import CASES, OURS, SERVERS
+from benchmark.worker import run
+
+SCALE = 4096
+LONG = {
+    "first_open",
+    "command_help",
+    "upload",
+    "remote_column",
+    "remote_sum",
+    "interval_sizes_large",
+}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="select on pipes needs POSIX")
-def test_two_versions_are_compared(tmp_path: Path) -> None:
-    other = tmp_path.resolve() / "other"
-    other.mkdir()
-    (other / "xr_tensorfmt").symlink_to(ROOT / "xr_tensorfmt")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in LONG else []) for name in CASES],
+)
+def test_contenders_return_the_value_of_numpy(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    with SERVERS:
+        contenders, expected = case.build(tmp_path, case.get_size(SCALE))
+        assert OURS in contenders
+        for contender in contenders.values():
+            assert run(contender, expected)["seconds"] > 0
+
+
+class FakeWorker:
+    """A version of the package with or without the function of a case."""
+
+    def __init__(self, *, is_complete: bool) -> None:
+        self.is_complete = is_complete
+
+    def ask(self, case: str, contender: str | None = None) -> Any:
+        if not self.is_complete:
+            raise FailedRunError(f"{case}: no such function")
+        return [OURS, "numpy"] if contender is None else {"seconds": 0.5, "memory": 1.0}
+
+
+def test_version_without_a_function_has_no_time() -> None:
+    workers: dict[str, Any] = {
+        OURS: FakeWorker(is_complete=True),
+        "v1": FakeWorker(is_complete=False),
+    }
     failures: list[str] = []
-    effort = Effort(scale=1024, min_rounds=1, max_rounds=1, seconds=0, memory=True)
-    report = measure(["labels"], {PRESENT: ROOT, AGAINST: other}, effort, failures)
+    row = {"text": "a task", **measure("values", workers, 0, failures)}
     assert failures == []
-    versions = {item.version for item in report.measurements if item.role == "ours"}
-    assert versions == {PRESENT, AGAINST}
-    assert any(item.memory is not None for item in report.measurements)
+    assert format_row(row, list(workers)) == ["a task", "**500 ms**", "-", "**500 ms** (numpy)"]
 
 
-def test_page_of_alternatives_quotes_saved_measurements() -> None:
-    page = (DOCS / "get_started" / "alternatives.md").read_text(encoding="utf-8")
-    saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
-
-    def get_seconds(section: str, text: str, name: str, digits: int = 2) -> str:
-        (median,) = [
-            item.median
-            for item in saved.measurements
-            if (item.section, item.text, item.name) == (section, text, name)
-        ]
-        return f"{median:.{digits}f} s"
-
-    def get_row(section: str, text: str) -> str:
-        names = ("xr_tensorfmt", "zarr", "netCDF4")
-        ours, zarr, netcdf = (get_seconds(section, text, name) for name in names)
-        return f"| {ours} | {zarr} | {netcdf} (netCDF4) |"
-
-    assert get_row("local", "sum 1 GiB of float64 with dask") in page
-    assert get_row("open", "open a model of 1,000 tensors") in page
-    unpack = "unpack a matrix of 2,000 elements"
-    ours = get_seconds("bits", unpack, "xr_tensorfmt", 3)
-    peer = get_seconds("bits", unpack, "pycauset")
-    assert f"takes {ours} instead of {peer}" in page
-
-
-def test_page_and_charts_show_saved_measurements(tmp_path: Path) -> None:
-    saved = Report.from_json(REPORT.read_text(encoding="utf-8"))
-    assert (DOCS / "performance.md").read_text(encoding="utf-8") == build_page(saved)
-    pytest.importorskip("matplotlib")
-    draw_charts(saved, tmp_path)
-    charts = {f"{name}-{theme}.svg" for name in CHARTS for theme in ("light", "dark")}
-    assert {path.name for path in tmp_path.iterdir()} == charts
-    assert {path.name for path in (DOCS / "_static" / "charts").iterdir()} == charts
-
-
-def test_json_restores_report() -> None:
-    text = REPORT.read_text(encoding="utf-8")
-    assert Report.from_json(text).to_json() == text
-
-
-def test_comparison_prints_ratios() -> None:
-    def build(role: str, version: str, seconds: float, memory: float) -> Measurement:
-        return Measurement("s", "j", "a job", role, role, version, seconds, seconds, 3, memory)
-
-    items = [
-        build("ours", PRESENT, 0.5, 10.0),
-        build("ours", AGAINST, 0.25, 20.0),
-        build("baseline", PRESENT, 0.125, 0.0),
-        build("peer", PRESENT, 2.0, 0.0),
+def test_fastest_is_bold_and_rows_without_others_are_omitted() -> None:
+    rows = [
+        {"text": "lost", "median": {OURS: 2.0, "zarr": 1.5, "netCDF4": 0.25}},
+        {"text": "alone", "median": {OURS: 1.0}},
     ]
-    *_, row = format_comparison(Report("a machine", items), "v1").splitlines()
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells == [
-        "a job", "250 ms", "500 ms", "2.00", "2.00", "20, 10", "2 s (peer)", "125 ms (baseline)",
-    ]  # fmt: skip
+    _, _, row = format_table(rows, [OURS]).splitlines()
+    assert row == "| lost | 2 s | **250 ms** (netCDF4), 1.5 s (zarr) |"
 
 
-def test_unknown_section_raises(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_shows_saved_measurements() -> None:
+    saved = json.loads(DATA.read_text(encoding="utf-8"))
+    table = format_table(saved["rows"], [OURS])
+    assert TABLE.read_text(encoding="utf-8") == f"{saved['machine']}\n\n{table}"
+    assert {row["case"] for row in saved["rows"]} <= set(CASES)
+
+
+def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nothing"])
-    assert "unknown sections nothing" in capsys.readouterr().err
+    assert "unknown case nothing" in capsys.readouterr().err

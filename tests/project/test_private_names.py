@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterator
+from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
 
@@ -27,9 +27,10 @@ USES = {
 """Modules without a stable interface, by the one module that imports from each."""
 
 
-def find_modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@cache
+def find_modules() -> list[tuple[str, ast.Module]]:
+    paths = sorted(ROOT.rglob("*.py"))
+    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in paths]
 
 
 def is_private(module: str) -> bool:

@@ -78,8 +78,12 @@ HEADERS = {
     "mag": mf.make_snapshot({"w": mf.Put("float32", (2 * ROWS, 1024), b"")}, version=100),
 }
 
+OTHERS = ("pycauset", "vespa", "mag")
 
-@pytest.mark.parametrize("family", HEADERS)
+
+@pytest.mark.parametrize(
+    "family", ["tens", *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)]
+)
 def test_file_of_four_times_memory_is_reduced_without_pause(tmp_path: Path, family: str) -> None:
     name = "large.tbf" if family == "vespa" else "large.bin"
     path = write_zeros(tmp_path / name, HEADERS[family])
@@ -87,6 +91,7 @@ def test_file_of_four_times_memory_is_reduced_without_pause(tmp_path: Path, fami
     assert answer == [0.0, True, NO_TROUBLE]
 
 
+@pytest.mark.nightly
 def test_memory_watch_of_workers_detects_excess(tmp_path: Path) -> None:
     path = write_zeros(tmp_path / "part.bin", tf.pack_header((1024, ROWS // 2)), LARGE // 2)
     answer = json.loads(run_script(CLUSTER, str(path), str(LIMIT), "hoard", directory=tmp_path))
@@ -138,11 +143,11 @@ def compute_total(dataset: xr.Dataset) -> float:
     return float(sum(float(variable.sum()) for variable in dataset.data_vars.values()))
 
 
-@pytest.mark.parametrize("family", ["tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"])
-def test_spawned_process_reads_file(http: HttpStore, family: str) -> None:
-    dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
+def test_spawned_process_reads_file(http: HttpStore) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(compute_total, (dataset,)) == compute_total(dataset)
+        for family in ("tens-0.9", "tens-pairs", "mag-archive", "pycauset-triangle"):
+            dataset = xr.open_dataset(http.put(family, FILES[family]()), engine="tensorfmt")
+            assert pool.apply(compute_total, (dataset,)) == compute_total(dataset)
 
 
 WRITER = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pickle
@@ -365,27 +364,6 @@ def test_dead_store_does_not_block_another(
         server.always = None
         for read in reads:
             read.result()
-
-
-def test_variables_of_dead_store_do_not_block_those_of_another(
-    server: FaultServer, another: FaultServer
-) -> None:
-    dead, alive = open_from(server, use_http), open_from(another, use_http)
-    many = xr.Dataset({f"v{n}": ("x", dead[:, n].variable._data) for n in range(MAX_REQUESTS)})
-
-    async def load() -> None:
-        waiting = asyncio.ensure_future(many.load_async())
-        await asyncio.to_thread(server.wait_for, MAX_REQUESTS)
-        loaded = await alive.load_async()
-        np.testing.assert_array_equal(loaded, VALUES)
-        assert not waiting.done()
-        server.stopped.set()
-        server.always = None
-        await waiting
-
-    server.forget()
-    server.always = faults.silent
-    asyncio.run(load())
 
 
 READERS = {

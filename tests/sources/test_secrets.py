@@ -419,7 +419,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    "processes",
+    [
+        pytest.param(False, marks=pytest.mark.nightly, id="threads"),
+        pytest.param(True, id="processes"),
+    ],
+)
 def test_errors_on_cluster(http: HttpStore, s3: S3Store, tmp_path: Path, processes: bool) -> None:
     plain = http.put("t", tf.make_0_9(np.zeros(40)))
     ways = [way(plain) for way in WAYS]

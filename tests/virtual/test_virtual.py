@@ -584,7 +584,7 @@ def test_many_files_are_concatenated(tmp_path: Path) -> None:
         np.save(tmp_path / f"{number}.npy", values)
         _put(tmp_path / f"{number}.tens", tensfiles.make_0_9(values))
     for suffix in ("npy", "tens"):
-        virtuals = [open_virtual(tmp_path / f"{n}.{suffix}", leading_dim="run") for n in range(4)]
+        virtuals = [open_virtual(tmp_path / f"{n}.{suffix}") for n in range(4)]
         along_new = xr.concat(virtuals, "run")
         virtuals = [
             open_virtual(tmp_path / f"{n}.{suffix}", dims=["i", "j", "k"]) for n in range(4)
@@ -734,8 +734,6 @@ def test_invalid_keywords_raise(tmp_path: Path) -> None:
     for options in ({"chunk_bytes": 0}, {"chunk_bytes": True}, {"dims": "x"}, {"format": "nope"}):
         with pytest.raises((ValueError, TypeError), match=next(iter(options))):
             open_virtual(tmp_path / "a.npy", **options)
-    with pytest.raises(ValueError, match="leading_dim='x' is one of its names"):
-        open_virtual(tmp_path / "a.npy", dims=["x"], leading_dim="x")
 
 
 def test_parser_without_options_pickles(tmp_path: Path) -> None:

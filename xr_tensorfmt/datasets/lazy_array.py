@@ -6,6 +6,7 @@ It also relies on `xarray.open_dataset` to pass ``from_array_kwargs={"name": ...
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from xr_tensorfmt.core.indexing import ReadPlan, plan_read
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import transpose_layout
+from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.threads import run_in_thread
 
 
@@ -78,8 +80,10 @@ class LazyTensor(LazilyIndexedArray):
         is_chunk = all(isinstance(entry, slice) for entry in indexer.tuple)
         if not is_chunk or selected.shape == self.shape:
             return selected
-        array = TensorArray(self.array.source.for_chunks(), self.array.layout)
-        return LazyTensor(array, selected.key)
+        source = self.array.source
+        if isinstance(source, LocalFile) and source.io == "auto":
+            source = replace(source, io="mmap")  # the next task consumes the values
+        return LazyTensor(TensorArray(source, self.array.layout), selected.key)
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the remaining axes, without reading."""

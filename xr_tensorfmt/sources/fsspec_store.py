@@ -1,13 +1,10 @@
-"""Requests to fsspec file systems.
-
-A store makes one attempt of a request. It neither retries nor translates errors.
-"""
+"""Requests to fsspec file systems: one attempt, whose errors are not translated."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+from asyncio import wrap_future
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -61,7 +58,7 @@ class FsspecStore:
             # fsspec documents this prefix of the coroutine functions.
             return await getattr(self.fs, f"_{method}")(path, **options)
         call = partial(getattr(self.fs, method), path, **options)
-        return await asyncio.wrap_future(start_in_thread(call))
+        return await wrap_future(start_in_thread(call))
 
 
 def copy_bytes(data: Any, buffer: memoryview) -> int:
@@ -83,10 +80,7 @@ async def _receive(pieces: AsyncIterator[bytes], buffer: memoryview) -> int:
 
 
 class HttpStore(FsspecStore):
-    """HTTP servers.
-
-    `_cat_file` would download the whole file if the server does not support byte ranges.
-    """
+    """HTTP servers. `_cat_file` would download a whole file from servers without byte ranges."""
 
     is_conditional = True
 
@@ -172,11 +166,7 @@ class GoogleStore(FsspecStore):
 
 
 class CachedStore(FsspecStore):
-    """Local copies of ``simplecache``, ``filecache`` or ``blockcache``.
-
-    fsspec decides when a copy is stale. Processes may have copies of different age, so only the
-    size is compared.
-    """
+    """Local copies of fsspec, whose age may differ between processes. Only sizes are compared."""
 
     is_conditional = True
     # fsspec downloads a file without a lock when it is first opened.
@@ -184,11 +174,11 @@ class CachedStore(FsspecStore):
 
     async def info(self, path: str) -> dict[str, Any]:
         """Return size and version of the copy."""
-        return await asyncio.wrap_future(start_in_thread(self._get_info, path))
+        return await wrap_future(start_in_thread(self._get_info, path))
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Read a byte range of the copy."""
-        return await asyncio.wrap_future(start_in_thread(self._read, request, buffer))
+        return await wrap_future(start_in_thread(self._read, request, buffer))
 
     def _get_info(self, path: str) -> dict[str, Any]:
         with self._open(path) as file:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from errno import ENOENT
 from io import FileIO
 from itertools import repeat
@@ -74,11 +74,7 @@ def find_mapped_file(values: object) -> str | None:
 
 @dataclass(frozen=True)
 class LocalFile(Source):
-    """A local file, which is opened for every read.
-
-    A read raises SourceChangedError if size or modification time have changed, or on the same
-    host, if the path is another file.
-    """
+    """A local file, which is opened and compared with the file at the beginning for every read."""
 
     path: str
     size: int
@@ -94,7 +90,6 @@ class LocalFile(Source):
         try:
             status = os.stat(absolute)
         except FileNotFoundError:
-            hint = Hint("check the path")
             if glob.has_magic(absolute):
                 pattern = "no file matches the pattern either"
                 hint = Hint("use xarray.open_mfdataset for a pattern", pattern)
@@ -114,10 +109,6 @@ class LocalFile(Source):
     def name(self) -> str:
         """The absolute path."""
         return self.path
-
-    def for_chunks(self) -> LocalFile:
-        """Return the file with memory maps for dask chunks, which the next task consumes."""
-        return replace(self, io="mmap") if self.io == "auto" else self
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return path, size, time and inode, so that a replaced file gets another token."""
@@ -144,12 +135,11 @@ class LocalFile(Source):
         # A copy on another host has another inode.
         if is_same and (status.st_ino == self.inode or self.host != platform.node()):
             return
+        actual = _describe(status.st_size, status.st_mtime_ns)
         raise SourceChangedError(
             self.path,
             field="the file",
-            actual="another one with this size and time"
-            if is_same
-            else _describe(status.st_size, status.st_mtime_ns),
+            actual="another one with this size and time" if is_same else actual,
             expected=_describe(self.size, self.mtime_ns),
             hint="it was changed or replaced after it was opened; open it again",
         )

@@ -11,17 +11,16 @@ from functools import cached_property
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
-from fsspec import AbstractFileSystem, available_protocols
+from fsspec import AbstractFileSystem
 from fsspec.core import OpenFile, url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.sources.fsspec_store import CachedStore, get_fsspec_store
+from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.sources.fsspec_store import CachedStore, FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
-from xr_tensorfmt.sources.retries import check_timeout
 from xr_tensorfmt.sources.store_errors import redact, translate_error
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
@@ -29,25 +28,13 @@ Result = TypeVar("Result")
 
 _WEB = ("http://", "https://")
 
-EXTRAS = {
-    **dict.fromkeys(("s3", "s3a"), "s3"),
-    **dict.fromkeys(("gs", "gcs"), "gcs"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "azure"),
-    **dict.fromkeys(("http", "https"), "http"),
-}
-"""Extras of the package that install the file system of a URL scheme."""
-
-
 # A part of a path that is not a part of the name: the query of a URL, the version of a key.
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
 _VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z")
 
 
 def split_path(path: str) -> tuple[str, str, str]:
-    """Split a path or URL into the directory, the name, and a query or version.
-
-    The parts of a URL are percent-encoded. In other paths, "?" and "#" belong to the name.
-    """
+    """Split a path or URL into the directory, the percent-encoded name, and a query or version."""
     pattern = _QUERY if path.startswith(_WEB) else _VERSION
     query = pattern.search(path)
     name_stop = query.start() if query else len(path)
@@ -105,6 +92,17 @@ class Location:
         """Whether the object is a local file."""
         return isinstance(self.fs, LocalFileSystem)
 
+    @property
+    def store(self) -> FsspecStore | ObstoreStore:
+        """The store that sends the requests."""
+        fs: Any = self.fs
+        return fs if isinstance(fs, ObstoreStore) else get_fsspec_store(fs, self.timeout)
+
+    @property
+    def server(self) -> tuple[int, str]:
+        """Key of the limit on requests: the file system, and for HTTP the host."""
+        return hash(self.fs), urlsplit(self.path).netloc if "://" in self.path else ""
+
     def sibling(self, relative: str) -> Location:
         """Return the location of an object in the same directory or below it."""
         location = self.renew_after_fork()
@@ -112,16 +110,14 @@ class Location:
             url, path = (os.path.join(os.path.dirname(p), relative) for p in (self.url, self.path))
             return replace(location, url=url, path=path)
         path = build_sibling_path(self.path, relative)
-        # The path is a part of the URL, except for some URLs of Azure.
-        before, found, after = self.url.partition(self.path.strip("/"))
+        # The path is a part of the URL, except for some URLs of Azure. A chain begins with it.
+        find = str.partition if "::" in self.url else str.rpartition
+        before, found, after = find(self.url, self.path.strip("/"))
         url = before + path.strip("/") + after if found else self.fs.unstrip_protocol(path)
         return replace(location, url=url, path=path)
 
     def renew_after_fork(self) -> Location:
-        """Return the location with a new file system if the process was forked.
-
-        A forked process has no threads for the event loop of an asynchronous file system.
-        """
+        """Return the location with a new file system if the process was forked without threads."""
         if isinstance(self.fs, ObstoreStore):
             self.fs.check_process()
             return self
@@ -132,7 +128,7 @@ class Location:
         return self
 
     def translate(self, error: Exception, context: str = "") -> Exception:
-        """Return a built-in error without secrets for an error of the file system."""
+        """Return a built-in error without secrets."""
         return translate_error(error, self.name, self.path, self.fs, context)
 
     def call(self, call: Callable[..., Result], *arguments: Any, context: str = "") -> Result:
@@ -171,13 +167,7 @@ def locate(
             f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
             "system of fsspec"
         )
-    if isinstance(file, OpenFile) and file.compression:
-        raise ValueError(
-            f"{redact(file.full_name)}: compression={file.compression!r}, but tensor files cannot "
-            "be written compressed; omit compression="
-        )
-    options, _ = _split_timeout(file, storage_options, None)
-    return _locate(file, options, fs)
+    return _locate(file, dict(storage_options or {}), fs)
 
 
 def locate_for_reading(
@@ -187,7 +177,10 @@ def locate_for_reading(
     timeout: float | None,
 ) -> Location:
     """Return the location of a remote file, whose requests this package limits and retries."""
-    options, timeout = _split_timeout(file, storage_options, timeout)
+    options = dict(storage_options or {})
+    if isinstance(options.get("timeout"), Real) and isinstance(file, str):
+        timeout = options.pop("timeout")
+    timeout = check_timeout(timeout)
     # botocore must not retry as well.
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": timeout}
     location = _locate(file, options, fs, config)
@@ -195,21 +188,8 @@ def locate_for_reading(
     return replace(location, timeout=None if is_cache(location.fs) else timeout)
 
 
-def _split_timeout(
-    file: Any, storage_options: Mapping[str, Any] | None, timeout: float | None
-) -> tuple[dict[str, Any], float | None]:
-    """Return the options of a file system, and the timeout, which may be among the options."""
-    options = dict(storage_options or {})
-    if isinstance(options.get("timeout"), Real) and isinstance(file, str):
-        timeout = options.pop("timeout")
-    return options, check_timeout(timeout)
-
-
 def _locate(
-    file: Any,
-    options: dict[str, Any],
-    fs: AbstractFileSystem | None,
-    config: Mapping[str, Any] = MappingProxyType({}),
+    file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, Any] = MappingProxyType({})
 ) -> Location:
     """Return the location of a file; `config` configures botocore for URLs of S3."""
     if options and not (fs is None and isinstance(file, str)):
@@ -228,16 +208,15 @@ def _locate(
         url = file
         fs, path = _find_file_system(url, options)
     fs, path = _unwrap(fs, path)
-    name = redact(url)
-    if getattr(file, "compression", None):
+    name, compression = redact(url), getattr(file, "compression", None)
+    if compression:
         raise ValueError(
-            f"{name} is compressed ({file.compression}), so it cannot be read by byte ranges; "
-            "decompress it first"
+            f"{name}: compression={compression!r}, but byte ranges of compressed files cannot be "
+            "read or written; decompress the file, or omit compression="
         )
     if getattr(fs, "asynchronous", False):
         raise ValueError(
-            f"{name}: the file system was created with asynchronous=True, so other threads cannot "
-            "use it; create it without asynchronous=True"
+            f"{name}: other threads cannot use a file system with asynchronous=True; omit it"
         )
     return Location(url, fs, path)
 
@@ -251,18 +230,12 @@ def _unwrap(fs: Any, path: str) -> tuple[Any, str]:
 
 
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
-    """Return the file system and the path of a URL; name the extra if a package is missing."""
+    """Return the file system and the path of a URL."""
     try:
         return url_to_fs(url, **options)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
         kept = ImportError, TypeError, ValueError
         failure = translate_error(error, redact(url), url, options, kept=kept)
-    protocol = url.rpartition("://")[0].rpartition("::")[2]
-    extra = EXTRAS.get(protocol)
-    # fsspec 2025.7 lists "abfss" only if adlfs is installed.
-    is_missing = isinstance(failure, ImportError) or protocol not in available_protocols()
-    if extra and is_missing:
-        raise ImportError(f"{failure}; run: pip install 'xr-tensorfmt[{extra}]'")
     raise failure
 
 

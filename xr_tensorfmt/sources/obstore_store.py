@@ -6,7 +6,7 @@ import os
 import pickle
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from xr_tensorfmt.sources.fsspec_store import copy_bytes
@@ -42,16 +42,12 @@ class ObstoreStore:
         _processes.add(os.getpid())
         self.store = store
         self._pickled = pickled
+        names = "url", "prefix", "config", "client_options"
+        self.storage_options = {name: getattr(store, name, None) for name in names}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the store. A process unpickles equal stores once and shares the connections."""
         return _unpickle, (self._pickled or pickle.dumps(self.store),)
-
-    @cached_property
-    def storage_options(self) -> dict[str, Any]:
-        """The configuration of the store, including secrets."""
-        names = "url", "prefix", "config", "client_options"
-        return {name: getattr(self.store, name, None) for name in names}
 
     async def prepare(self) -> None:
         """Do nothing. The store has its client."""
@@ -60,9 +56,8 @@ class ObstoreStore:
         """Raise RuntimeError if the process was forked after obstore was used."""
         if _processes - {os.getpid()}:
             raise RuntimeError(
-                "a store of obstore cannot be used in a process that was forked after obstore was "
-                "used; start the process with 'spawn' or 'forkserver', or pass an fsspec file "
-                "system"
+                "a store of obstore cannot be used in a forked process; start the process with "
+                "'spawn' or 'forkserver', or pass an fsspec file system"
             )
 
     def invalidate_cache(self, path: str) -> None:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
@@ -47,10 +48,10 @@ class Version:
 
     def __str__(self) -> str:
         """Describe the version for messages."""
-        size = None if self.size is None else f"{self.size} bytes"
-        etag, modified = f"entity tag {self.etag}", f"modified {self.modified}"
-        parts = size, self.etag and etag, self.modified and modified
-        return ", ".join(filter(None, parts)) or "another version"
+        parts = [] if self.size is None else [f"{self.size} bytes"]
+        parts += [f"entity tag {self.etag}"] if self.etag else []
+        parts += [f"modified {self.modified}"] if self.modified else []
+        return ", ".join(parts) or "another version"
 
 
 def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -58,7 +59,6 @@ def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 NO_VERSION = Version()
-_PRECONDITION_FAILED, _NOT_SATISFIABLE = 412, 416
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -85,10 +85,7 @@ class RangeResponse:
 
 @dataclass(frozen=True)
 class RangeRequest:
-    """A request for the bytes ``[start, stop)`` of an object.
-
-    `version` is the version of the opened object, unless the object is being opened.
-    """
+    """A request for bytes of an object, with the version it was opened with, if it is known."""
 
     url: str
     path: str
@@ -108,8 +105,9 @@ class RangeRequest:
 
     def check_status(self, status: int) -> None:
         """Raise SourceChangedError if a status means that the object was replaced."""
-        is_outside = status == _NOT_SATISFIABLE and self.version.size is not None
-        if status == _PRECONDITION_FAILED or is_outside:
+        is_outside = status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        is_changed = status == HTTPStatus.PRECONDITION_FAILED
+        if is_changed or (is_outside and self.version.size is not None):
             raise build_changed_error(self.url, NO_VERSION, self.version)
 
     def check_response(self, response: RangeResponse) -> None:

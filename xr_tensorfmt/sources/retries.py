@@ -1,79 +1,85 @@
-"""Time limit and retries of a request."""
+"""Requests in the event loop of a file system, with time limits, retries and translated errors."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from math import inf, isfinite
-from numbers import Real
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Future
+from errno import EIO, ETIMEDOUT
+from math import inf
 from random import SystemRandom
-from typing import Any, TypeVar
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from fsspec.asyn import get_loop
+
+from xr_tensorfmt.core.locks import call_in_children
+from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.sources.requests import RangeRequest
 from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_failure
+from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
+# Bytes per second that a request must receive. Over a line of 200 kB/s, 24 concurrent requests
+# receive 8 kB/s each.
 MIN_RATE = 5000
-"""Bytes per second that a slow request must receive.
 
-Over a line of 200 kB/s, 24 concurrent requests receive 8 kB/s each.
-"""
+# Limits on the attempts of a request, and on those that time out.
+MAX_ATTEMPTS, MAX_TIMEOUTS = 5, 3
 
-MAX_ATTEMPTS = 5
-"""Limit on the attempts of a request."""
-
-MAX_TIMEOUTS = 3
-"""Limit on the attempts that time out."""
-
+# Seconds before the second attempt, randomly reduced by up to a half. Later pauses double.
 FIRST_PAUSE = 0.5
-"""Seconds before the second attempt, randomly reduced by up to a half. Later pauses double."""
 
 _jitter = SystemRandom()
 
+# One semaphore per server limits its concurrent requests.
+_slots: WeakValueDictionary[Hashable, asyncio.Semaphore] = WeakValueDictionary()
+call_in_children(_slots.clear)
 
-def check_timeout(timeout: object) -> float | None:
-    """Return a timeout in seconds, or None for no limit; raise if `timeout` is invalid."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
-        raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
-    seconds = float(timeout)
-    if not (seconds > 0 and isfinite(seconds)):
-        raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
-    return seconds
+
+def start_request(
+    location: Location,
+    attempt: Callable[[], Awaitable[Result]],
+    request: RangeRequest | None = None,
+) -> Future[Result]:
+    """Start a request, whose attempts `attempt` makes. The event loop runs in another thread."""
+
+    async def send() -> Result:
+        try:
+            await location.store.prepare()
+            return await retry(location, attempt, request)
+        except Exception as error:  # noqa: BLE001  # libraries do not share a base class
+            failure = location.translate(error, request.context if request else "")
+        # Raising outside of the except clause leaves out the original error as context.
+        raise failure
+
+    loop = getattr(location.fs, "loop", None) or get_loop()
+    return asyncio.run_coroutine_threadsafe(send(), loop)
 
 
 async def retry(
+    location: Location,
     attempt: Callable[[], Awaitable[Result]],
-    timeout: float | None,  # noqa: ASYNC109  # of an attempt
-    slot: AbstractAsyncContextManager[Any],
-    build_error: Callable[[TransientFailure, int, float], Exception],
-    describe: Callable[[TransientFailure], str] = str,
-    *,
-    nbytes: int = 0,
-    store_retries: bool = False,
+    request: RangeRequest | None = None,
 ) -> Result:
-    """Make a request, and retry it with growing pauses after transient failures.
-
-    `slot` limits the concurrent requests, and is released during pauses. `store_retries` tells
-    whether the library of the store retries error statuses itself. `build_error` returns the error
-    to raise for the last failure, the number of attempts and the seconds. `describe` returns the
-    text for the log.
-    """
+    """Make a request, and retry it with growing pauses after transient failures."""
     clock = asyncio.get_running_loop().time
-    limit = None if timeout is None else timeout + nbytes / MIN_RATE
+    slot = _slots.setdefault(location.server, asyncio.Semaphore(MAX_REQUESTS))
+    timeout = inf if location.timeout is None else location.timeout
+    limit = timeout + (request.length if request else 0) / MIN_RATE
     attempts = timeouts = 0
     seconds = 0.0
     pause = FIRST_PAUSE
     while True:
         attempts += 1
-        async with slot:
+        async with slot:  # released during pauses
             start = clock()
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(None if limit == inf else limit):
                     return await attempt()
             except Exception as error:
                 failure = find_transient_failure(error)
@@ -82,12 +88,43 @@ async def retry(
             seconds += clock() - start
         timeouts += failure.is_timeout
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        library_has_retried = failure.is_status and store_retries
-        if is_last or library_has_retried or failure.pause > (timeout or inf):
+        library_has_retried = failure.is_status and location.store.retries_statuses
+        number, text = _describe(location, failure, request)
+        if is_last or library_has_retried or failure.pause > timeout:
             # Raising outside of the except clause leaves out the original error as context.
-            raise build_error(failure, attempts, seconds)
+            times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+            hint = _build_hint(location, failure)
+            reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"
+            span = (request.start, request.stop) if request else None
+            error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
+            raise error_type(number, reason, location.name, span, attempts, seconds)
         actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
-        _logger.info("%s; next attempt in %.3g s", describe(failure), actual_pause)
+        _logger.info("%s: %s; next attempt in %.3g s", location.name, text, actual_pause)
         await asyncio.sleep(actual_pause)
         seconds += actual_pause
         pause *= 2
+
+
+def _describe(
+    location: Location, failure: TransientFailure, request: RangeRequest | None
+) -> tuple[int, str]:
+    """Return the number of an error, and a text without secrets."""
+    context = request.context if request else ""
+    if failure.is_timeout and not failure.is_status:
+        return ETIMEDOUT, f"the response was not complete in time{context}"
+    error = location.translate(failure.error, context)
+    return getattr(error, "errno", EIO), getattr(error, "strerror", str(error))
+
+
+def _build_hint(location: Location, failure: TransientFailure) -> str:
+    if failure.pause:
+        return f"the server requests a pause of {failure.pause:.3g} s; try again later"
+    if not failure.is_timeout:
+        return "try again later"
+    hint = "pass a larger timeout= to wait longer"
+    if location.store.retries_statuses:
+        hint += (
+            ", or send fewer requests if the store limits their rate (status 429 or 503), because "
+            "its package waits then"
+        )
+    return hint

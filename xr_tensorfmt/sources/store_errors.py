@@ -1,8 +1,4 @@
-"""Translate errors of storage libraries into built-in exceptions without secrets.
-
-The libraries are optional, so their errors are recognised by name and attribute. No other module
-knows the exceptions of a library.
-"""
+"""Translate errors of storage libraries, which are optional, into built-in ones without secrets."""
 
 from __future__ import annotations
 
@@ -17,11 +13,8 @@ from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 # Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
-_SCHEMES_WITHOUT_USERS = (
-    *("abfs", "abfss", "az", "file", "gcs", "github", "gs", "hf", "memory", "s3", "s3a"),
-    *("tar", "wasb", "wasbs", "zip"),
-)
-_HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES_WITHOUT_USERS)
+_SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
+_HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())
 # A password may contain "@", and unescaped "/" or "?". Its colon does not start a port number.
 _USER = re.compile(
     rf"(?<=://)(?:{_HAS_USER}([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)"
@@ -31,40 +24,25 @@ _SUFFIX = re.compile(r"[?#]|;(?=[^\s/?#;=]+=)")
 
 # File system options with secret values.
 _SECRET_OPTION = re.compile(
-    "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string"
-    "|headers",
+    "secret|passw|passphrase|token|key|auth|cookie|credential|sas|signature|connection_string|header",
     re.IGNORECASE,
 )
 _MIN_SECRET_LENGTH = 4
 
 # Exceptions of Python, aiohttp, http.client, botocore and obstore, or their base classes.
-_ERRNO_BY_NAME = {
-    "FileNotFoundError": errno.ENOENT,
-    "FileExistsError": errno.EEXIST,
-    "IsADirectoryError": errno.EISDIR,
-    **dict.fromkeys(
-        ("PermissionError", "NoCredentialsError", "PermissionDeniedError", "UnauthenticatedError"),
-        errno.EACCES,
-    ),
-    **dict.fromkeys(("TimeoutError", "ConnectTimeoutError", "ReadTimeoutError"), errno.ETIMEDOUT),
-    **dict.fromkeys(
-        (
-            "ConnectionResetError",
-            "ClientPayloadError",
-            "ServerDisconnectedError",
-            "IncompleteRead",
-            "HTTPClientError",
-            "IncompleteReadError",
-            "ResponseParserError",
-        ),
-        errno.ECONNRESET,
-    ),
+_ERRNOS = {
+    errno.ENOENT: "FileNotFoundError",
+    errno.EEXIST: "FileExistsError",
+    errno.EISDIR: "IsADirectoryError",
+    errno.EACCES: "PermissionError NoCredentialsError PermissionDeniedError UnauthenticatedError",
+    errno.ETIMEDOUT: "TimeoutError ConnectTimeoutError ReadTimeoutError",
+    errno.ECONNRESET: "ConnectionResetError ClientPayloadError ServerDisconnectedError "
+    "IncompleteRead HTTPClientError IncompleteReadError ResponseParserError",
 }
-_ERRNO_BY_STATUS = {
-    **dict.fromkeys((401, 403, 407), errno.EACCES),
-    **dict.fromkeys((404, 410), errno.ENOENT),
-    **dict.fromkeys((408, 504), errno.ETIMEDOUT),
-}
+_ERRNO_BY_NAME = {name: number for number, names in _ERRNOS.items() for name in names.split()}
+_ERRNO_BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 407: errno.EACCES}
+_ERRNO_BY_STATUS |= {404: errno.ENOENT, 410: errno.ENOENT}
+_ERRNO_BY_STATUS |= {408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
 
@@ -98,10 +76,7 @@ def translate_error(
     context: str = "",
     kept: tuple[type[Exception], ...] = (),
 ) -> Exception:
-    """Return a picklable error without secrets: an OSError, or one of the `kept` types.
-
-    An option that the library does not know is a TypeError.
-    """
+    """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
     if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -138,7 +113,7 @@ class Response:
 
 def find_response(error: BaseException) -> Response | None:
     """Return the HTTP response in an error of a library."""
-    if isinstance(error, OSError) and str(error).startswith("Forbidden: "):  # gcsfs
+    if str(error).startswith("Forbidden: "):  # gcsfs
         return Response(403, str(error).partition("\n")[2])
     if type(error).__name__ == "PreconditionError":  # obstore
         return Response(412)
@@ -184,16 +159,14 @@ def _describe(error: Exception, url: str, path: str) -> str:
 
 @dataclass(frozen=True)
 class TransientFailure:
-    """A failure that a second attempt may avoid.
-
-    `is_status` is True for an error status of the server, which some libraries retry themselves.
-    `pause` is the pause in seconds that the server requests.
-    """
+    """A failure that a second attempt may avoid."""
 
     error: Exception
     is_timeout: bool = False
     is_status: bool = False
+    """Whether it is an error status of the server, which some libraries retry themselves."""
     pause: float = 0.0
+    """Seconds that the server asks to wait."""
 
 
 def find_transient_failure(error: Exception) -> TransientFailure | None:
@@ -233,10 +206,9 @@ def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:
     elif isinstance(options, list | tuple):
         for value in options:
             yield from _find_secrets(value, is_secret=is_secret)
-    elif isinstance(options, bytes) and is_secret:
-        yield from _find_secrets(options.decode(errors="replace"), is_secret=True)
-    elif isinstance(options, str) and is_secret:
-        yield from (options, *options.split())
+    elif isinstance(options, str | bytes) and is_secret:
+        text = options if isinstance(options, str) else options.decode(errors="replace")
+        yield from (text, *text.split())
 
 
 def _find_secrets_in_url(url: str) -> Iterator[str]:

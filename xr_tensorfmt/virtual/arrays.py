@@ -27,14 +27,8 @@ class NotVirtualError(ValueError):
     """Zarr cannot represent a tensor. The message contains the reason."""
 
 
-def build_manifest_array(
-    tensor: Tensor, url: str, target: int, leading_dim: str | None
-) -> ManifestArray:
-    """Build the array of a tensor, in chunks of about `target` bytes.
-
-    A `leading_dim` of length 1 is added as the first dimension. Raise NotVirtualError if Zarr
-    cannot read the stored values.
-    """
+def build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArray:
+    """Build the array of a tensor, in chunks of about `target` bytes."""
     attrs = attrs_to_json(tensor.attrs)
     dense, axes = _get_row_major(tensor.layout)
     dtype, more = _choose_data_type(dense.element)
@@ -46,21 +40,16 @@ def build_manifest_array(
     grid = tuple(length // part for length, part in zip(dense.lengths, chunk, strict=True))
     nbytes = dtype.itemsize * math.prod(chunk)
     offsets = dense.offset + nbytes * np.arange(math.prod(grid), dtype=np.uint64).reshape(grid)
-    shape, dims = tensor.layout.shape, tensor.dims
-    if leading_dim is not None:
-        axes = (0, *(axis + 1 for axis in axes))
-        offsets, chunk = offsets[np.newaxis], (1, *chunk)
-        shape, dims = (1, *shape), (leading_dim, *dims)
     offsets = offsets.transpose(axes)
     codecs = _build_codecs(dtype, axes)
     metadata = create_v3_array_metadata(
-        shape=shape,
+        shape=tensor.layout.shape,
         data_type=dtype,
         chunk_shape=tuple(chunk[axis] for axis in axes),
         chunk_key_encoding={"name": "default", "separator": "."},
         fill_value=dtype.type(np.nan) if dtype.kind in "fc" else None,
         codecs=codecs,
-        dimension_names=dims,
+        dimension_names=tensor.dims,
         attributes={**attrs, **more},
     )
     manifest = ChunkManifest.from_arrays(
@@ -107,12 +96,9 @@ def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
 
 
 def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the transpose codec if it is needed. VirtualiZarr adds the byte order.
-
-    Integers always have it, so that VirtualiZarr's Kerchunk writer, whose readers treat zeros as
-    missing, refuses them.
-    """
+    """Return the transpose codec if it is needed. VirtualiZarr adds the byte order."""
     order = tuple(axes.index(axis) for axis in range(len(axes)))
+    # VirtualiZarr's Kerchunk writer refuses the codec. Its readers treat zeros as missing.
     if order == tuple(range(len(axes))) and dtype.kind in "fc":
         return []
     return [{"name": "transpose", "configuration": {"order": order}}]
@@ -121,10 +107,9 @@ def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str,
 def attrs_to_json(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Convert attributes to JSON."""
     try:
-        encoded: dict[str, Any] = json.loads(json.dumps(dict(attrs), default=_to_list))
+        return json.loads(json.dumps(dict(attrs), default=_to_list))  # type: ignore[no-any-return]
     except (TypeError, ValueError, RecursionError) as error:
         raise NotVirtualError(f"Zarr does not support an attribute: {error}") from None
-    return encoded
 
 
 def _to_list(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestStore
@@ -23,8 +24,11 @@ from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
+from xr_tensorfmt.sources.locations import Location
+from xr_tensorfmt.sources.obstore_store import adapt_obstore
+from xr_tensorfmt.sources.remote import RemoteFile, open_remote
 from xr_tensorfmt.virtual.arrays import NotVirtualError, attrs_to_json, build_manifest_array
-from xr_tensorfmt.virtual.stores import Node, StoredObject, VirtualStore
+from xr_tensorfmt.virtual.stores import Node, VirtualStore
 
 _MAX_REASONS = 5
 
@@ -46,8 +50,6 @@ class TensorFormatParser:
         Separator of name parts, for `group` and `nested`.
     nested : bool
         Whether parts of names become groups, for `virtualizarr.open_virtual_datatree`.
-    leading_dim : str, optional
-        A new first dimension of length 1 for all variables, to concatenate files.
     chunk_bytes : int or str
         Approximate size of chunks in bytes, such as ``"8MiB"``. Chunks have equal sizes, so the
         length of a chunk is a divisor of the length of an axis.
@@ -82,7 +84,6 @@ class TensorFormatParser:
     _: KW_ONLY
     separator: str = "."
     nested: bool = False
-    leading_dim: str | None = None
     chunk_bytes: int | str = DEFAULT_CHUNK_BYTES
     format: str | None = None
     name: str = "tensor"
@@ -103,78 +104,60 @@ class TensorFormatParser:
         -------
         ManifestStore
             A Zarr store that refers to the file.
-
-        Raises
-        ------
-        TensorFormatError
-            The file is corrupt, or its format is unknown.
-        ValueError
-            A variable cannot be virtual, or a keyword does not apply to the file.
-        OSError
-            The file cannot be read.
         """
-        keywords = EngineKeywords(
-            group=self.group,
-            separator=self.separator,
-            drop_variables=self.skip_variables,
-            chunk_bytes=self.chunk_bytes,
-            format=self.format,
-            name=self.name,
-            dims=self.dims,
-            verify=self.verify,
-        )
-        source = StoredObject.from_url(url, registry)
-        container = parse_file(HeaderReader(source), keywords)
+        options = dict(vars(self))
+        dropped, is_nested = options.pop("skip_variables"), options.pop("nested")
+        keywords = EngineKeywords(drop_variables=dropped, **options)
+        source, head = _open(url, registry)
+        container = parse_file(HeaderReader(source, head), keywords)
         root = groups.select_group(container, keywords.group, keywords.separator)
         containers = {"/": root}
-        if self.nested:
+        if is_nested:
             containers = groups.split_groups(root, keywords.separator, is_tree=True)
-        nodes = {
-            path: self._build_node(source, keywords.dropped, group)
-            for path, group in containers.items()
-        }
+        nodes = {path: _build_node(source, keywords, group) for path, group in containers.items()}
         return VirtualStore(nodes, registry)
 
-    def _build_node(
-        self, source: StoredObject, dropped: frozenset[str], container: Container
-    ) -> Node:
-        """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
-        arrays: dict[str, ManifestArray] = {}
-        in_memory: dict[str, Variable] = {}
-        refused: dict[str, str] = {}
-        target = parse_size("chunk_bytes", self.chunk_bytes)
-        coordinate_names = {tensor.name for tensor in container.coordinates}
-        for tensor in (*container.tensors, *container.coordinates):
-            if tensor.name in dropped:
-                continue
-            leading_dim = None if tensor.name in coordinate_names else self.leading_dim
-            try:
-                file = self._check(tensor, source)
-                if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
-                    in_memory[tensor.name] = _load_variable(source, tensor)
-                else:
-                    arrays[tensor.name] = build_manifest_array(
-                        tensor, file.url, target, leading_dim
-                    )
-            except NotVirtualError as reason:
-                refused[tensor.name] = str(reason)
-        if refused:
-            raise _build_refusal_error(source, refused)
-        attrs = _build_attrs(source, container, arrays.keys() | in_memory)
-        return Node(arrays, Dataset(coords=in_memory), attrs)
 
-    def _check(self, tensor: Tensor, source: StoredObject) -> StoredObject:
-        """Return the file with the values. Raise NotVirtualError if there is none."""
-        if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
-            raise NotVirtualError(
-                "its name is invalid in Zarr; separator='/' converts a path to groups"
-            )
-        if self.leading_dim in (*tensor.dims, tensor.name):
-            raise NotVirtualError(f"leading_dim={self.leading_dim!r} is one of its names")
-        file = tensor.source or source
-        if not isinstance(file, StoredObject):
-            raise NotVirtualError("its values are not in the file, but computed from it")
-        return file
+def _open(url: str, registry: ObjectStoreRegistry[Any]) -> tuple[RemoteFile, bytes]:
+    # VirtualiZarr quotes local paths, but does not unquote them.
+    url = unquote(url) if url.startswith("file:") else url
+    store, path = registry.resolve(url)
+    return open_remote(Location(url, adapt_obstore(store), path))
+
+
+def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:
+    """Return the file with the values. Raise NotVirtualError if there is none."""
+    if "/" in tensor.name or tensor.name in ("", ".", "..", "zarr.json"):
+        raise NotVirtualError(
+            "its name is invalid in Zarr; separator='/' converts a path to groups"
+        )
+    file = tensor.source or source
+    if not isinstance(file, RemoteFile):
+        raise NotVirtualError("its values are not in the file, but computed from it")
+    return file
+
+
+def _build_node(source: RemoteFile, keywords: EngineKeywords, container: Container) -> Node:
+    """Build a Zarr group. Raise ValueError if a variable cannot be virtual."""
+    arrays: dict[str, ManifestArray] = {}
+    in_memory: dict[str, Variable] = {}
+    refused: dict[str, str] = {}
+    target = parse_size("chunk_bytes", keywords.chunk_bytes)
+    for tensor in (*container.tensors, *container.coordinates):
+        if tensor.name in keywords.dropped:
+            continue
+        try:
+            file = _find_file(tensor, source)
+            if isinstance(tensor.layout, InMemory) or 0 in tensor.layout.shape:
+                in_memory[tensor.name] = _load_variable(source, tensor)
+            else:
+                arrays[tensor.name] = build_manifest_array(tensor, file.location.url, target)
+        except NotVirtualError as reason:
+            refused[tensor.name] = str(reason)
+    if refused:
+        raise _build_refusal_error(source, refused)
+    attrs = _build_attrs(source, container, arrays.keys() | in_memory)
+    return Node(arrays, Dataset(coords=in_memory), attrs)
 
 
 def _load_variable(source: Source, tensor: Tensor) -> Variable:
@@ -192,26 +175,22 @@ def _build_attrs(source: Source, container: Container, names: Collection[str]) -
         attrs = attrs_to_json(container.attrs)
     except NotVirtualError as reason:
         raise ValueError(f"{source.name}: the file cannot be virtual: {reason}") from None
-    coordinates = [
-        tensor.name
-        for tensor in container.coordinates
-        if tensor.name in names and tensor.dims != (tensor.name,)
-    ]
-    if coordinates:
-        if "coordinates" in attrs or any(" " in name for name in coordinates):
-            raise ValueError(
-                f"{source.name}: the coordinates {coordinates} cannot be listed in the attribute "
-                "'coordinates' of Zarr, because the file has this attribute or a name contains a "
-                "space; drop them with skip_variables="
-            )
-        attrs["coordinates"] = " ".join(coordinates)
-    return attrs
+    tensors = [tensor for tensor in container.coordinates if tensor.name in names]
+    coordinates = [tensor.name for tensor in tensors if tensor.dims != (tensor.name,)]
+    if not coordinates:
+        return attrs
+    if "coordinates" in attrs or any(" " in name for name in coordinates):
+        raise ValueError(
+            f"{source.name}: the coordinates {coordinates} cannot be listed in the attribute "
+            "'coordinates' of Zarr, because the file has this attribute or a name contains a "
+            "space; drop them with skip_variables="
+        )
+    return {**attrs, "coordinates": " ".join(coordinates)}
 
 
 def _build_refusal_error(source: Source, refused: dict[str, str]) -> ValueError:
     reasons = [f"{name!r}, because {reason}" for name, reason in refused.items()]
-    omitted = len(reasons) - _MAX_REASONS
-    more = f"; and {omitted} more" if omitted > 0 else ""
+    more = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
     return ValueError(
         f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MAX_REASONS])}{more}; "
         f"drop them with skip_variables={shorten(list(refused))}, or open the file with "

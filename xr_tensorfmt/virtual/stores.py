@@ -1,15 +1,11 @@
-"""The source of the parser, and the store of references that it returns."""
+"""The store of references that the parser returns."""
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass
 from posixpath import basename, dirname
 from typing import Any
-from urllib.parse import unquote
 
 from obspec_utils.registry import ObjectStoreRegistry
 from virtualizarr.manifests import ManifestArray, ManifestGroup, ManifestStore
@@ -17,60 +13,6 @@ from xarray import Dataset, DataTree
 from zarr.abc.buffer import Buffer, BufferPrototype
 from zarr.abc.store import ByteRequest
 from zarr.storage import MemoryStore
-
-from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.locations import build_sibling_path, get_file_name
-from xr_tensorfmt.sources.store_errors import redact
-
-
-@dataclass(frozen=True)
-class StoredObject(Source):
-    """An object of a store, read by byte ranges."""
-
-    url: str
-    registry: ObjectStoreRegistry[Any] = field(repr=False)
-    size: int
-
-    high_latency = True
-    read_ahead = 1 << 20
-
-    @classmethod
-    def from_url(cls, url: str, registry: ObjectStoreRegistry[Any]) -> StoredObject:
-        """Find the object of a URL. Raise FileNotFoundError if it does not exist."""
-        # VirtualiZarr quotes local paths, but does not unquote them.
-        url = unquote(url) if url.startswith("file:") else url
-        store, path = registry.resolve(url)
-        try:
-            size = int(store.head(path)["size"])
-        except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), redact(url)) from None
-        return cls(url, registry, size)
-
-    @property
-    def name(self) -> str:
-        """The URL."""
-        return redact(self.url)
-
-    @property
-    def file_name(self) -> str:
-        """The name in the directory."""
-        return get_file_name(self.url)
-
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
-        """Open the object for sequential requests."""
-        store, path = self.registry.resolve(self.url)
-
-        def fill(start: int, buffer: memoryview) -> int:
-            piece = memoryview(store.get_range(path, start=start, end=start + len(buffer)))
-            buffer[: len(piece)] = piece
-            return len(piece)
-
-        yield fill
-
-    def sibling(self, path: str) -> tuple[StoredObject, bytes]:
-        """Open another object in the same directory."""
-        return StoredObject.from_url(build_sibling_path(self.url, path), self.registry), b""
 
 
 @dataclass(frozen=True)
@@ -88,16 +30,13 @@ class VirtualStore(ManifestStore):
     def __init__(self, nodes: Mapping[str, Node], registry: ObjectStoreRegistry[Any]) -> None:
         super().__init__(_build_group("/", nodes), registry=registry)
         self._nodes, self._stores, self._in_memory = nodes, registry, MemoryStore()
+        keys = []
         for path, node in nodes.items():
+            keys += [f"{path}/{name}/".lstrip("/") for name in node.in_memory.variables]
             if node.in_memory.variables:
-                node.in_memory.to_zarr(
-                    self._in_memory, group=path, mode="a", zarr_format=3, consolidated=False
-                )
-        self._memory_keys = tuple(
-            f"{path}/{name}/".lstrip("/")
-            for path, node in nodes.items()
-            for name in node.in_memory.variables
-        )
+                options: dict[str, Any] = {"zarr_format": 3, "consolidated": False}
+                node.in_memory.to_zarr(self._in_memory, group=path, mode="a", **options)
+        self._memory_keys = tuple(keys)
 
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
@@ -141,15 +80,13 @@ class VirtualStore(ManifestStore):
     ) -> DataTree:
         """Return the tree of all groups, or of one group."""
         root = f"/{group.strip('/')}".rstrip("/")
-        return DataTree.from_dict(
-            {
-                path.removeprefix(root) or "/": VirtualStore(
-                    {"/": node}, self._stores
-                ).to_virtual_dataset("", loadable_variables, decode_times)
-                for path, node in self._nodes.items()
-                if f"{path.rstrip('/')}/".startswith(f"{root}/")
-            }
-        )
+        datasets = {}
+        for path, node in self._nodes.items():
+            if f"{path.rstrip('/')}/".startswith(f"{root}/"):
+                store = VirtualStore({"/": node}, self._stores)
+                dataset = store.to_virtual_dataset("", loadable_variables, decode_times)
+                datasets[path.removeprefix(root) or "/"] = dataset
+        return DataTree.from_dict(datasets)
 
 
 def _build_group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:

@@ -41,17 +41,12 @@ _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
 ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
 """Protocols of archives. fsspec cannot replace files in them."""
 
-PART_SIZE = 16 << 20
-"""Bytes of a part of an upload to S3. s3fs keeps ten parts in memory."""
+# Bytes of a part of an upload to S3, and its limit on the parts of an object. s3fs sends ten parts
+# concurrently, and keeps them in memory.
+PART_SIZE, MAX_PARTS = 8 << 20, 10_000
 
-MAX_PARTS = 10_000
-"""Limit of S3 on the parts of an object."""
-
-MAX_STALL = 300.0
-"""Seconds that an upload may take without progress."""
-
-CLEANUP_TIMEOUT = 5.0
-"""Seconds that the cleanup may take after a failed upload."""
+# Seconds that an upload may take without progress, and its end after a failure.
+MAX_STALL, CLEANUP_TIMEOUT = 300.0, 5.0
 
 _UNCHANGED = f"; {UNCHANGED}"
 _UNCERTAIN = f"{_UNCHANGED} unless the upload was complete"
@@ -167,8 +162,6 @@ class Upload:
 
     def upload(self, path: str) -> None:
         """Upload a local file."""
-        is_divided = os.path.getsize(path) >= 2 * PART_SIZE
-        others = self._list_uploads() if is_divided else None
         progress = _Progress()
         put = start_in_thread(self._put, path, progress)
         try:
@@ -176,10 +169,14 @@ class Upload:
         except BaseException as error:
             progress.is_cancelled = True
             with suppress(Exception):  # libraries do not share a base class
-                start_in_thread(self._clean_up, others).result(CLEANUP_TIMEOUT)
+                put.exception(CLEANUP_TIMEOUT)  # s3fs aborts an upload that it has started
+                if not self._is_atomic:
+                    start_in_thread(self._fs.rm_file, self._path).result(CLEANUP_TIMEOUT)
             if not isinstance(error, Exception):
                 error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
+        forget_checks()
+        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _put(self, path: str, progress: _Progress) -> None:
         options: dict[str, Any] = {"callback": progress}
@@ -198,8 +195,6 @@ class Upload:
             progress.call()
             self._move()
         self._fs.invalidate_cache(self._target)
-        forget_checks()
-        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _move(self) -> None:
         """Rename the temporary object. The `mv` of most file systems would take patterns."""
@@ -215,27 +210,6 @@ class Upload:
         self._fs.invalidate_cache(self._target)
         if exists(self._fs, self._target):
             raise build_exists_error(self._location.name)
-
-    def _clean_up(self, others: set[str] | None) -> None:
-        """Remove a temporary object, or abort the only upload to S3 that is not in `others`."""
-        if not self._is_atomic:
-            self._fs.rm_file(self._path)
-        if others is not None:
-            bucket, key, _ = self._fs.split_path(self._target)
-            started = (self._list_uploads() or set()) - others
-            if len(started) == 1:  # otherwise, another writer uploads the same object
-                self._fs.abort_mpu(bucket, key, started.pop())
-
-    def _list_uploads(self) -> set[str] | None:
-        """Return the unfinished multipart uploads of the object in S3; None if unknown."""
-        if "s3fs" not in self._packages:
-            return None
-        bucket, key, _ = self._fs.split_path(self._target)
-        try:
-            page = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
-        except Exception:  # noqa: BLE001  # the permission to list may be missing
-            return None
-        return {upload["UploadId"] for upload in page.get("Uploads", ()) if upload["Key"] == key}
 
     def _build_read_only_error(self) -> OSError:
         reason = "its file system is read-only; write to a local path, or to another store"

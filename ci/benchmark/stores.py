@@ -1,0 +1,106 @@
+"""Object stores of the benchmark: ``python stores.py FOLDER`` serves a folder with latency."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+LATENCY_SECONDS = 0.02
+BYTES_PER_SECOND = 100e6  # of a connection
+SLICE_BYTES = 256 << 10
+BUCKET = "bench"
+MOTO = """
+import logging, signal
+from moto.server import ThreadedMotoServer
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer(port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+signal.pause()
+"""
+
+
+class SlowStore(BaseHTTPRequestHandler):
+    """Answers HEAD and GET as clients of S3 need them, no faster than one connection allows."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        """Send a range of a file."""
+        time.sleep(LATENCY_SECONDS)
+        path = Path(sys.argv[1], self.path.partition("?")[0].removeprefix(f"/{BUCKET}/"))
+        is_found = path.is_file()
+        size = path.stat().st_size if is_found else 0
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start = int(match[1]) if match else 0
+        stop = min(int(match[2]) + 1, size) if match and match[2] else size
+        self.send_response((206 if match else 200) if is_found else 404)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
+        self.send_header("ETag", f'"{size}"')
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("Content-Length", str(stop - start if is_found else 0))
+        self.end_headers()
+        if is_found and self.command == "GET":
+            self._send(path, start, stop)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _send(self, path: Path, start: int, stop: int) -> None:
+        due = time.perf_counter()
+        with path.open("rb") as file:
+            file.seek(start)
+            while start < stop:
+                piece = file.read(min(SLICE_BYTES, stop - start))
+                start += len(piece)
+                due += len(piece) / BYTES_PER_SECOND
+                self.wfile.write(piece)
+                time.sleep(max(due - time.perf_counter(), 0))
+
+    def log_message(self, *arguments: Any) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def run_server(*arguments: str) -> Iterator[str]:
+    """Run Python with arguments, and yield the URL of the server, which prints its port."""
+    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(child.stdout.readline())}"
+        finally:
+            child.terminate()
+
+
+def get_s3_options(url: str) -> dict[str, Any]:
+    """Return the storage options of s3fs."""
+    return {"key": "key", "secret": "secret", "endpoint_url": url}
+
+
+def connect(url: str, prefix: str | None = None) -> Any:
+    """Return a store of obstore."""
+    from obstore.store import S3Store  # noqa: PLC0415
+
+    return S3Store(
+        BUCKET,
+        prefix=prefix,
+        endpoint=url,
+        access_key_id="key",
+        secret_access_key="secret",
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowStore)
+    server.daemon_threads = True
+    print(server.server_port, flush=True)
+    server.serve_forever()

@@ -1,0 +1,106 @@
+"""A set of objects in S3 is old or new as a whole, whichever request of a write is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Any
+
+import obstore.store
+import pytest
+import s3fs
+
+from tests.servers import S3Store
+from tests.workflows.sets import KINDS, read_set, write_set
+
+DIRECTORY = "s3://bucket/b"
+
+
+class Fault:
+    """Counts requests, and refuses one of them, before or after it has an effect."""
+
+    def __init__(self, at: int = 0, *, has_effect: bool = False) -> None:
+        self.at, self.has_effect, self.count, self.lock = at, has_effect, 0, Lock()
+
+    def __call__(self, environ: dict, answer: Callable[[], list[bytes]]) -> Any:
+        with self.lock:
+            self.count += 1
+            is_refused = self.count == self.at
+        if is_refused and not self.has_effect:
+            return "403 AccessDenied"
+        body = answer()
+        return "403 AccessDenied" if is_refused else body
+
+
+@pytest.fixture
+def bucket(s3: S3Store) -> Iterator[s3fs.S3FileSystem]:
+    fs = s3fs.S3FileSystem(**s3.options)
+    s3.put("first", b"")
+    yield fs
+    s3.fault = lambda environ, answer: answer()
+
+
+def read(s3: S3Store, kind: str) -> set[float] | None:
+    """Read a set by s3fs and by obstore."""
+    store = obstore.store.S3Store(
+        "bucket",
+        endpoint=s3.options["endpoint_url"],
+        access_key_id="key",
+        secret_access_key="secret",
+        region="us-east-1",
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+    values = read_set(kind, DIRECTORY, storage_options=s3.options)
+    assert read_set(kind, "b", fs=store) == values
+    return values
+
+
+def restore(fs: s3fs.S3FileSystem, objects: dict[str, bytes]) -> None:
+    fs.invalidate_cache()
+    fs.rm(fs.find("bucket"))
+    fs.pipe({f"bucket/{name}": content for name, content in objects.items()})
+
+
+def check(
+    s3: S3Store, fs: s3fs.S3FileSystem, kind: str, positions: slice, *, is_over: bool, effect: bool
+) -> None:
+    """Refuse some of the requests of a write, one after the other."""
+    mode = "w" if is_over else "x"
+    restore(fs, {"first": b""})
+    if is_over:
+        write_set(kind, 1, DIRECTORY, storage_options=s3.options)
+    before = {name.removeprefix("bucket/"): fs.cat_file(name) for name in fs.find("bucket")}
+    s3.fault = counter = Fault()
+    write_set(kind, 2, DIRECTORY, storage_options=s3.options, mode=mode)
+    s3.fault = Fault()
+    for at in range(1, counter.count + 1)[positions]:
+        restore(fs, before)
+        s3.fault = Fault(at, has_effect=effect)
+        message = ""
+        try:
+            write_set(kind, 2, DIRECTORY, storage_options=s3.options, mode=mode)
+        except OSError as error:
+            message = " ".join([str(error), *getattr(error, "__notes__", ())])
+        s3.fault = Fault()
+        values = read(s3, kind)
+        assert message or values == {2}, at
+        assert values in ({2}, None, {1} if is_over else None), at
+        if "unchanged." in message and values != {2}:
+            assert values == ({1} if is_over else None), at
+
+
+@pytest.mark.store
+def test_some_requests_are_refused(s3: S3Store, bucket: s3fs.S3FileSystem) -> None:
+    check(s3, bucket, "model", slice(1, None, 8), is_over=True, effect=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.store
+@pytest.mark.parametrize("effect", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("is_over", [False, True], ids=["new", "over"])
+@KINDS
+def test_each_request_is_refused(
+    s3: S3Store, bucket: s3fs.S3FileSystem, kind: str, is_over: bool, effect: bool
+) -> None:
+    check(s3, bucket, kind, slice(None), is_over=is_over, effect=effect)
