@@ -224,7 +224,7 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_file(filename_or_obj, keywords)
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
-        """Open a file as a tree, with groups from the parts of variable names.
+        """Open a file as a tree: ``"layers.0.weight"`` is ``weight`` of the group ``/layers/0``.
 
         Parameters
         ----------
@@ -236,41 +236,14 @@ class TensorFormatBackend(BackendEntrypoint):
         Returns
         -------
         DataTree
-            ``"layers.0.weight"`` is the variable ``weight`` of the group ``/layers/0``. The root
-            has the attributes of the file.
-
-        Raises
-        ------
-        TensorFormatError, OSError, ValueError, TypeError
-            As in `open_dataset`.
-
-        See Also
-        --------
-        xarray.open_datatree : The public function.
-        TensorFormatBackend.open_dataset : All keywords.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> ones = np.ones((2, 3), "float32")
-        >>> weight = (("out", "in"), ones)
-        >>> tensors = {"layers.0.weight": weight}
-        >>> ds = xr.Dataset(tensors)
-        >>> ds.tensorfmt.to_file("model.mag")
-        >>> tree = xr.open_datatree(
-        ...     "model.mag", engine="tensorfmt"
-        ... )
-        >>> tree["layers/0/weight"].shape
-        (2, 3)
+            The root has the attributes of the file.
         """
         from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
 
         return open_tree(filename_or_obj, parse_keywords(**keywords))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **keywords: Any) -> dict[str, Dataset]:
-        """Open a file as one Dataset per group.
+        """Open a file as a dict of the groups of `open_datatree`, by path.
 
         Parameters
         ----------
@@ -282,51 +255,13 @@ class TensorFormatBackend(BackendEntrypoint):
         Returns
         -------
         dict of str to Dataset
-            The groups of `open_datatree`, by path.
-
-        Raises
-        ------
-        TensorFormatError, OSError, ValueError, TypeError
-            As in `open_dataset`.
-
-        See Also
-        --------
-        xarray.open_groups : The public function.
-        TensorFormatBackend.open_dataset : All keywords.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> ones = np.ones((2, 3), "float32")
-        >>> weight = (("out", "in"), ones)
-        >>> tensors = {"layers.0.weight": weight}
-        >>> ds = xr.Dataset(tensors)
-        >>> ds.tensorfmt.to_file("model.mag")
-        >>> groups = xr.open_groups(
-        ...     "model.mag", engine="tensorfmt"
-        ... )
-        >>> list(groups)
-        ['/', '/layers', '/layers/0']
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 
         return open_groups(filename_or_obj, parse_keywords(**keywords))
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether the content of a file, file object or bytes identifies a supported format.
-
-        Parameters
-        ----------
-        filename_or_obj : object
-            The argument of `xarray.open_dataset`.
-
-        Returns
-        -------
-        bool
-            False for URLs, which are not requested, and for unreadable files.
-        """
+        """Return whether the content of a file identifies a format. URLs are not requested."""
         from xr_tensorfmt.opening import is_recognised  # noqa: PLC0415
 
         try:

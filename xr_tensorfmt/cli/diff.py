@@ -26,7 +26,7 @@ from xr_tensorfmt.cli.options import (
     verify_option,
 )
 from xr_tensorfmt.cli.statistics import iterate_blocks
-from xr_tensorfmt.core.elements import Array, StoredDtype
+from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
 
@@ -203,7 +203,7 @@ def _compare_variables(
 def _get_stored_dtype(variable: Variable) -> str:
     """Return the dtype of a variable in its file, without the byte order."""
     stored = variable.encoding.get("dtype")
-    return format_dtype(stored if isinstance(stored, StoredDtype) else variable.dtype).split(",")[0]
+    return get_stored_name(stored) or format_dtype(variable.dtype).split(",")[0]
 
 
 def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:

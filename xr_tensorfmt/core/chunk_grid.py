@@ -34,22 +34,7 @@ def ceil_div(dividend: Number, divisor: int) -> Number:
 
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
-    """Return the shape of chunks that are contiguous in a row-major array.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the array.
-    item : int
-        Size of an element in bytes.
-    target : int
-        Limit on the size of a chunk in bytes. Only an element may be larger.
-
-    Returns
-    -------
-    tuple of int
-        Shape of the chunks.
-    """
+    """Return the shape of contiguous chunks of a row-major array, of up to `target` bytes."""
     chunk = _divide(shape, item, target, _count_rows)
     assert chunk is not None, "only _find_divisor returns None"
     return chunk
@@ -108,11 +93,7 @@ _MAX_DIVIDED_LENGTH = 1 << 44
 
 
 def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
-    """Return the shape of equal contiguous chunks, or None if there is none.
-
-    Chunks may be up to 16 times as large as the target if the length of an axis has no better
-    divisor.
-    """
+    """Return a shape of equal contiguous chunks, up to 16 times the target, or None."""
     return _divide(shape, item, target, _find_divisor)
 
 

@@ -29,17 +29,7 @@ _MAX_SPAN_RATIO = 8
 
 @dataclass(frozen=True)
 class Dense(WritableLayout):
-    """A contiguous row-major array. `column_major` views it as a column-major one.
-
-    Parameters
-    ----------
-    lengths : tuple of int
-        Lengths of the axes, slowest first.
-    element : Element
-        Type of the elements.
-    offset : int
-        Offset of the first element in bytes.
-    """
+    """A contiguous row-major array of `lengths` (slowest first) at a byte offset."""
 
     lengths: tuple[int, ...]
     element: Element

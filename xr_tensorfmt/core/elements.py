@@ -28,15 +28,25 @@ class StoredDtype:
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        """Pickle the dtype of the values, so that a loaded Dataset needs no package to unpickle."""
-        return np.dtype, (self.dtype.str,)
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle a numpy dtype with the name as metadata, which needs no package to unpickle."""
+        return np.dtype(self.dtype.str, metadata={"stored": self.name}).__reduce__()
+
+    def __deepcopy__(self, memo: object) -> StoredDtype:
+        return self
 
     def __repr__(self) -> str:
         return repr(self.name)
 
     def __str__(self) -> str:
         return self.name
+
+
+def get_stored_name(dtype: Any) -> str | None:
+    """Return the name of a StoredDtype, pickled or not, or None for other values."""
+    if isinstance(dtype, StoredDtype):
+        return dtype.name
+    return (getattr(dtype, "metadata", None) or {}).get("stored")
 
 
 class Element(ABC):
@@ -62,20 +72,7 @@ class Element(ABC):
 
     @abstractmethod
     def decode_into(self, values: Array, raw: Array) -> None:
-        """Convert stored elements to values.
-
-        Parameters
-        ----------
-        values : ndarray of `dtype`
-            The output, contiguous.
-        raw : ndarray of `stored`
-            The elements, of the same shape, with any strides and alignment.
-
-        Raises
-        ------
-        ElementError
-            An element has no value of this dtype.
-        """
+        """Convert stored elements, of any strides and alignment, to contiguous `values`."""
 
     def decode(self, raw: Array) -> Array:
         """Convert stored elements to a new array. See `decode_into`."""
@@ -84,23 +81,7 @@ class Element(ABC):
         return values
 
     def encode(self, values: Array) -> Array:
-        """Convert values to stored elements, rounded to the nearest.
-
-        Parameters
-        ----------
-        values : ndarray of `dtype`
-            The values, of any shape and strides.
-
-        Returns
-        -------
-        ndarray of `stored`
-            The elements, of the same shape and contiguous. May be `values` itself.
-
-        Raises
-        ------
-        NotImplementedError
-            The element can only be read.
-        """
+        """Convert values to contiguous stored elements, rounded to the nearest."""
         raise NotImplementedError(f"{self.name} can only be read")
 
     @property
@@ -163,13 +144,7 @@ class ElementError(ValueError):
 
 @dataclass(frozen=True)
 class Plain(Element):
-    """Elements that have a numpy dtype, in either byte order.
-
-    Parameters
-    ----------
-    file_dtype : dtype
-        The dtype with the byte order of the file.
-    """
+    """Elements that have a numpy dtype, with the byte order of the file."""
 
     file_dtype: np.dtype[Any]
 

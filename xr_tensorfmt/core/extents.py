@@ -91,22 +91,10 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Return the ranges to fetch at once: neighbours are merged, and long ranges divided.
+        """Return the ranges to fetch at once.
 
-        Parameters
-        ----------
-        gap : int
-            The longest gap within a merged range, in bytes.
-        limit : int
-            Ranges are merged if they begin within this number of bytes.
-        max_length : int, optional
-            Limit on a merged range. Ranges longer than `limit` are divided into equal parts. By
-            default, they are not divided.
-
-        Returns
-        -------
-        Extents
-            Ranges that cover these ranges.
+        Ranges that begin within `limit` bytes are merged, except over a gap longer than `gap`. If
+        merged ranges have a `max_length`, ranges above `limit` are divided into equal parts.
         """
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self

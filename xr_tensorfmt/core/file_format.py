@@ -53,24 +53,7 @@ class Option:
     choices: tuple[Any, ...] = ()
 
     def normalize(self, name: str, value: Any) -> Any:
-        """Return the choice that equals a value. ``1`` and ``"1"`` are equal.
-
-        Parameters
-        ----------
-        name : str
-            Name of the option, for the error.
-        value : object
-            The value that the user passed.
-
-        Returns
-        -------
-        object
-
-        Raises
-        ------
-        ValueError
-            The value is not allowed.
-        """
+        """Return the choice that equals a value (``1`` equals ``"1"``), or raise ValueError."""
         for choice in self.choices:
             if _to_comparable(value) == _to_comparable(choice):
                 return choice
@@ -134,8 +117,7 @@ class Format(ABC):
         Parameters
         ----------
         reader : HeaderReader
-            The file. ``reader.head`` holds the first 64 bytes. ``reader.source`` has the size and
-            the name of the file. Other programs may use the same magic number or suffix.
+            The file. ``reader.head`` holds the first 64 bytes.
 
         Returns
         -------
@@ -148,17 +130,7 @@ class Format(ABC):
         return Match.POSSIBLE if self.find_suffix(reader.source.file_name) else Match.NONE
 
     def find_suffix(self, path: str) -> str:
-        """Return the longest of ``suffixes`` that a path ends with, or an empty string.
-
-        Parameters
-        ----------
-        path : str
-            Path or URL of a file.
-
-        Returns
-        -------
-        str
-        """
+        """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
         name = os.path.basename(path.casefold())
         fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
         return max(fitting, key=len, default="")
@@ -187,25 +159,7 @@ class Format(ABC):
         """
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
-        """Adjust the result of `read` after the embedded metadata has been applied.
-
-        Parameters
-        ----------
-        container : Container
-            The content of the file.
-        options : OpenOptions
-            The open options.
-
-        Returns
-        -------
-        Container
-            By default the same container.
-
-        Raises
-        ------
-        ValueError
-            An option does not apply to the file.
-        """
+        """Return the container of `read`, adjusted after the embedded metadata has been applied."""
         return container
 
     @property

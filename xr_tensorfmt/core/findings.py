@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -44,10 +45,6 @@ class Finding:
     severity : {"error", "warning"}
         A warning is a violation of the format that leaves the values certain.
 
-    See Also
-    --------
-    validate : Check a file.
-
     Examples
     --------
     >>> from xr_tensorfmt import Finding
@@ -84,10 +81,7 @@ class Finding:
 
 
 def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:
-    """Convert an error of a reader to a finding. `owner` is the part of the file with the field.
-
-    Raise a SourceChangedError, because it is no fault of the file.
-    """
+    """Convert an error about field `owner` to a finding, or raise a SourceChangedError."""
     if isinstance(error, SourceChangedError):
         raise error
     field = f"{error.field} of {owner}" if owner else error.field
@@ -119,53 +113,26 @@ class Gap:
 
 
 def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
-    """Find bytes in gaps that are not filler.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    gaps : iterable of Gap
-        The gaps, disjoint and in any order. They may be empty.
-    limit : int
-        Limit on the findings per gap.
-
-    Yields
-    ------
-    Finding
-        One finding per 4 MiB of a gap, at the first wrong byte.
-    """
+    """Find bytes in gaps that are not filler: up to `limit` findings per gap, one per 4 MiB."""
+    pieces = [
+        (gap, replace(gap, start=start, stop=min(gap.stop, start + _PIECE)))
+        for gap in sorted(gaps, key=lambda gap: gap.start)
+        for start in range(gap.start, gap.stop, _PIECE)
+    ]
+    lengths = np.array([piece.stop - piece.start for _, piece in pieces], dtype=np.int64)
+    batches = (np.cumsum(lengths) // _BATCH).tolist()
     counts: Counter[Gap] = Counter()
-    for batch in _batch_gaps(sorted(gaps, key=lambda gap: gap.start)):
-        remaining = [(gap, piece) for gap, piece in batch if counts[gap] < limit]
-        contents = _read_gaps(source, [piece for _, piece in remaining])
-        for (gap, piece), raw in zip(remaining, contents, strict=True):
-            finding = _check_gap(source.name, piece, raw)
-            if finding is not None and counts[gap] < limit:
+    for _, batch in groupby(range(len(pieces)), key=batches.__getitem__):
+        numbers = list(batch)
+        sizes = lengths[numbers[0] : numbers[-1] + 1]
+        starts = np.array([pieces[number][1].start for number in numbers], dtype=np.int64)
+        contents = np.split(source.read(Extents(starts, sizes)), np.cumsum(sizes)[:-1])
+        for number, raw in zip(numbers, contents, strict=True):
+            gap, piece = pieces[number]
+            finding = _check_gap(source.name, piece, raw) if counts[gap] < limit else None
+            if finding is not None:
                 counts[gap] += 1
                 yield finding
-
-
-def _batch_gaps(gaps: Iterable[Gap]) -> Iterator[list[tuple[Gap, Gap]]]:
-    """Split gaps into pieces, and batch the pieces that are read together."""
-    batch, size = [], 0
-    for gap in gaps:
-        for start in range(gap.start, gap.stop, _PIECE):
-            stop = min(gap.stop, start + _PIECE)
-            batch.append((gap, replace(gap, start=start, stop=stop)))
-            size += stop - start
-            if size >= _BATCH:
-                yield batch
-                batch, size = [], 0
-    yield batch
-
-
-def _read_gaps(source: Source, gaps: Sequence[Gap]) -> Sequence[Bytes]:
-    if not gaps:
-        return []
-    starts = np.array([gap.start for gap in gaps], dtype=np.int64)
-    lengths = np.array([gap.stop for gap in gaps], dtype=np.int64) - starts
-    return np.split(source.read(Extents(starts, lengths)), np.cumsum(lengths)[:-1])
 
 
 def _check_gap(path: str, gap: Gap, raw: Bytes) -> Finding | None:

@@ -21,15 +21,7 @@ MAX_READ_AHEAD = 1 << 20
 
 
 class HeaderReader:
-    """Reads header fields of a file and caches the first bytes.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    head : bytes
-        The first bytes, if they are known.
-    """
+    """Reads header fields of a file and caches the first bytes, or begins with a known `head`."""
 
     def __init__(self, source: Source, head: bytes = b"") -> None:
         self.source = source
@@ -39,25 +31,7 @@ class HeaderReader:
         self._far_start = 0
 
     def read_field(self, offset: int, length: int, field: str) -> bytes:
-        """Return the bytes of a field.
-
-        Parameters
-        ----------
-        offset, length : int
-            Offset and length of the field in bytes.
-        field : str
-            Name of the field, for the error.
-
-        Returns
-        -------
-        bytes
-            Exactly `length` bytes.
-
-        Raises
-        ------
-        TensorFormatError
-            The file ends within the field.
-        """
+        """Return exactly `length` bytes, or raise TensorFormatError if the file ends before."""
         stop = offset + length
         if stop > self.source.size:
             actual = f"truncated by the end of the file at byte {self.source.size}"
@@ -102,18 +76,7 @@ class HeaderReader:
         return int.from_bytes(self.read_field(offset, length, field), "little")
 
     def check_complete(self, stop: int) -> None:
-        """Raise an error if the file is shorter than its header requires.
-
-        Parameters
-        ----------
-        stop : int
-            The byte after the last byte of the data.
-
-        Raises
-        ------
-        TensorFormatError
-            The file is truncated.
-        """
+        """Raise TensorFormatError if the file is shorter than `stop` bytes."""
         size = self.source.size
         if size < stop:
             hint = "the file is incomplete; fetch it again"
@@ -130,15 +93,7 @@ class HeaderReader:
 
 
 class Cursor:
-    """Reads consecutive header fields.
-
-    Parameters
-    ----------
-    reader : HeaderReader
-        The file.
-    offset : int
-        Offset of the first field in bytes.
-    """
+    """Reads consecutive header fields, from `offset` on."""
 
     def __init__(self, reader: HeaderReader, offset: int) -> None:
         self.reader = reader
@@ -155,18 +110,7 @@ class Cursor:
         return record.unpack(self.take(record.size, field))
 
     def expect(self, marker: bytes) -> None:
-        """Read the marker of a section.
-
-        Parameters
-        ----------
-        marker : bytes
-            The expected bytes.
-
-        Raises
-        ------
-        TensorFormatError
-            The file has other bytes.
-        """
+        """Read the marker of a section, or raise TensorFormatError if the file has other bytes."""
         field = f"the marker {marker.decode()}"
         actual = self.take(len(marker), field)
         if actual != marker:
@@ -202,24 +146,7 @@ def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
 
 
 def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Raise an error if numpy does not support a shape.
-
-    Parameters
-    ----------
-    path : str
-        Name of the file.
-    lengths : sequence of int
-        The shape.
-    item : int
-        Bytes of an element in memory.
-    offset : int
-        Byte offset of the shape in the file.
-
-    Raises
-    ------
-    TensorFormatError
-        The array would exceed the address space.
-    """
+    """Raise TensorFormatError if an array exceeds the address space. Its shape is at `offset`."""
     if not is_addressable(lengths, item):
         actual = f"{item} bytes for each element of shape {tuple(lengths)}"
         field, expected = "the tensor's size", f"at most {MAX_TENSOR_BYTES} bytes"

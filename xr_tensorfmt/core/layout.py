@@ -66,11 +66,6 @@ class Layout(ABC):
         ndarray of `dtype`
             The values, in the shape of the selection: `out`, or another array, which may share the
             memory of `packed`.
-
-        Raises
-        ------
-        ElementError
-            An element is invalid.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
@@ -91,21 +86,7 @@ class Layout(ABC):
         return max_bytes // self.dtype.itemsize
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the shape of contiguous chunks of at most `target` bytes.
-
-        By default, chunks are contiguous in a row-major array of the values.
-
-        Parameters
-        ----------
-        target : int
-            Bytes per chunk. Chunks exceed it if the format cannot split a row, for example because
-            several elements share a byte.
-
-        Returns
-        -------
-        tuple of int
-            Elements along each axis.
-        """
+        """Return the shape of contiguous chunks of up to `target` bytes, or of one longer row."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
 
     @property
@@ -154,20 +135,11 @@ class WritableLayout(Layout):
         Raises
         ------
         ValueError
-            A value cannot be stored.
-        UnrepresentableValueError
-            Another layout may store the value.
+            A value cannot be stored. If another layout may store it, UnrepresentableValueError.
         """
 
     def stored_element(self) -> Element:
-        """Return the type of the stored elements.
-
-        Raises
-        ------
-        TypeError
-            The layout can only be written as a whole. Subclasses without this limit override the
-            method.
-        """
+        """Return the type of the stored elements, or raise TypeError if parts cannot be written."""
         raise TypeError(f"the layout {type(self).__name__} can only be written as a whole")
 
     @property
@@ -180,7 +152,7 @@ class WritableLayout(Layout):
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:
-    """Return the index of a part in the values of the whole. Both have ranges of step 1.
+    """Return the index of a part in the values of the whole.
 
     It ends with an ellipsis, because numpy scalars lose the byte order.
     """

@@ -66,10 +66,7 @@ def match_names(key: object, names: Collection[Any]) -> list[Any]:
 
 
 def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | None:
-    """Return the names under the name of a variable, or under the first pattern that fits.
-
-    A pattern fits if it has as many names as the variable has dimensions.
-    """
+    """Return the names of a variable, or of the first pattern that fits and has as many names."""
     if not isinstance(requested, Mapping):
         return requested
     if variable in requested:
@@ -84,31 +81,7 @@ TextErrors = Literal["strict", "surrogateescape"]
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Options of opening a file.
-
-    Parameters
-    ----------
-    name : str
-        Name of the variable if the file contains one tensor.
-    dims : mapping or sequence, optional
-        Dimension names: a mapping by variable, or a sequence for a file with one variable. Keys
-        can be patterns such as ``"*.weight"``, which apply to variables with as many dimensions as
-        names.
-    sparse : {"auto", "dense", "stored"}
-        Whether to fill in elements that the file does not store.
-    verify : bool
-        Whether a wrong checksum or trailing bytes raise an error instead of a warning.
-    fill_value : float, optional
-        Value of elements that the file does not store, if the format defines none.
-    text_errors : {"strict", "surrogateescape"}
-        How to decode labels that are not UTF-8.
-    apply_unit : bool
-        Whether to multiply values by the factor to atomic units in the file.
-    decode_floats : bool
-        Whether bfloat16 and float8 become float32.
-    format_options : mapping of str to object
-        The ``read_options`` of the format that the user passed.
-    """
+    """Options of opening a file, which `TensorFormatBackend.open_dataset` describes."""
 
     name: str = "tensor"
     dims: Names = None

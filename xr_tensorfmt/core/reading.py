@@ -16,27 +16,9 @@ _BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
-    """Read a selection.
+    """Read a selection into new memory. `Points` may have any order, and repetitions.
 
-    Parameters
-    ----------
-    layout : Layout
-        Which bytes to read, and how to decode them.
-    source : Source
-        The file.
-    selection : Selection
-        The elements. `tensor_shape` must be the shape of the layout. `Points` may have any order,
-        and repetitions.
-
-    Returns
-    -------
-    ndarray
-        The values, in the shape of the selection. The caller owns the array and may modify it.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is corrupt.
+    Raise TensorFormatError if the file is corrupt.
     """
     if not selection.size:
         return np.empty(selection.shape, dtype=layout.dtype)

@@ -142,15 +142,7 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Points(Selection):
-    """Single elements. A layout locates and decodes different points, sorted in C order.
-
-    Parameters
-    ----------
-    tensor_shape : tuple of int
-        Lengths of the axes of the tensor.
-    indices : tuple of ndarray
-        An array per axis, all of one length.
-    """
+    """Single elements, by an index array per axis. A layout gets different ones, in C order."""
 
     indices: tuple[Integers, ...]
 

@@ -59,24 +59,7 @@ class Source(ABC):
         """Open the source for a batch of requests."""
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
-        """Open another file in the same directory.
-
-        Parameters
-        ----------
-        path : str
-            Path relative to the directory of this file, with ``/`` as separator.
-
-        Returns
-        -------
-        tuple of (Source, bytes) or None
-            The file and its first bytes if opening fetches them. None if this source is not in a
-            directory.
-
-        Raises
-        ------
-        OSError
-            The file does not exist.
-        """
+        """Open a file by its path relative to the directory, or return None without one."""
         return None
 
     def check_unchanged(self) -> None:  # noqa: B027  # bytes in memory do not change
@@ -92,25 +75,7 @@ class Source(ABC):
         return extents.merge(gap=_GAP, limit=_SCRATCH)
 
     def read(self, extents: Extents) -> Bytes:
-        """Fetch byte ranges.
-
-        Parameters
-        ----------
-        extents : Extents
-            At least one range.
-
-        Returns
-        -------
-        ndarray of uint8
-            The concatenated ranges, owned by the caller.
-
-        Raises
-        ------
-        TensorFormatError
-            The source ends before the last range.
-        SourceChangedError
-            The file was changed or replaced after it was opened.
-        """
+        """Fetch at least one byte range, and return the concatenated bytes, owned by the caller."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         self._read_into(packed, extents)
         return packed
@@ -162,7 +127,7 @@ def is_outside(path: str) -> bool:
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open another file in the same directory.
+    """Open another file in the same directory. Also return its first bytes if opening fetched them.
 
     Parameters
     ----------
@@ -176,14 +141,13 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
     Returns
     -------
     tuple of (Source, bytes)
-        The other file, and its first bytes if opening it fetched them.
 
     Raises
     ------
     FileNotFoundError
         The other file does not exist.
     ValueError
-        The source has no directory, such as bytes in memory, or the path leaves it.
+        The source has no directory, or the path leaves it.
     """
     if is_outside(file):
         raise ValueError(

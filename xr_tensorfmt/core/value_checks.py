@@ -30,10 +30,7 @@ MAX_FINDINGS_PER_CHECK = 20
 
 
 def check_values(source: Source, tensors: Iterable[Tensor], limit: int) -> Iterator[Finding]:
-    """Read all values unless the format already checks them.
-
-    Stop after `limit` findings per variable.
-    """
+    """Read all values that the format does not check, up to `limit` findings per variable."""
     for tensor in tensors:
         layout = tensor.layout.layout_to_validate
         if layout is None:

@@ -28,20 +28,7 @@ class View(Layout):
 
     @abstractmethod
     def apply(self, selection: Selection, *values: Array) -> Array:
-        """Compute the values of a selection from an array per inner selection.
-
-        Parameters
-        ----------
-        selection : Selection
-            The elements of this layout.
-        *values : ndarray
-            The values of each selection that `select` returned. They may be overwritten.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            The values, in the shape of the selection.
-        """
+        """Compute values from an array per inner selection. The arrays may be overwritten."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,19 +67,7 @@ class View(Layout):
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A selection of another layout, and the index of its values in the result.
-
-    Parameters
-    ----------
-    layout : Layout
-        The other layout.
-    selection : Selection
-        The elements in it.
-    target : object
-        Index of these elements in the array of the result.
-    source : Source, optional
-        The file with the values, if it is another one.
-    """
+    """A selection of another layout, the index of its values in the result, and another file."""
 
     layout: Layout
     selection: Selection
@@ -121,15 +96,7 @@ class Composite(Layout):
 
 @dataclass(frozen=True)
 class Transposed(View):
-    """A layout with reordered axes.
-
-    Parameters
-    ----------
-    inner : Layout
-        The layout in file order.
-    axes : tuple of int
-        The axis of `inner` for every axis of this layout, as in `numpy.transpose`.
-    """
+    """A layout with reordered axes, as in `numpy.transpose`."""
 
     axes: tuple[int, ...]
 
@@ -157,13 +124,7 @@ class Transposed(View):
 
 
 def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
-    """Return the layout in file order and, for each of its axes, the axis of the argument.
-
-    Raises
-    ------
-    TypeError
-        The layout can only be read.
-    """
+    """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
     stored, axes = layout, tuple(range(len(layout.shape)))
     if isinstance(layout, Transposed):
         stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
@@ -178,19 +139,7 @@ def get_stored_layout(layout: Layout) -> Layout:
 
 
 def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
-    """Reorder the axes of a layout without nesting views.
-
-    Parameters
-    ----------
-    layout : Layout
-        The layout.
-    axes : sequence of int
-        The axis of `layout` for every axis of the result, as in `numpy.transpose`.
-
-    Returns
-    -------
-    Layout
-    """
+    """Reorder the axes of a layout as `numpy.transpose` does, without nesting views."""
     if isinstance(layout, Transposed):
         return transpose_layout(layout.inner, [layout.axes[axis] for axis in axes])
     order = tuple(axes)
@@ -198,19 +147,7 @@ def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
 
 
 def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
-    """Reverse the axes of a row-major layout, for files in column-major (Fortran) order.
-
-    Parameters
-    ----------
-    inner : Layout
-        The layout in file order, with reversed lengths.
-    trailing : int
-        Number of trailing axes that are not reversed, such as the components of an element.
-
-    Returns
-    -------
-    Layout
-    """
+    """Reverse the axes of a row-major layout, except the last `trailing` ones."""
     rank = len(inner.shape)
     turned = rank - trailing
     return transpose_layout(inner, (*reversed(range(turned)), *range(turned, rank)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Hashable, Mapping
 from numbers import Integral
 from typing import Any
 
-from dask import config
-from dask.utils import parse_bytes
 from xarray import Coordinates, Dataset, Variable
 
 from xr_tensorfmt import cf
@@ -25,17 +25,18 @@ _Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
 
 
 class PreferredChunks(dict[Hashable, int]):
-    """The chunk sizes of ``chunks={}``, for files without stored chunks."""
+    """The chunk sizes of ``chunks={}``.
 
-    divided: Hashable = None
-    """The dimension along which chunks of any size are whole runs of the file."""
+    xarray warns about chunks that separate stored chunks, but these files store no chunks.
+    """
 
     def get(self, dim: Hashable, default: Any = None) -> Any:
-        """Return a size, or the default for `divided` if the default is None.
+        """Return a size. xarray passes no default if it looks for stored chunks."""
+        return None if default is None else super().get(dim, default)
 
-        xarray passes the length as default, except to warn about chunks that separate stored ones.
-        """
-        return None if dim == self.divided and default is None else super().get(dim, default)
+    def __reduce__(self) -> tuple[type, tuple[dict[Hashable, int]]]:
+        """Pickle a dict, which needs no package to unpickle."""
+        return dict, (dict(self),)
 
 
 def build_dataset(
@@ -116,11 +117,7 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _A
         "original_shape": layout.shape,  # as the netCDF engines of xarray call it
     }
     if count_chunks(layout.shape, chunk) > 1:
-        preferred = PreferredChunks(zip(tensor.dims, chunk, strict=True))
-        lengths = zip(tensor.dims, layout.shape, strict=True)
-        divided = (dim for dim, length in lengths if preferred[dim] not in (1, length))
-        preferred.divided = next(divided, None)
-        encoding["preferred_chunks"] = preferred
+        encoding["preferred_chunks"] = PreferredChunks(zip(tensor.dims, chunk, strict=True))
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     array = build_lazy_tensor(tensor.source or source, layout)
@@ -140,18 +137,36 @@ def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:
 
 def _compute_chunk_target(chunk_bytes: int | str) -> int:
     """Return the size of chunks in bytes, limited by dask's ``array.chunk-size``."""
-    limit = config.get("array.chunk-size", "128MiB")
-    return min(parse_size("chunk_bytes", chunk_bytes), int(parse_bytes(limit)))
+    target, limit = parse_size("chunk_bytes", chunk_bytes), 128 << 20  # the default of dask
+    if _may_be_configured():
+        from dask import config  # noqa: PLC0415  # takes 70 ms, and many reads need no dask
+
+        limit = parse_size("array.chunk-size", config.get("array.chunk-size", limit))
+    return min(target, limit)
+
+
+def _may_be_configured() -> bool:
+    """Return whether the configuration of dask may differ from its defaults."""
+    if "dask" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    parents = ("/etc", f"{sys.prefix}/etc", os.path.expanduser("~/.config"))
+    return any(os.path.isdir(f"{parent}/dask") for parent in parents)
 
 
 def parse_size(keyword: str, value: int | str) -> int:
     """Return the value of a keyword for a number of bytes."""
     if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
-    try:
-        size = int(parse_bytes(str(value)))
-    except (ValueError, OverflowError):
-        size = 0
+    size = _parse_text(value) if isinstance(value, str) else int(value)
     if size < 1:
         raise ValueError(f"{keyword}={value!r} must be a positive number of bytes such as '32MiB'")
     return size
+
+
+def _parse_text(text: str) -> int:
+    from dask.utils import parse_bytes  # noqa: PLC0415  # as above
+
+    try:
+        return int(parse_bytes(text))
+    except (ValueError, OverflowError):
+        return 0

@@ -71,13 +71,7 @@ class ChunkRead:
         return sum(extents.nbytes for extents in self.extents.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as values that JSON supports.
-
-        Returns
-        -------
-        dict
-            The fields. Every range is a list of file, first byte and stop.
-        """
+        """Return the fields as values that JSON supports."""
         return {
             "variable": self.variable,
             "chunk": list(self.chunk),
@@ -146,13 +140,7 @@ class Explanation:
         return self.fetched_bytes / self.needed_bytes if self.needed_bytes else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return totals and reads as values that JSON supports.
-
-        Returns
-        -------
-        dict
-            The totals, and ``reads``, a list of dicts with the fields of every read.
-        """
+        """Return totals, and the fields of every read, as values that JSON supports."""
         return {
             "requests": self.requests,
             "needed_bytes": self.needed_bytes,

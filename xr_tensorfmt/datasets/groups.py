@@ -63,26 +63,13 @@ def _build_missing_group_error(
     container: Container, group: str | None, separator: str
 ) -> ValueError:
     prefix = get_prefix(group, separator)
-    names = [tensor.name.split(separator) for tensor in container.tensors]
-    requested = prefix.removesuffix(separator).split(separator)
-    levels = range(1, len(requested))
-    shared = (n for n in levels if any(parts[:n] == requested[:n] for parts in names))
-    parent = requested[: max(shared, default=0)]
-    siblings = dict.fromkeys(
-        separator.join(parts[: len(parent) + 1])
-        for parts in names
-        if parts[: len(parent)] == parent
-    )
-    groups = dict.fromkeys(
-        separator.join(parts[:length]) for parts in names for length in range(1, len(parts))
-    )
-    suggestion = did_you_mean(prefix.removesuffix(separator), groups)
-    scope = f" in {shorten(repr(separator.join(parent)))}" if parent else ""
-    listed = shorten(", ".join(map(repr, siblings)))
-    actual = f"names{scope} begin with {listed}" if siblings else "no names"
+    groups = sorted(_list_prefixes(container, separator) - {""}, key=len)
+    names = [name.removesuffix(separator) for name in groups]
+    suggestion = did_you_mean(prefix.removesuffix(separator), names)
+    listed = f"the groups are {', '.join(map(repr, names))}" if names else "it has no groups"
     return ValueError(
         f"group={shorten(repr(group))}{suggestion} is not in the file: no name begins with "
-        f"{shorten(repr(prefix))}; {actual}"
+        f"{shorten(repr(prefix))}; {shorten(listed)}"
     )
 
 

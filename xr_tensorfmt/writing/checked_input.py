@@ -12,7 +12,7 @@ from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
 from xr_tensorfmt import cf
-from xr_tensorfmt.core.elements import Element, Plain, StoredDtype
+from xr_tensorfmt.core.elements import Element, Plain, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
@@ -282,16 +282,16 @@ class CheckedInput:
         requested = self.encoding.get(name, {}).get("dtype")
         if not self.is_encoded:
             self._check_encoding(name)
-        inherited = variable.encoding.get("dtype")
+        stored = get_stored_name(variable.encoding.get("dtype"))
         dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
             dtype = format_dtype(requested)
-        elif isinstance(inherited, StoredDtype):
-            element = elements.get(inherited.name)
+        elif stored is not None:
+            element = elements.get(stored)
             if element is not None and element.dtype == variable.dtype:
-                dtype = inherited.name
+                dtype = stored
         # Scaled values are rounded to the dtype of the file, because packing always rounds.
-        is_scaled = isinstance(inherited, StoredDtype) and "scale_factor" in variable.attrs
+        is_scaled = stored is not None and "scale_factor" in variable.attrs
         exact = requested is None and not is_scaled
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element, StoredDtype
+from xr_tensorfmt.core.elements import Array, Element, StoredDtype, get_stored_name
 from xr_tensorfmt.errors import Hint, with_hint
 
 # Elements to check at a time, to keep temporary arrays in the cache.
@@ -120,9 +120,9 @@ def check_dense(name: str, values: Any) -> None:
 def format_dtype(dtype: Any) -> str:
     """Return numpy's name of a dtype, or its str if numpy does not have the dtype."""
     try:
-        return str(np.dtype(str(dtype) if isinstance(dtype, StoredDtype) else dtype).name)
+        return str(np.dtype(get_stored_name(dtype) or dtype).name)
     except TypeError:
-        return str(dtype)
+        return get_stored_name(dtype) or str(dtype)
 
 
 def is_numeric(dtype: Any) -> bool:

@@ -64,7 +64,7 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
         "matrix_type": matrix.matrix_type,
         "data_type": matrix.data_type,
         "seed": matrix.seed,
-        "scalar": matrix.scalar,
+        "scalar": [complex(matrix.scalar).real, complex(matrix.scalar).imag],
         "is_transposed": matrix.is_transposed,
         "is_conjugated": matrix.is_conjugated,
         "is_temporary": matrix.is_temporary,

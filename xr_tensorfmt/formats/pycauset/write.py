@@ -160,7 +160,7 @@ def _guess_type(variable: Variable) -> str:
     file_info = _get_file_info(variable)
     view = tuple(map(file_info.get, ("scalar", "is_transposed", "is_conjugated")))
     # PyCauset loads triangles of numbers as if they had no diagonal.
-    is_plain = view == (1, 0, 0) and not file_info.get("has_diagonal")
+    is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
     return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
 
 
