@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no documents": ([""], {}, "there are no documents"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
-    "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "lone surrogate"),
+    "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "surrogates"),
     "dim": (LINES, {"dim": "x"}, "dim='x' is a dimension of tensor"),
 }  # fmt: skip
 

@@ -226,7 +226,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "a label of bool": ([{"address": {"x": True}, "value": 1}], "tensor(x{})", "are not str"),
     "an index of a block": ({"blocks": [{"address": {"x": "a", "y": 0}, "values": [1]}]},
                             "tensor(x{},y[1])", "does not fit"),
-    "lone surrogate": ({"\ud800": 1}, "tensor(x{})", "have a lone surrogate"),
+    "lone surrogate": ({"\ud800": 1}, "tensor(x{})", "surrogates not allowed"),
     "zeros beyond the limit": ({"cells": []}, "tensor(x[4194305])", "more than 4194304 cells"),
     "uneven": ([[1, 2], 3], "tensor(x[3])", r"has the shape \(2,\)"),
     "a str": (["1x"], "tensor(x[1])", "'1x' is not the value of a cell"),
@@ -322,7 +322,9 @@ def test_field_may_be_a_key_of_any_mapping() -> None:
 
 
 def test_field_of_tensor_raises() -> None:
-    with pytest.raises(ValueError, match="no field 'vector' and no 'fields'; omit field="):
+    with pytest.raises(
+        ValueError, match="has the fields no name; pass one of them as field=, not 'vector'"
+    ):
         vespa.from_json([1, 2], "tensor(x[2])", field="vector")
     assert vespa.from_json({"fields": [1, 2]}, "tensor(a{},x[2])").sizes == {"a": 1, "x": 2}
 

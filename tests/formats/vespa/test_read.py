@@ -16,7 +16,7 @@ import xr_tensorfmt
 from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
 from xr_tensorfmt.formats.recognition import is_recognised
-from xr_tensorfmt.formats.vespa import integers
+from xr_tensorfmt.formats.vespa import spec
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.sources import open_source
 
@@ -78,28 +78,28 @@ def test_tensor_without_cell_type_is_double() -> None:
     assert tensor.attrs == {"vespa_type": "tensor(x[2])"}
 
 
-@given(st.lists(st.integers(0, 300) | st.integers(0, integers.MAX_INTEGER), min_size=1))
+@given(st.lists(st.integers(0, 300) | st.integers(0, spec.MAX_INTEGER), min_size=1))
 def test_integers_are_packed_one_by_one_and_together(values: list[int]) -> None:
-    packed = [integers.pack(value) for value in values]
+    packed = [spec.pack(value) for value in values]
     assert packed == [vf.pack_integer(value) for value in values]
-    assert [integers.unpack(record) for record in packed] == values
+    assert [spec.unpack(record) for record in packed] == values
     sizes = np.array(list(map(len, packed)))
     stops = np.cumsum(sizes)
     window = np.frombuffer(b"".join(packed), np.uint8)
-    unpacked, ends = integers.unpack_many(window, stops - sizes)
+    unpacked, ends = spec.unpack_many(window, stops - sizes)
     assert (unpacked.tolist(), ends.tolist()) == (values, stops.tolist())
 
 
 def test_integer_too_large_for_vespa_raises() -> None:
     with pytest.raises(ValueError, match="2147483648 is more than 2147483647"):
-        integers.pack(1 << 31)
+        spec.pack(1 << 31)
 
 
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, integers.MAX_INTEGER])
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, spec.MAX_INTEGER])
 def test_small_integers_are_read_in_four_bytes_too(value: int) -> None:
     long = vf.pack_integer(value, long=True)
-    assert integers.unpack(long) == value
-    unpacked, ends = integers.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
+    assert spec.unpack(long) == value
+    unpacked, ends = spec.unpack_many(np.frombuffer(long, np.uint8), np.array([0]))
     assert (unpacked.tolist(), ends.tolist()) == ([value], [4])
 
 

@@ -642,10 +642,10 @@ def test_repeated_labels_raise(directory) -> None:
     check_refused(two, directory, "block 1 has the same labels as block 0, 'i0', 'u0'")
 
 
-@pytest.mark.parametrize("label", ["\ud800", "\udcc3\udca4", "ok\udfff"])
+@pytest.mark.parametrize("label", ["\ud800", "ok\udfff"])
 def test_labels_without_utf_8_bytes_raise(directory, label) -> None:
     ds = make_users().assign_coords(user=make_objects(["a", label, "b", "c", "d"]))
-    check_refused(ds, directory, "of 'user' cannot be encoded as UTF-8; change it")
+    check_refused(ds, directory, "cannot be encoded as UTF-8; change it")
 
 
 def test_encoding_of_labels_raises(directory) -> None:

@@ -65,7 +65,10 @@ def read_matrix(reader: HeaderReader) -> Matrix:
     data_type = _get_name(reader, "the data type", data_type_number, DATA_TYPES, TYPES_OFFSET + 4)
     row_bytes = WORD_BYTES
     if matrix_type == "INTEGER":
-        matrix_type, row_bytes = _find_integer_storage(reader, version, rows, columns)
+        # A triangle in version 1, without padding. The size decides in version 2.
+        is_dense = version == 2 and reader.source.size == HEADER_BYTES + 4 * rows * columns
+        matrix_type = "INTEGER" if is_dense else "TRIANGULAR_INTEGER"
+        row_bytes = 4 if version == 1 else WORD_BYTES
     elif data_type == "INT32":
         matrix_type = _INT32_TYPES.get(matrix_type, matrix_type)
     return Matrix(
@@ -100,29 +103,6 @@ def _get_name(
         hint = "the header is corrupt, or of an unsupported version"
         raise reader.error(field, number, expected, hint, offset)
     return names[number]
-
-
-def _find_integer_storage(
-    reader: HeaderReader, version: int, order: int, columns: int
-) -> tuple[str, int]:
-    """Return the type and row alignment of matrix type 2, found from the size of the file."""
-    if version == 1:
-        return "TRIANGULAR_INTEGER", 4
-    payload = reader.source.size - HEADER_BYTES
-    # Rows of 1 to N - 1 numbers, padded to an even count or not padded.
-    packed = order * (order - 1) // 2
-    padded = packed + order // 2
-    storages = {
-        max(MIN_PAYLOAD_BYTES, 4 * packed): ("TRIANGULAR_INTEGER", 4),
-        max(MIN_PAYLOAD_BYTES, 4 * padded): ("TRIANGULAR_INTEGER", WORD_BYTES),
-        4 * order * columns: ("INTEGER", WORD_BYTES),
-    }
-    if payload not in storages:
-        field = f"the payload of a matrix of type 2 (INTEGER) of order {order}"
-        hint = "the file is truncated or corrupt; save it again with a newer PyCauset"
-        expected = " or ".join(map(str, reversed(storages))) + " bytes"
-        raise reader.error(field, f"{payload} bytes", expected, hint, HEADER_BYTES)
-    return storages[payload]
 
 
 def read_archive(reader: HeaderReader) -> Matrix:

@@ -10,10 +10,8 @@ from typing import Any
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER
 from xr_tensorfmt.formats.vespa.json_input import (
     Labels,
-    check_encodable,
     format_type,
     load_json,
     pack_blocks,
@@ -22,7 +20,7 @@ from xr_tensorfmt.formats.vespa.json_input import (
     select_field,
 )
 from xr_tensorfmt.formats.vespa.json_output import Form, Rows, build_json
-from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader
 
 BATCH_DOCUMENTS = 1024
 """Number of documents that are converted at a time."""
@@ -86,7 +84,6 @@ class FeedReader:
         # The dimensions are sorted by name.
         position = sum(name < self.dim for name in header.mapped)
         label = id_[len(self.prefix) :]
-        check_encodable([(label,)])
         for labels, cells in blocks.items():
             yield (*labels[:position], label, *labels[position:]), cells
 

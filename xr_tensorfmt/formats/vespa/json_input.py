@@ -89,34 +89,31 @@ def load_json(content: Any) -> Any:
 
 def select_field(data: Any, field: str | None) -> Any:
     """Return a field of a document or mapping, or `data` itself if it is a tensor."""
-    fields = data.get("fields") if isinstance(data, dict) else None
+    mapping = data if isinstance(data, dict) else {}
+    fields = mapping.get("fields")
     if not isinstance(fields, dict):  # a map of labels has no objects
         first = data[0] if isinstance(data, list) and data else None
-        root = data.get("root") if isinstance(data, dict) else None
-        if isinstance(root, dict) or (isinstance(first, dict) and "fields" in first):
+        if isinstance(mapping.get("root"), dict) or (isinstance(first, dict) and "fields" in first):
             raise ValueError(
                 "the JSON is a list of documents or the response to a query; pass one document: an "
                 "item of the list, or data['root']['children'][0] of the response"
             )
         if field is None:
             return data
-        if isinstance(data, dict) and isinstance(data.get(field), dict | list):
-            return data[field]
-        raise ValueError(f"the JSON has no field {field!r} and no 'fields'; omit field=")
+        fields = {key: value for key, value in mapping.items() if isinstance(value, dict | list)}
     if field not in fields:
-        names = shorten(", ".join(map(repr, fields))) or "none"
+        names = shorten(", ".join(map(repr, fields))) or "no name"
         hint = "" if field is None else f", not {field!r}{did_you_mean(field, fields)}"
-        raise ValueError(
-            f"the JSON is a document with the fields {names}; pass one of them as field={hint}"
-        )
-    if "update" not in data:
-        return fields[field]
-    if not (isinstance(fields[field], dict) and fields[field].keys() == {"assign"}):
+        raise ValueError(f"the JSON has the fields {names}; pass one of them as field={hint}")
+    value = fields[field]
+    if "update" not in mapping:
+        return value
+    if not (isinstance(value, dict) and value.keys() == {"assign"}):
         raise ValueError(
             f"the document updates the field {field!r} without 'assign', so it has no complete "
             "tensor; open the stored document instead"
         )
-    return fields[field]["assign"]
+    return value["assign"]
 
 
 def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels, Array]]:
@@ -138,15 +135,20 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels
         raise ValueError(
             f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
         )
-    blocks = _parse_blocks(header, data, member)
-    check_encodable(blocks)
-    return header, blocks
+    return header, _parse_blocks(header, *_unwrap(header, data, member))
 
 
 def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[Array]) -> bytes:
-    """Pack blocks as in a file."""
-    encoded = _encode_cells(header, np.array(list(cells), dtype=float).ravel())
-    rows, size = memoryview(encoded.tobytes()), header.block_bytes
+    """Pack blocks as in a file. Raise ValueError if an int8 is out of bounds."""
+    values = np.array(list(cells))
+    with np.errstate(all="ignore"):
+        converted = values.astype(header.element.dtype)
+    if header.cell_type == "int8" and (values != converted).any():
+        wrong = values[values != converted][0]
+        raise ValueError(
+            f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
+        )
+    rows, size = memoryview(header.element.encode(converted).tobytes()), header.block_bytes
     parts: list[bytes | memoryview] = []
     for block, names in enumerate(labels):
         parts += map(pack_string, names)
@@ -191,9 +193,8 @@ def _unwrap(header: VespaHeader, data: Any, member: Member) -> tuple[str, Any]:
     return "values", data if is_value else [data]
 
 
-def _parse_blocks(header: VespaHeader, data: Any, member: Member) -> dict[Labels, Array]:
+def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, Array]:
     """Return the cells of all blocks by their labels."""
-    key, content = _unwrap(header, data, member)
     if key == "cells" and isinstance(content, list):
         return _parse_cells(header, content)
     blocks: dict[Labels, Array] = {}
@@ -242,31 +243,24 @@ def _parse_labels(
 
 def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Array]:
     """Return the cells of all blocks from a list. Cells that are not listed are zero."""
-    blocks: dict[Labels, Array] = {}
-    seen = set()
-    if not header.mapped:
-        blocks[()] = _allocate_block(header, 1)
+    found: dict[Labels, dict[int, float]] = {} if header.mapped else {(): {}}
     for cell in content:
         address, value = _get_members(cell, "address", "value")
-        labels = _parse_labels(header, address, header.indexed)
+        cells = found.setdefault(_parse_labels(header, address, header.indexed), {})
         index = _find_cell_index(header, address)
-        if (labels, index) in seen:
+        if index in cells:
             raise ValueError(f"the cell {shorten(repr(address))} occurs twice; leave one out")
-        seen.add((labels, index))
-        if labels not in blocks:
-            blocks[labels] = _allocate_block(header, len(blocks) + 1)
-        blocks[labels][index] = _parse_number(value)
-    return blocks
-
-
-def _allocate_block(header: VespaHeader, blocks: int) -> Array:
-    """Return the cells of another block; raise ValueError if there are too many."""
-    if header.cells * blocks > MAX_JSON_CELLS:
+        cells[index] = _parse_number(value)
+    if header.cells * len(found) > MAX_JSON_CELLS:
         raise ValueError(
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
             "only some of them; use blocks or values"
         )
-    return np.zeros(header.cells)
+    blocks = {}
+    for labels, cells in found.items():
+        blocks[labels] = np.zeros(header.cells)
+        blocks[labels][list(cells)] = list(cells.values())
+    return blocks
 
 
 def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
@@ -293,7 +287,12 @@ def _get_members(item: Any, *keys: str) -> Iterator[Any]:
 
 def _parse_values(header: VespaHeader, values: Any) -> Array:
     """Return the cells of a block from numbers, nested or not, or from hexadecimal digits."""
-    if isinstance(values, str) and (header.indexed or _is_scalar_hex(header, values)):
+    is_scalar = not header.mapped and not header.indexed
+    if isinstance(values, str) and (
+        # A string is a number unless it has the digits of the cell of a scalar.
+        header.indexed
+        or (is_scalar and len(values) == 2 * header.block_bytes and HEX.fullmatch(values))
+    ):
         return _parse_hex(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if is_flat and {float}.issuperset(map(type, values)):  # much faster
@@ -305,12 +304,6 @@ def _parse_values(header: VespaHeader, values: Any) -> Array:
             f"{header.cells} flat values for a block of {format_type(header)}"
         )
     return np.array([_parse_number(value) for value in array.ravel().tolist()])
-
-
-def _is_scalar_hex(header: VespaHeader, digits: str) -> bool:
-    """Return whether a string is not a number, but has the digits of the cell of a scalar."""
-    is_scalar = not header.mapped and not header.indexed
-    return is_scalar and len(digits) == 2 * header.block_bytes and bool(HEX.fullmatch(digits))
 
 
 def _parse_hex(header: VespaHeader, digits: str) -> Array:
@@ -328,7 +321,7 @@ def _parse_hex(header: VespaHeader, digits: str) -> Array:
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
     raw = np.frombuffer(content, dtype=element.stored)
-    return element.decode(raw).astype(np.float64)
+    return element.decode(raw)
 
 
 def _parse_number(value: Any) -> float:
@@ -340,27 +333,3 @@ def _parse_number(value: Any) -> float:
         with suppress(OverflowError):
             return float(value)
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
-
-
-def _encode_cells(header: VespaHeader, cells: Array) -> Array:
-    """Round cells to the cell type; raise ValueError if an int8 is out of bounds."""
-    with np.errstate(all="ignore"):
-        converted = cells.astype(header.element.dtype)
-    if header.cell_type == "int8" and (cells != converted).any():
-        wrong = cells[cells != converted][0]
-        raise ValueError(
-            f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
-        )
-    return header.element.encode(converted)
-
-
-def check_encodable(blocks: Iterable[Labels]) -> None:
-    """Raise ValueError if UTF-8 cannot encode a label."""
-    for labels in blocks:
-        try:
-            "".join(labels).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"the labels {shorten(ascii(labels))} have a lone surrogate ({error.reason}), "
-                "expected text that UTF-8 can encode; correct the label"
-            ) from None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle
 
 import numpy as np
 
@@ -15,8 +14,7 @@ from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_b
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, pack
-from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, Strings, VespaHeader, pack_string
 from xr_tensorfmt.writing.checked_input import CheckedInput
 
 
@@ -69,7 +67,7 @@ class LabelledBlocks(Blocks):
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """Pack the labels of all blocks, and return their size per block."""
     strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
-    labels, sizes = _pack_short(strings) or _pack_any(checked, strings, columns)
+    labels, sizes = _pack_short(strings) or _pack_any(checked, strings)
     return labels, sizes.reshape(-1, len(columns)).sum(axis=1)
 
 
@@ -86,23 +84,15 @@ def _pack_short(strings: list[str]) -> tuple[Bytes, Integers] | None:
     return None
 
 
-def _pack_any(
-    checked: CheckedInput, strings: Iterable[str], dims: Iterable[str]
-) -> tuple[Bytes, Integers]:
-    """Pack labels one by one. Their dimensions repeat."""
-    pairs = zip(cycle(dims), strings, strict=False)
-    packed = [_pack_label(checked, dim, label) for dim, label in pairs]
+def _pack_any(checked: CheckedInput, strings: list[str]) -> tuple[Bytes, Integers]:
+    """Pack labels one by one."""
+    packed: list[bytes] = []
+    try:
+        packed.extend(map(pack_string, strings))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
+            "change it"
+        ) from None
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
-
-
-def _pack_label(checked: CheckedInput, dim: str, label: str) -> bytes:
-    """Pack a label, and restore bytes from ``surrogateescape``."""
-    with suppress(UnicodeEncodeError):
-        content = label.encode("utf-8", "surrogateescape")
-        if content.decode("utf-8", "surrogateescape") == label:
-            return pack(len(content)) + content
-    raise ValueError(
-        f"{checked.path}: the label {shorten(repr(label))} of {dim!r} cannot be encoded as "
-        "UTF-8; change it"
-    )

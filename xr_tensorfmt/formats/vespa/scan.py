@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from xr_tensorfmt.core.elements import ElementError
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.open_options import TextErrors
 from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.vespa.integers import LONG_BIT, MAX_INTEGER, unpack_many
-from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader, unpack_many
 
 WINDOW_BYTES = 32 << 20
 """Bytes of the file to scan at a time."""
@@ -50,7 +49,10 @@ class Window:
         # One call decodes all labels, if NUL can separate them. A byte of a length precedes each.
         sizes = lengths + 1
         positions = np.cumsum(sizes) - sizes
-        joined = self.content[np.arange(sizes.sum()) + np.repeat(begins - 1 - positions, sizes)]
+        if (sizes == sizes[0]).all():
+            joined = gather_uniform(self.content, begins - 1, int(sizes[0]))
+        else:
+            joined = self.content[np.arange(sizes.sum()) + np.repeat(begins - 1 - positions, sizes)]
         joined[positions] = 0
         if np.count_nonzero(joined) == lengths.sum():
             with suppress(UnicodeDecodeError):

@@ -1,7 +1,8 @@
 """Header of a typed binary tensor.
 
 The header has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their
-lengths], and [the number of blocks]. All numbers are packed as in `integers.pack`.
+lengths], and [the number of blocks]. Integers below 128 take one byte. Others take four big-endian
+bytes, and their first bit is set.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.narrow_floats import BFloat16
-from xr_tensorfmt.formats.vespa.integers import COUNTS, LONG_BIT, pack, unpack
+
+LONG_BIT = 0x80
+"""The bit of the first byte of integers with four bytes."""
+
+MAX_INTEGER = (1 << 31) - 1
+"""The largest integer of the format."""
+
+COUNTS = range(MAX_INTEGER + 1)
+"""The integers of the format."""
 
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
 """Bits of the tag that state the parts of the header."""
@@ -42,6 +52,32 @@ STRING_DTYPE = np.dtype(object, metadata={"element_type": str})
 
 _HEXADECIMAL = "pass the text to xr_tensorfmt.vespa.from_hex if it has hexadecimal digits"
 _CORRUPT = "the header is corrupt, or the file is not a typed binary tensor of Vespa"
+
+
+def pack(value: int) -> bytes:
+    """Pack an integer in its shortest form."""
+    if value > MAX_INTEGER:
+        raise ValueError(f"{value} is more than {MAX_INTEGER}, the largest integer of Vespa")
+    if value < LONG_BIT:
+        return bytes([value])
+    return (value | LONG_BIT << 24).to_bytes(4, "big")
+
+
+def unpack(packed: bytes | memoryview) -> int:
+    """Unpack one byte or four. Small integers may also take four bytes."""
+    return int.from_bytes(packed, "big") & MAX_INTEGER
+
+
+def unpack_many(window: Bytes, starts: Integers) -> tuple[Integers, Integers]:
+    """Unpack the integers at many offsets. Return the integers and their ends."""
+    first = window.take(starts, mode="clip")
+    if not first.size or first.max() < LONG_BIT:
+        return first.astype(np.int64), starts + 1
+    is_long = first >= LONG_BIT
+    long = (first & (LONG_BIT - 1)).astype(np.int64)
+    for byte in range(1, 4):
+        long = (long << 8) | window.take(starts + byte, mode="clip")
+    return np.where(is_long, long, first), starts + np.where(is_long, 4, 1)
 
 
 def pack_string(string: str) -> bytes:

@@ -17,12 +17,12 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.integers import MAX_INTEGER
 from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
+    MAX_INTEGER,
     MAX_NAME_BYTES,
     TYPE,
     Strings,
@@ -40,7 +40,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a typed binary tensor."""
-    check_name_dropped(checked)
+    name, _ = checked.single_variable
+    if name != OpenOptions.name:
+        hint = f"rename it to {OpenOptions.name!r}"
+        checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
     piece = Piece(0, header.pack())
@@ -51,15 +54,6 @@ def plan(checked: CheckedInput) -> FilePlan:
     blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
     planned = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
     return FilePlan(blocks.stop, (piece,), (planned,))
-
-
-def check_name_dropped(checked: CheckedInput) -> None:
-    """Raise an error if the file would lose the name of the variable."""
-    name, _ = checked.single_variable
-    if name != OpenOptions.name:
-        checked.refuse_unless_dropped(
-            "name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +111,7 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
 
 def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
     """Raise an error if two blocks have the same labels."""
-    is_ascending = len(columns) == 1 and (columns[0][:-1] < columns[0][1:]).all()
-    if not columns or is_ascending:
-        return
-    for repeated in find_repeated_blocks(lambda: [(0, columns)]):
+    for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
