@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests import vespafiles as vf
 from xr_tensorfmt import to_file, vespa
 from xr_tensorfmt.core.selection import Selection
-from xr_tensorfmt.formats.vespa import labelled_blocks
-from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks
+from xr_tensorfmt.formats.vespa import write as vespa_write
 from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.write import LabelledBlocks
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}
 NAMES = {"double": "float64", "float": "float32", "bfloat16": "bfloat16", "int8": "int8"}
@@ -351,7 +351,7 @@ def test_any_chunks_make_same_bytes(directory, data, cells, labels) -> None:
     ds = make_dataset(cells, mapped, indexed, addresses, values)
     chunks = {dim: data.draw(split_length(length)) for dim, length in ds.tensor.sizes.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(labelled_blocks, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
+        patch.setattr(vespa_write, "BATCH_BYTES", data.draw(st.sampled_from([1, 40, 1 << 20])))
         content = write_file(ds.chunk(chunks), directory, **make_encoding(cells))
     assert content == encode_canonically(cells, mapped, indexed, addresses, values)
 
