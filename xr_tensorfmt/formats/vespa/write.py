@@ -110,19 +110,13 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
     _check_attrs(checked, name, variable, dimensions)
     block_dims = () if dimensions.block_dim is None else (dimensions.block_dim,)
     columns = list(dimensions.labels.values())
-    _check_unique(checked, columns)
-    variable = variable.transpose(*block_dims, *dimensions.indexed)
-    return Arranged(header, dimensions.labels, variable, conversion)
-
-
-def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
-    """Raise an error if two blocks have the same labels."""
     for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
-            f"{repeated.earlier}, {repeated.labels}, which Vespa "
-            "may refuse; use different labels"
+            f"{repeated.earlier}, {repeated.labels}, which Vespa may refuse; use different labels"
         )
+    variable = variable.transpose(*block_dims, *dimensions.indexed)
+    return Arranged(header, dimensions.labels, variable, conversion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +153,7 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
         if name not in labels:
             _check_dropped(checked, name, dims, block_dim)
     indexed = [dim for dim in dims if dim != block_dim]
-    names = _find_file_names(checked, (*labels, *indexed), _get_opened_type(variable))
+    names = _find_file_names(checked, variable, (*labels, *indexed))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     return Dimensions(block_dim, labels, tuple(dim for dim in order if dim in indexed), names)
@@ -203,14 +197,12 @@ def _check_dropped(
     checked.refuse_unless_dropped("coords", subject, hint)
 
 
-def _get_opened_type(variable: Variable) -> str:
-    """Return the type in the opened file, or an empty string."""
-    file_info = variable.encoding.get("tensorfmt", {})
-    return str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
-
-
-def _find_file_names(checked: CheckedInput, names: tuple[str, ...], type_: str) -> dict[str, str]:
+def _find_file_names(
+    checked: CheckedInput, variable: Variable, names: tuple[str, ...]
+) -> dict[str, str]:
     """Return the names in the file, without underscores that the reader appended."""
+    file_info = variable.encoding.get("tensorfmt", {})
+    type_ = str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
     typed = set(re.findall(r"(\w+)[\[{]", type_))
     missing = typed.difference(names)
     stripped = {name: name.rstrip("_") for name in names if name not in typed}
@@ -228,24 +220,20 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             "be opened again; stack some of them"
         )
     for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
-            )
-        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
+        is_valid = _NAME.fullmatch(name) and len(name) <= MAX_NAME_BYTES
+        if not is_valid or names.count(name) > 1:
             raise ValueError(
                 f"{checked.path}: Vespa refuses the name {shorten(repr(name))} of a dimension; "
-                f"rename it to at most {MAX_NAME_BYTES} letters from a to z, digits and "
-                "underscores, with no digit first"
+                f"rename it to a unique one of at most {MAX_NAME_BYTES} letters from a to z, "
+                "digits and underscores, with no digit first"
             )
 
 
 def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
-        unit = "blocks" if dim == dimensions.block_dim else "elements"
         if length > MAX_INTEGER:
             raise ValueError(
-                f"{checked.path}: {dim!r} has {length} {unit}, but Vespa allows at most "
+                f"{checked.path}: {dim!r} has length {length}, but Vespa allows at most "
                 f"{MAX_INTEGER}; write several files"
             )
         if not length and dim != dimensions.block_dim:
