@@ -16,7 +16,7 @@ import xarray as xr
 import xr_tensorfmt
 from xr_tensorfmt import tutorial
 
-SUFFIXES = ("bin", "json", "mag", "npy", "pycauset", "safetensors", "tbf", "tens", "yaml")
+SUFFIXES = ("bin", "mag", "npy", "pycauset", "safetensors", "tbf", "tens", "yaml")
 PACKAGES = {
     "s3://bucket/a.mag": "s3fs",
     "gs://bucket/a.mag": "gcsfs",
@@ -27,7 +27,7 @@ PACKAGES = {
 
 def main() -> None:
     """Run all checks."""
-    for name in ("LiH", "causal_set", "circle", "cities"):
+    for name in ("LiH", "causal_set", "circle", "cities", "integrals", "snapshot"):
         tutorial.open_dataset(name).load()
     matrix = xr.DataArray(np.arange(6.0).reshape(2, 3), dims=("x", "y"), name="tensor")
     files = [f"matrix.{suffix}" for suffix in SUFFIXES]

@@ -65,13 +65,20 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(section: str, text: str, *sizes: int, power: float = 1, max_rounds: int = 9) -> Any:
+def case(
+    section: str,
+    text: str,
+    *sizes: int,
+    name: str = "",
+    power: float = 1,
+    max_rounds: int = 9,
+) -> Any:
     """Register a function as a case of each size."""
 
     def add(function: Any) -> Any:
         for size in sizes or (1,):
-            name = function.__name__ + (f"_{size}" if len(sizes) > 1 else "")
-            CASES[name] = Case(section, text, size, function, power, max_rounds)
+            key = (name or function.__name__) + (f"_{size}" if len(sizes) > 1 else "")
+            CASES[key] = Case(section, text, size, function, power, max_rounds)
         return function
 
     return add
@@ -147,32 +154,13 @@ def reduce_dense(folder: Path, size: int, reduce: str) -> Built:
     return contenders, contenders["numpy"]
 
 
-def register(section: str, cases: dict[str, tuple[str, int, Any]], power: float = 1) -> None:
-    """Register cases that differ only in arguments."""
-    for name, (text, size, build) in cases.items():
-        CASES[name] = Case(section, text, size, build, power, 9)
-
-
 PART, GIB = slice(32, 288), 1 << 30
-register(
-    "Dense tensors",
-    {
-        "values": ("load {size} of float64", GIB, load_dense),
-        "slow_slab": ("load 256 rows along the slow axis", GIB, partial(load_dense, b=PART)),
-        "fast_slab": ("load 256 columns along the fast axis", GIB, partial(load_dense, a=PART)),
-        "total": ("sum {size} with dask", GIB, partial(reduce_dense, reduce="sum")),
-        "nansum": (
-            "sum {size} with dask, NaN skipped",
-            GIB,
-            partial(reduce_dense, reduce="nansum"),
-        ),
-        "slow_mean": (
-            "mean of {size} along the slowest axis with dask",
-            GIB,
-            partial(reduce_dense, reduce="mean"),
-        ),
-    },
-)
+DENSE("load {size} of float64", GIB, name="values")(load_dense)
+DENSE("load 256 rows on the slow axis", GIB, name="slow_slab")(partial(load_dense, b=PART))
+DENSE("load 256 columns on the fast axis", GIB, name="fast_slab")(partial(load_dense, a=PART))
+DENSE("sum {size} with dask", GIB, name="sum")(partial(reduce_dense, reduce="sum"))
+DENSE("sum {size}, NaN skipped", GIB, name="nansum")(partial(reduce_dense, reduce="nansum"))
+DENSE("mean of {size} on the slow axis", GIB, name="mean")(partial(reduce_dense, reduce="mean"))
 
 
 @DENSE("explain the read of 100,000 points", 1 << 30)
@@ -258,19 +246,26 @@ def stats(folder: Path, count: int) -> Built:
     return {OURS: summarize, "safetensors and numpy": summarize_by_numpy}, lambda: expected
 
 
-def write_model(folder: Path, count: int, *, chunk: bool) -> Built:
+@MODELS("write {count} small tensors", 1000, 4000)
+def write_model(folder: Path, count: int, *, chunk: bool = False) -> Built:
     """Return contenders that write a Dataset of many variables."""
     model, ds = build_model(count)
     ds = ds.chunk() if chunk else ds
     ours, theirs = folder / "ours.safetensors", folder / "theirs.safetensors"
 
     def save() -> None:
-        save_file({key: ds.variables[key].values for key in model}, theirs)
+        loaded = ds.compute()
+        save_file({key: loaded.variables[key].values for key in model}, theirs)
 
     return {
         OURS: lambda: write_then(partial(load_file, ours), ds.tensorfmt.to_file, ours),
         "safetensors": lambda: write_then(partial(load_file, theirs), save),
     }, lambda: model
+
+
+@MODELS("write {count} small tensors of dask", 1000)
+def write_chunked(folder: Path, count: int) -> Built:
+    return write_model(folder, count, chunk=True)
 
 
 @MODELS("write a small file")
@@ -306,6 +301,7 @@ def write_peers(folder: Path, count: int) -> dict[str, tuple[Path, str]]:
     return paths
 
 
+@MODELS("open {count} tensors", 1, 1000, 10_000)
 def open_model(folder: Path, count: int, **options: Any) -> Built:
     """Return contenders that open a model without reading values."""
     last, array = list(build_model(count)[0].items())[-1]
@@ -318,23 +314,9 @@ def open_model(folder: Path, count: int, **options: Any) -> Built:
     return {name: partial(open_and_close, *entry) for name, entry in peers}, lambda: array
 
 
-WRITE = partial(write_model, chunk=False)
-register(
-    "Models",
-    {
-        "write_1000": ("write {count} small tensors", 1000, WRITE),
-        "write_4000": ("write {count} small tensors", 4000, WRITE),
-        "write_chunked": (
-            "write {count} small tensors of dask",
-            1000,
-            partial(write_model, chunk=True),
-        ),
-        "open_1": ("open {count} tensor", 1, open_model),
-        "open_1000": ("open {count} tensors", 1000, open_model),
-        "open_10000": ("open {count} tensors", 10_000, open_model),
-        "open_chunked": ("open {count} tensors with dask", 1000, partial(open_model, chunks={})),
-    },
-)
+@MODELS("open {count} tensors with dask", 1000)
+def open_chunked(folder: Path, count: int) -> Built:
+    return open_model(folder, count, chunks={})
 
 
 @MODELS("open a tree of {count} tensors", 1000, 10_000)
@@ -462,22 +444,14 @@ def popcount(folder: Path, order: int, dim: str, by_numpy: Any) -> Built:
     return {OURS: ours, "numpy": lambda: by_numpy(rows)}, lambda: by_numpy(rows)
 
 
-register(
-    "Causal matrices",
-    {
-        "popcount_columns": (
-            "count the relations of {count} elements by column",
-            100_000,
-            partial(popcount, dim="row", by_numpy=count_columns),
-        ),
-        "popcount_rows": (
-            "count the relations of {count} elements by row",
-            100_000,
-            partial(popcount, dim="col", by_numpy=count_rows),
-        ),
-    },
-    power=0.5,
-)
+@BITS("count the relations of {count} elements by column", 100_000)
+def popcount_columns(folder: Path, order: int) -> Built:
+    return popcount(folder, order, "row", count_columns)
+
+
+@BITS("count the relations of {count} elements by row", 100_000)
+def popcount_rows(folder: Path, order: int) -> Built:
+    return popcount(folder, order, "col", count_rows)
 
 
 def write_causal_set(folder: Path, order: int) -> tuple[Any, np.ndarray]:
@@ -572,36 +546,22 @@ def open_labels(folder: Path, count: int) -> Built:
     return contenders | {"Python loop": lambda: use(loop)}, lambda: [count, count - 1]
 
 
-MILLION = 10**6
-register(
-    "Labelled vectors",
-    {
-        "load_labels": (
-            "load {count} vectors",
-            MILLION,
-            partial(use_labels, run=lambda array: array.values, numpy=lambda a: a.astype("f4")),
-        ),
-        "mean_labels": (
-            "mean of {count} vectors with dask",
-            MILLION,
-            partial(
-                use_labels,
-                run=lambda array: array.mean("user", skipna=False, dtype="f8").values,
-                numpy=lambda numbers: numbers.mean(axis=0, dtype="f8"),
-                chunks={},
-            ),
-        ),
-        "select_label": (
-            "select one of {count} vectors by label",
-            MILLION,
-            partial(
-                use_labels,
-                run=lambda array: array.sel(user="doc0000007").values,
-                numpy=lambda numbers: numbers[7].astype("f4"),
-            ),
-        ),
-    },
-)
+@LABELS("load {count} vectors", 10**6)
+def load_labels(folder: Path, count: int) -> Built:
+    return use_labels(folder, count, lambda a: a.values, lambda a: a.astype("f4"))
+
+
+@LABELS("mean of {count} vectors with dask", 10**6)
+def mean_labels(folder: Path, count: int) -> Built:
+    def average(array: xr.DataArray) -> np.ndarray:
+        return array.mean("user", skipna=False, dtype="f8").values
+
+    return use_labels(folder, count, average, partial(np.mean, axis=0, dtype="f8"), chunks={})
+
+
+@LABELS("select one of {count} vectors by label", 10**6)
+def select_label(folder: Path, count: int) -> Built:
+    return use_labels(folder, count, lambda a: a.sel(user="doc0000007").values, lambda a: a[7])
 
 
 @LABELS("update 1,000 scattered ones of {count} vectors", 10**6)
@@ -747,6 +707,9 @@ def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
     }, lambda: True
 
 
+REMOTE = partial(case, "Object storage, 20 ms away")
+
+
 def read_remote(folder: Path, size: int, run: Any, by_numpy: Any) -> Built:
     """Return contenders that open a tensor in a store that is 20 ms away, and use it."""
     from zarr.storage import ObjectStore  # noqa: PLC0415
@@ -765,22 +728,11 @@ def read_remote(folder: Path, size: int, run: Any, by_numpy: Any) -> Built:
     return contenders, lambda: by_numpy(map_dense(folder, size))
 
 
-register(
-    "Object storage, 20 ms away",
-    {
-        "remote_column": (
-            "open a tensor of {size} and read one column",
-            256 << 20,
-            partial(read_remote, run=lambda o: o().isel(b=5).values, by_numpy=lambda a: a[5]),
-        ),
-        "remote_sum": (
-            "open and sum {size} with dask",
-            256 << 20,
-            partial(
-                read_remote,
-                run=lambda o: REDUCTIONS["sum"][0](o(chunks={})).values,
-                by_numpy=np.sum,
-            ),
-        ),
-    },
-)
+@REMOTE("open a tensor of {size} and read one column", 256 << 20)
+def remote_column(folder: Path, size: int) -> Built:
+    return read_remote(folder, size, lambda o: o().isel(b=5).values, lambda array: array[5])
+
+
+@REMOTE("open and sum {size} with dask", 256 << 20)
+def remote_sum(folder: Path, size: int) -> Built:
+    return read_remote(folder, size, lambda o: o(chunks={}).sum(skipna=False).values, np.sum)

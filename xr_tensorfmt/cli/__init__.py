@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from typing import Any
@@ -10,10 +11,12 @@ import click
 
 from xr_tensorfmt.cli.convert import convert
 from xr_tensorfmt.cli.diff import diff
-from xr_tensorfmt.cli.examples import examples
 from xr_tensorfmt.cli.explain import explain
 from xr_tensorfmt.cli.info import info
+from xr_tensorfmt.cli.messages import errors_in_one_line
+from xr_tensorfmt.cli.options import format_examples
 from xr_tensorfmt.cli.validate import validate
+from xr_tensorfmt.tutorial import get_path
 
 
 class Commands(click.Group):
@@ -26,6 +29,17 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("Aborted!", err=True)
             ctx.exit(128 + signal.SIGINT)
+
+
+@click.command(epilog=format_examples("examples tensors"))
+@click.argument("directory", metavar="DIR", type=click.Path())
+def examples(directory: str) -> None:
+    """Copy small files of several formats to a new directory.
+
+    The examples of the documentation use these files.
+    """
+    with errors_in_one_line(directory):
+        shutil.copytree(get_path("circle").parent, directory)
 
 
 @click.group(

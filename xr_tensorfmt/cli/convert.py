@@ -192,7 +192,6 @@ def _convert_to_stdout(sources: Sequence[str], *, to: str | None, **options: Any
 
 
 def _find_suffix(to: str) -> str:
-    """Return the suffix of files that are converted to a format or store."""
     return {ZARR: ".zarr", NETCDF: ".nc"}.get(to) or registry.find_format(to).suffixes[0]
 
 

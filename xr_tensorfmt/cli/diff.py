@@ -11,7 +11,7 @@ import click
 import numpy as np
 from xarray import Dataset, Variable
 
-from xr_tensorfmt.cli.files import flatten, open_input
+from xr_tensorfmt.cli.files import flatten, iterate_blocks, open_input
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -25,7 +25,6 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.cli.statistics import iterate_blocks
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.writing.conversion import is_numeric
@@ -107,7 +106,6 @@ def _compare_directories(
 def _compare_files(
     first: str, second: str, *, rtol: float, atol: float, **options: Any
 ) -> dict[str, Any]:
-    """Compare two files, and return a document for JSON."""
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = (options["format"] or store_format(file) for file in (first, second))
     if not any(name in STORES for name in formats):
@@ -188,7 +186,6 @@ def _describe_difference(difference: Mapping[str, Any], verb: str) -> Iterator[s
 def _compare_variables(
     first: Variable, second: Variable, rtol: float, atol: float
 ) -> dict[str, Any]:
-    """Return the difference of two variables, or an empty dict."""
     dtypes, shapes = list(map(_get_stored_dtype, (first, second))), [first.shape, second.shape]
     difference: dict[str, Any] = {"dtypes": dtypes, "shapes": shapes, "different_values": None}
     if first.shape != second.shape:
@@ -207,7 +204,6 @@ def _get_stored_dtype(variable: Variable) -> str:
 
 
 def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:
-    """Compare two variables of the same shape, block by block."""
     count, worst = 0, 0.0
     largest: dict[str, Any] = {}
     for block in iterate_blocks(first):

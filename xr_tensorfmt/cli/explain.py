@@ -27,7 +27,6 @@ from xr_tensorfmt.errors import did_you_mean, shorten
 
 
 def _parse_selection(pair: str) -> tuple[str, int | slice | list[int]]:
-    """Parse a value of the form ``DIM=INDEX``."""
     dim, index = parse_key_value(pair)
     if re.fullmatch(r"-?\d+", index):
         return dim, int(index)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import numpy as np
 import xarray as xr
+from xarray import Variable
 
 from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -172,3 +175,14 @@ def _write_netcdf(
     except BaseException:
         file.discard()
         raise
+
+
+def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
+    """Yield blocks of a variable, to be read one by one."""
+    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
+    chunks = variable.encoding.get("preferred_chunks") or {}
+    if set(chunks) != set(variable.dims):
+        chunks = dict(zip(variable.dims, default, strict=True))
+    steps = [int(np.max(chunks[dim])) for dim in variable.dims]
+    for ranges in iterate_chunks(variable.shape, steps):
+        yield tuple(slice(axis.start, axis.stop) for axis in ranges)

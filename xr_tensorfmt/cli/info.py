@@ -11,6 +11,7 @@ import click
 import numpy as np
 import xarray as xr
 
+from xr_tensorfmt.cli.files import iterate_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     STORED_VALUES,
@@ -23,7 +24,6 @@ from xr_tensorfmt.cli.options import (
     store_format,
     verify_option,
 )
-from xr_tensorfmt.cli.statistics import compute_statistics
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
@@ -34,6 +34,7 @@ from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, open_header
+from xr_tensorfmt.writing.conversion import is_numeric
 
 _MAX_CHARACTERS = 72
 # Properties of a file that are shown like attributes. --json has all of them.
@@ -105,7 +106,6 @@ def _add_statistics(document: Mapping[str, Any], ds: xr.Dataset) -> None:
 
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
-    """Convert a header to values that JSON supports."""
     # If the file has no encoding, use the encoding of its variable.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
@@ -142,7 +142,6 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 
 
 def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
-    """Convert the description of a tensor to values that JSON supports."""
     layout = tensor.layout
     encoding = tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
@@ -184,7 +183,6 @@ def to_plain(value: Any) -> Any:
 
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a description."""
     title = registry.find_format(document["format"]).title
     words = (title, document["container"], document["version"])
     description = " ".join(str(word) for word in words if word is not None)
@@ -249,3 +247,36 @@ def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
         yield f"{indent}{shorten(name, 40)}: {shorten(line, _MAX_CHARACTERS)}"
+
+
+def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
+    """Return minimum, maximum, mean and counts of NaN and zeros, or None if not numeric.
+
+    Complex numbers are compared by their absolute values. NaN is ignored.
+    """
+    if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
+        return None
+    minima, maxima = [], []
+    total = 0.0 + 0.0j
+    count = zeros = 0
+    for block in iterate_blocks(variable):
+        values = variable[block].values
+        numbers = values[values == values]
+        if not numbers.size:
+            continue
+        is_complex = numbers.dtype.kind == "c"
+        ordered = np.abs(numbers) if is_complex else numbers
+        minima.append(ordered.min().item())
+        maxima.append(ordered.max().item())
+        with np.errstate(all="ignore"):
+            total += numbers.sum(dtype=np.complex128 if is_complex else np.float64).item()
+        count += numbers.size
+        zeros += numbers.size - int(np.count_nonzero(numbers))
+    mean = total if variable.dtype.kind == "c" else total.real
+    return {
+        "min": min(minima, default=None),
+        "max": max(maxima, default=None),
+        "mean": mean / count if count else None,
+        "nan": variable.size - count,
+        "zeros": zeros,
+    }

@@ -191,7 +191,6 @@ def _match(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(
     reader: HeaderReader, foreign: tuple[str, str] | None
 ) -> TensorFormatError:
-    """Build the error about an unsupported format, from its name and a hint."""
     if foreign is None:
         without_magic = [other.name for other in load_formats() if not other.magics]
         hint = Hint(

@@ -109,7 +109,6 @@ def _load_plugin(plugin: Any, loaded: Collection[str]) -> Format:
 
 
 def _has_items(kind: type, values: Any, container: type) -> bool:
-    """Return whether a container has only values of a type."""
     items = values.values() if isinstance(values, Mapping) else values
     return isinstance(values, container) and all(isinstance(item, kind) for item in items)
 

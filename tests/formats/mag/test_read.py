@@ -262,7 +262,7 @@ class TestMetadata:
 
     def test_document_of_40_mb_is_fine(self) -> None:
         dataset = load(mf.make_document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
-        assert len(dataset.attrs["tokenizer"]) == 20_000_000
+        assert len(dataset["tokenizer"].item()) == 20_000_000
 
     def test_key_twice_in_metadata_warns(self) -> None:
         text = mf.make_document({}).split(b'"usr_metadata":{}')
@@ -412,10 +412,10 @@ class TestTheHeaderAlone:
     @pytest.mark.slow
     def test_dataset_of_many_pickles_and_prints(self, tmp_path: Path) -> None:
         path = tmp_path / "model.mag"
-        path.write_bytes(mf.make_document({f"layer.{i}": put(WEIGHTS[0]) for i in range(3000)}))
+        path.write_bytes(mf.make_document({f"layer.{i}": put(WEIGHTS[0]) for i in range(500)}))
         dataset = xr.open_dataset(path, engine="tensorfmt")
         assert len(repr(dataset).splitlines()) < 50
-        assert len(pickle.loads(pickle.dumps(dataset))) == 3000
+        assert len(pickle.loads(pickle.dumps(dataset))) == 500
 
 
 def _claim_shape(content: dict) -> None:

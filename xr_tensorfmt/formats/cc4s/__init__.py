@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.file_format import Match, Option
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
 
-
-class Cc4sFormat(Format):
+class Cc4sFormat(LazyFormat):
     """A YAML file that describes tensors, and a file of elements per tensor."""
 
     name = "cc4s"
@@ -44,12 +40,6 @@ class Cc4sFormat(Format):
 
         return Match.CERTAIN if is_cc4s(reader) else Match.POSSIBLE
 
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the YAML files, and open the elements."""
-        from xr_tensorfmt.formats.cc4s.read import read  # noqa: PLC0415
-
-        return read(reader, options)
-
     def finish(self, container: Container, options: OpenOptions) -> Container:
         """Convert attributes to atomic units if ``apply_unit=True``."""
         from xr_tensorfmt.formats.cc4s.read import convert_attrs  # noqa: PLC0415
@@ -61,9 +51,3 @@ class Cc4sFormat(Format):
         from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
 
         return check(reader.source, container.parsed, container.tensors)
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan the YAML file and its siblings. `elements` chooses text or binary elements."""
-        from xr_tensorfmt.formats.cc4s.write import plan  # noqa: PLC0415
-
-        return plan(checked, **options)

@@ -73,7 +73,6 @@ def _check_conditions(entry: TensorEntry) -> Iterator[Finding]:
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
-    """Compare ``metaData.energies`` with the elements that the list repeats."""
     energies, source = entry.energies, tensor.source
     # The reader reports another length.
     if energies is None or source is None or len(energies) != entry.header.total:

@@ -92,7 +92,6 @@ class Condition:
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
-    """Convert a list of integers to an array."""
     if set(map(type, values)) - {int}:
         actual = shorten(repr(next(value for value in values if type(value) is not int)))
         raise fields.error(key, actual, "integers of at most 64 bits")

@@ -79,7 +79,6 @@ def _is_property(variable: Variable) -> bool:
 
 
 def _is_lossless(values: list[Any]) -> bool:
-    """Return whether YAML represents the values without loss."""
     try:
         return to_json(values, "values") == values and is_portable(values)
     except TypeError:

@@ -99,7 +99,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 def _build_container(
     fields: Fields, entries: Sequence[TensorEntry], opened: OpenedFiles, options: OpenOptions
 ) -> Container:
-    """Build the variables, their indices and the labels of their dimensions."""
     properties, findings = _read_properties(opened)
     embedded, note = _read_note(fields)
     noted_tensors = dict(note.tensors)
@@ -141,7 +140,6 @@ def _build_container(
 
 
 def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    """Return the embedded metadata, and parsed if possible."""
     embedded: Any = get_metadata(fields).get(EMBEDDED)
     note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):

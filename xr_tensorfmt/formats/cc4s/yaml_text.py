@@ -127,7 +127,6 @@ def _take_until(events: Iterator[Any], end: type) -> Iterator[Any]:
 
 
 def _parse_plain(text: str) -> Any:
-    """Return the value of a scalar without quotes and tag."""
     if _INTEGER.fullmatch(text):
         number = int(text, 0 if text[1:2] in ("o", "x") else 10)
         return number if -(1 << 63) <= number < 1 << 63 else float(number)
@@ -136,9 +135,17 @@ def _parse_plain(text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def parse_yaml(path: str, content: bytes) -> Any:
-    """Return the values of a document. Raise TensorFormatError if it is not safe YAML."""
-    hint = "the file is corrupt"
+def read_yaml(reader: HeaderReader) -> Fields:
+    """Read and parse a file. Raises like `parse_fields`."""
+    path, size = reader.source.name, reader.source.size
+    _check_length(path, size)
+    return parse_fields(path, reader.read_head(size))
+
+
+def parse_fields(path: str, content: bytes) -> Fields:
+    """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
+    content, hint = content.removeprefix(b"\xef\xbb\xbf"), "the file is corrupt"
+    _check_length(path, len(content))
     try:
         text = content.decode()
         count = sum(map(text.count, ",\n\r\x85\u2028\u2029"))
@@ -146,7 +153,7 @@ def parse_yaml(path: str, content: bytes) -> Any:
             actual, expected = f"{count} lines and commas", f"at most {MAX_VALUES}"
             hint = "values belong in the file of elements"
             raise TensorFormatError(path, "the YAML", actual, expected, hint)
-        return _Builder(path, text).build_document()
+        document = Fields(path, {"the file": _Builder(path, text).build_document()})
     except UnicodeDecodeError as error:
         raise TensorFormatError(
             path, "the YAML", str(error), "YAML in UTF-8", hint, offset=error.start
@@ -157,20 +164,6 @@ def parse_yaml(path: str, content: bytes) -> Any:
         message = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         offset = len(text[:position].encode())
         raise TensorFormatError(path, "the YAML", message, "valid YAML", hint, offset) from error
-
-
-def read_yaml(reader: HeaderReader) -> Fields:
-    """Read and parse a file. Raises like `parse_fields`, and for a file that is too long."""
-    path, size = reader.source.name, reader.source.size
-    _check_length(path, size)
-    return parse_fields(path, reader.read_head(size))
-
-
-def parse_fields(path: str, content: bytes) -> Fields:
-    """Parse a file. Raise TensorFormatError if it is not a safe mapping in YAML."""
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    _check_length(path, len(content))
-    document = Fields(path, {"the file": parse_yaml(path, content)})
     return Fields(path, document.get("the file", dict))
 
 

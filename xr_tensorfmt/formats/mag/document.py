@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, ClassVar, Self
 
 from xr_tensorfmt.core.fields import Fields
-from xr_tensorfmt.core.findings import Finding, Gap
+from xr_tensorfmt.core.findings import Gap
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -106,7 +106,6 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
     findings = document.check_repeated(document.values, entries, *entries.values())
     file_info = {name: document.values[name] for name in _FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
-    findings += _check_dtype_names(document, entries)
     start, stop = header.data_start, header.data_stop
     gaps = (
         Gap(SnapshotHeader.struct.size, header.document_start, "the padding before the document"),
@@ -167,17 +166,3 @@ def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader
     if nbytes != tensor.nbytes or not is_count(nbytes):
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
     return tensor
-
-
-def _check_dtype_names(document: Fields, entries: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Compare names and numbers of dtypes. magnetron uses the number."""
-    for key, entry in entries.items():
-        dtype_id, name = entry["dtype_id"], entry.get("dtype")
-        if dtype_id < len(DTYPES) and name != _DTYPE_NAMES[dtype_id]:
-            message = (
-                f"it is {shorten(repr(name))} by name, but {DTYPES[dtype_id]} by its number "
-                f"{dtype_id}; magnetron and this package use the number"
-            )
-            field = f"the dtype of {shorten(repr(key))}"
-            return (Finding(document.path, document.offset, field, message, "warning"),)
-    return ()

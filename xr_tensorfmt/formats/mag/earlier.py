@@ -119,7 +119,6 @@ class TensorRecord:
 
 
 def _take_key(cursor: Cursor, length: int, record_name: str) -> str:
-    """Read a key in UTF-8."""
     start = cursor.offset
     raw = cursor.take(length, f"the key of {record_name}")
     try:
@@ -219,7 +218,6 @@ def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
 
 
 def _read_record(cursor: Cursor, index: int) -> TensorRecord:
-    """Read a tensor record as magnetron writes it."""
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
@@ -325,7 +323,6 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
 
 
 def _read_pool(cursor: Cursor) -> list[str]:
-    """Read the keys."""
     cursor.expect(POOL)
     (count,) = cursor.unpack(_COUNT, "the count of strings")
     if count > MAX_STRINGS:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Format, Match
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
 
-
-class NpyFormat(Format):
+class NpyFormat(LazyFormat):
     """Files written by `numpy.save`."""
 
     name = "npy"
@@ -26,18 +22,6 @@ class NpyFormat(Format):
     suffixes = (SUFFIX,)
     magics = (MAGIC,)
     open_options = frozenset({"name", "verify"})
-
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file."""
-        from xr_tensorfmt.formats.npy.read import read_npy  # noqa: PLC0415
-
-        return read_npy(reader, options)
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file. The format has no keywords."""
-        from xr_tensorfmt.formats.npy.write import plan  # noqa: PLC0415
-
-        return plan(checked, **options)
 
 
 class NpzFormat(Format):

@@ -53,7 +53,7 @@ class UnsupportedMemberError(TensorFormatError):
     """A valid array, which may be a member of a zip, cannot be a variable."""
 
 
-def read_npy(reader: HeaderReader, options: OpenOptions) -> Container:
+def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
     head = reader.read_head(HEAD_BYTES)
@@ -97,7 +97,6 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
-    """Read the header of an array in a zip."""
     path, offset, file = reader.source.name, member.header_offset, member.filename
     key = file.removesuffix(SUFFIX)
     if key == file:
@@ -130,8 +129,8 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     def error(field: str, actual: object, expected: str, hint: str) -> TensorFormatError:
         return TensorFormatError(path, f"{field} of {title}", actual, expected, hint, offset)
 
-    read = _PARSERS.get(head[:8])
-    if read is None:
+    parse = _PARSERS.get(head[:8])
+    if parse is None:
         expected = f"{MAGIC!r} and 1.0, 2.0 or 3.0"
         hint = "the file is corrupt, has another format, or is newer; save it with an older numpy"
         raise error("magic and version", repr(head[:8]), expected, hint)
@@ -141,7 +140,7 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         raise error("the size of the header", f"more than {MAX_HEADER_BYTES}", expected, hint)
     file = BytesIO(head[8:])
     try:
-        lengths, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
+        lengths, is_fortran, dtype = parse(file, max_header_size=MAX_HEADER_BYTES)
     except (*_UNREADABLE, *_TOO_DEEP) as fault:
         actual = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy can read", "the file is truncated or corrupt"

@@ -15,26 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.file_format import Match, Option
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
-
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
-
 
 # Backing stores of sessions are as short. The reader refuses them with a reason.
 _MIN_BYTES = 16
 
 
-class PycausetFormat(Format):
+class PycausetFormat(LazyFormat):
     """PyCauset: one matrix or vector."""
 
     name = NAME
@@ -65,18 +60,6 @@ class PycausetFormat(Format):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
-
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file."""
-        from xr_tensorfmt.formats.pycauset.read import read  # noqa: PLC0415
-
-        return read(reader, options)
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
-        """Plan a file. `options` are the `write_options`."""
-        from xr_tensorfmt.formats.pycauset.write import plan  # noqa: PLC0415
-
-        return plan(checked, **options)
 
     @property
     def validation_options(self) -> OpenOptions:

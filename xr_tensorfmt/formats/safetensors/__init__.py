@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.file_format import Match, Option
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.safetensors.spec import INDEX, INDEX_SUFFIX, LENGTH_BYTES
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
 
-
-class SafetensorsFormat(Format):
+class SafetensorsFormat(LazyFormat):
     """safetensors files. A file has tensors under keys, and metadata."""
 
     name = "safetensors"
@@ -44,15 +38,3 @@ class SafetensorsFormat(Format):
         match = super().match(reader)
         is_json = reader.head[LENGTH_BYTES:].startswith(b"{") or reader.head.lstrip()[:1] == b"{"
         return Match.CERTAIN if match and is_json else match
-
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file, or an index and the headers of its files."""
-        from xr_tensorfmt.formats.safetensors.read import read  # noqa: PLC0415
-
-        return read(reader, options)
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file, or several files and an index."""
-        from xr_tensorfmt.formats.safetensors.write import plan  # noqa: PLC0415
-
-        return plan(checked, **options)

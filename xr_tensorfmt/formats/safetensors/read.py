@@ -118,7 +118,7 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
     files = index.get(WEIGHT_MAP, dict)
     index.check_repeated(index.values, files)
-    metadata = index.get("metadata", dict, {})
+    metadata = dict(index.get("metadata", dict, {}))
     files = {key: _normalize_path(index, file) for key, file in files.items()}
     headers = _open_files(reader.source, files)
     # A writer replaces the files, then the index. Raise an error if it has done so meanwhile.
@@ -130,9 +130,15 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
         if (file, key) not in remaining:
             raise index.error(f"the file of {key!r}", repr(file), "a file with that tensor")
         tensors.append(remaining.pop((file, key)))
-    metadata = {**_merge_metadata(list(headers.values())), **metadata}
+    for name, value in next(iter(headers.values())).metadata.items() if headers else ():
+        if all(header.metadata.get(name) == value for header in headers.values()):
+            metadata.setdefault(name, value)
     metadata.pop(HEADER_CHECKSUMS, None)
-    findings = [_report_omitted(path, file, key) for file, key in remaining]
+    message = "it is in {0} but not in the index, and is omitted; open {0} to read it"
+    findings = [
+        Finding(path, None, f"the tensor {shorten(repr(key))}", message.format(file), "warning")
+        for file, key in remaining
+    ]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
     ends = tuple(header.end for header in headers.values())
     return replace(container, ends=ends, siblings=tuple(end.source for end in ends))
@@ -172,24 +178,9 @@ def _check_headers(
     for file, header in headers.items():
         expected = checksums.get(file, header.checksum)
         if header.checksum != expected:
-            raise TensorFormatError(
-                index.path,
-                f"the header of {shorten(repr(file))}",
-                f"checksum {header.checksum}",
-                shorten(str(expected)),
+            field, actual = f"the header of {shorten(repr(file))}", f"checksum {header.checksum}"
+            hint = (
                 "the files are from different writes; write them again, or remove "
-                f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose",
+                f"{HEADER_CHECKSUMS!r} from the index if the file was changed on purpose"
             )
-
-
-def _merge_metadata(headers: Sequence[SafetensorsHeader]) -> dict[str, str]:
-    """Return the metadata that are equal in all files."""
-    common = dict(headers[0].metadata) if headers else {}
-    for header in headers[1:]:
-        common = {key: value for key, value in common.items() if header.metadata.get(key) == value}
-    return common
-
-
-def _report_omitted(path: str, file: str, key: str) -> Finding:
-    message = f"it is in {file} but not in the index, and is omitted; open {file} to read it"
-    return Finding(path, None, f"the tensor {shorten(repr(key))}", message, "warning")
+            raise TensorFormatError(index.path, field, actual, shorten(str(expected)), hint)

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match, Option
+from xr_tensorfmt.core.file_format import Match, Option
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.tens.spec import MAGIC
 
-if TYPE_CHECKING:
-    from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import FilePlan
 
-
-class TensFormat(Format):
+class TensFormat(LazyFormat):
     """TENS files. A file has one tensor, dense or as pairs of index and value."""
 
     name = "tens"
@@ -48,18 +44,6 @@ class TensFormat(Format):
 
         size = reader.source.size
         return Match.CERTAIN if is_tens(reader.head, size) else Match.POSSIBLE
-
-    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file."""
-        from xr_tensorfmt.formats.tens.read import read  # noqa: PLC0415
-
-        return read(reader, options)
-
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan:
-        """Plan a file with the `write_options`."""
-        from xr_tensorfmt.formats.tens.write import plan  # noqa: PLC0415
-
-        return plan(checked, **options)
 
     @property
     def validation_options(self) -> OpenOptions:

@@ -134,7 +134,6 @@ class Pairs(SearchedLayout):
         return ascending, order
 
     def _read_runs(self, source: Source, runs: Extents) -> Array:
-        """Read the elements of some runs as an array of rows of components."""
         indices, pairs = self._index.get(lambda: self._build_index(source))
         filled = np.zeros((runs.nbytes, self.components), dtype=self.dtype)
         is_set = np.zeros(runs.nbytes, dtype=bool)
@@ -190,7 +189,6 @@ class Pairs(SearchedLayout):
 
 
 def _split_at_gaps(numbers: Integers) -> Iterator[slice]:
-    """Yield the parts of ascending pair numbers to read at once."""
     has_gap = np.diff(numbers) > _MAX_GAP
     stops = np.flatnonzero(has_gap | (np.diff(numbers // PAIRS_AT_ONCE) > 0)) + 1
     bounds = [0, *stops.tolist(), numbers.size]

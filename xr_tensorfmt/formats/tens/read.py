@@ -18,7 +18,6 @@ from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs
 from xr_tensorfmt.formats.tens.spec import (
-    CHUNK_HEADER_BYTES,
     DEFINED_MAGICS,
     DENSE_DATA,
     EMBEDDED,
@@ -86,7 +85,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 
 def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
-    """Build the layout of all elements, with axes in the order of the file."""
     header, components = file.header, file.components
     lengths = header.lengths[::-1]
     if file.pair_count is None:
@@ -158,13 +156,17 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Read chunks and find the values after them, as in version 1.0."""
     chunks = tuple(read_chunks(reader, header.stop))
     symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == SYMMETRY]
-    embedded = [_read_embedded_metadata(reader, c) for c in chunks if c.magic == EMBEDDED]
+    embedded = None
+    for chunk in chunks:
+        if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
+            stop = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
+            embedded = reader.read_bytes(chunk.content_offset, stop).rstrip(b"\0")
     file = replace(
         _locate_raw_values(header, reader),
         offset=chunks[-1].stop if chunks else header.stop,
         chunks=chunks,
         symmetries=tuple(symmetries),
-        embedded=embedded[-1] if embedded else None,
+        embedded=embedded,
     )
     if chunks and chunks[-1].magic == DENSE_DATA:
         return _read_dense(reader, file)
@@ -177,12 +179,6 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
         hint="the file is truncated or corrupt",
         offset=file.offset,
     )
-
-
-def _read_embedded_metadata(reader: HeaderReader, chunk: Chunk) -> bytes:
-    """Return the JSON text in a chunk without padding. Text beyond the limit is cut off."""
-    length = min(chunk.size - CHUNK_HEADER_BYTES, MAX_EMBEDDED_BYTES + PAGE)
-    return reader.read_field(chunk.content_offset, length, "the embedded metadata").rstrip(b"\0")
 
 
 def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:

@@ -82,7 +82,6 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
 
 
 def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
-    """Build the header of a file, and the conversion of its variable."""
     name, variable = checked.single_variable
     elements = build_elements(spec.DTYPES[version])
     conversion = checked.choose_conversion(name, variable, elements)

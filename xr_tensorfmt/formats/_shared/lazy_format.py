@@ -1,0 +1,31 @@
+"""The base of built-in formats."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.open_options import OpenOptions
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.writing.checked_input import CheckedInput
+    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+
+
+class LazyFormat(Format):
+    """A format whose modules `read` and `write` are imported when they are needed."""
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Call `read` of the module `read`."""
+        container: Container = import_module(f"{self.__module__}.read").read(reader, options)
+        return container
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+        """Call `plan` of the module `write`."""
+        plan: FilePlan | DeferredPlans = import_module(f"{self.__module__}.write").plan(
+            checked, **options
+        )
+        return plan
