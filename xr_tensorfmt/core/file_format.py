@@ -39,15 +39,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword of a format.
-
-    Parameters
-    ----------
-    description : str
-        One line for the help and the documentation.
-    choices : tuple
-        Allowed values. If the tuple is empty, the format checks the value.
-    """
+    """A keyword of a format: a line for the help, and allowed values unless any is allowed."""
 
     description: str
     choices: tuple[Any, ...] = ()
@@ -137,26 +129,7 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file, and no values.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        options : OpenOptions
-            The options of the user.
-
-        Returns
-        -------
-        Container
-
-        Raises
-        ------
-        TensorFormatError
-            The file is corrupt or has another format.
-        ValueError
-            An option does not apply to the file.
-        """
+        """Read the header of a file, and no values, or raise TensorFormatError if it is corrupt."""
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
         """Return the container of `read`, adjusted after the embedded metadata has been applied."""
@@ -199,19 +172,5 @@ class Format(ABC):
         return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check rules of the format that `read` does not: padding, properties, checksums.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        container : Container
-            The result of `read` with `validation_options`.
-        limit : int
-            Maximum number of findings of each kind: 1, unless the user asked for all of them.
-
-        Yields
-        ------
-        Finding
-        """
+        """Yield findings about what `read` does not check, up to `limit` of each kind."""
         return iter(())
