@@ -243,7 +243,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> weight = ("out", "in"), np.ones((2, 3))
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = ("out", "in"), ones
         >>> ds = xr.Dataset({"layers.0.weight": weight})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> tree = xr.open_datatree(
@@ -275,7 +276,8 @@ class TensorFormatBackend(BackendEntrypoint):
         >>> import numpy as np
         >>> import xarray as xr
         >>> import xr_tensorfmt
-        >>> weight = ("out", "in"), np.ones((2, 3))
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = ("out", "in"), ones
         >>> ds = xr.Dataset({"layers.0.weight": weight})
         >>> ds.tensorfmt.to_file("model.mag")
         >>> list(xr.open_groups("model.mag"))
