@@ -53,7 +53,7 @@ FAULTS = (
         'check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)', "pass",
     ),
     Fault(
-        "a key that is not in the pool, behind a checksum", "mag", "formats.mag.snapshot",
+        "a key that is not in the pool, behind a checksum", "mag", "formats.mag.earlier",
         "_read_descriptor", " or key >= len(keys)", "",
     ),
     Fault(

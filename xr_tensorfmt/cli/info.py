@@ -235,7 +235,7 @@ def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
         format_size(variable["size"]),
         f"({', '.join(sizes)})",
         f"{offset}{', on a page' if variable['on_page'] else ''}",
-        f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 else "",
+        f"{variable['chunks']} chunks of {chunk}" if variable["chunks"] > 1 and offset else "",
     )
 
 

@@ -111,23 +111,7 @@ class Element(ABC):
 
 @dataclass(eq=False)
 class ElementError(ValueError):
-    """An element has no value. The reader adds the path, and the offset unless it is known.
-
-    Parameters
-    ----------
-    position : int
-        Flat position of the element in the array.
-    actual : object
-        The stored bytes or number.
-    expected : str
-        Description of a valid element.
-    hint : str
-        What the user can do.
-    field : str
-        Name of the element.
-    offset : int, optional
-        Offset of the element in the file. By default, it is derived from the position.
-    """
+    """An element has no value. The reader adds the path, and the offset unless it is known."""
 
     position: int
     actual: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import did_you_mean
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 CONTRACT_VERSION = 1
 """Version of the contract. It increases if formats of other packages must change."""
@@ -39,15 +39,7 @@ class Match(IntEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword of a format.
-
-    Parameters
-    ----------
-    description : str
-        One line for the help and the documentation.
-    choices : tuple
-        Allowed values. If the tuple is empty, the format checks the value.
-    """
+    """A keyword of a format: a line for the help, and allowed values unless any is allowed."""
 
     description: str
     choices: tuple[Any, ...] = ()
@@ -137,26 +129,7 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
-        """Read the header of a file, and no values.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        options : OpenOptions
-            The options of the user.
-
-        Returns
-        -------
-        Container
-
-        Raises
-        ------
-        TensorFormatError
-            The file is corrupt or has another format.
-        ValueError
-            An option does not apply to the file.
-        """
+        """Read the header of a file, and no values, or raise TensorFormatError if it is corrupt."""
 
     def finish(self, container: Container, options: OpenOptions) -> Container:
         """Return the container of `read`, adjusted after the embedded metadata has been applied."""
@@ -167,11 +140,11 @@ class Format(ABC):
         """Whether the format supports writing."""
         return type(self).plan is not Format.plan
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
         """Plan a file: its header and the layout of every variable.
 
         Compute only values that the header contains, such as coordinates. If the plan depends on
-        other values, return `DeferredPlans`.
+        other values, return several.
 
         Parameters
         ----------
@@ -182,8 +155,8 @@ class Format(ABC):
 
         Returns
         -------
-        FilePlan or DeferredPlans
-            The plan, or a sequence of plans to try if the plan depends on values.
+        FilePlan or sequence of FilePlan
+            The next plan is tried if a layout raises `UnrepresentableValueError`.
 
         Raises
         ------
@@ -199,19 +172,5 @@ class Format(ABC):
         return OpenOptions(**{k: v for k, v in lenient.items() if k in self.open_options})
 
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check rules of the format that `read` does not: padding, properties, checksums.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file.
-        container : Container
-            The result of `read` with `validation_options`.
-        limit : int
-            Maximum number of findings of each kind: 1, unless the user asked for all of them.
-
-        Yields
-        ------
-        Finding
-        """
+        """Yield findings about what `read` does not check, up to `limit` of each kind."""
         return iter(())

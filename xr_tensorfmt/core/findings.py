@@ -91,19 +91,7 @@ def finding_from_error(error: TensorFormatError, owner: str = "") -> Finding:
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of a file that should contain only filler bytes.
-
-    Parameters
-    ----------
-    start, stop : int
-        The range in bytes.
-    field : str
-        Field name for findings.
-    fillers : tuple of int
-        Allowed byte values.
-    severity : {"error", "warning"}
-        Severity of findings.
-    """
+    """A range ``[start, stop)`` that should contain only `fillers`. Findings name it `field`."""
 
     start: int
     stop: int
@@ -152,19 +140,7 @@ def _check_gap(path: str, gap: Gap, raw: Bytes) -> Finding | None:
 
 @dataclass(frozen=True)
 class End:
-    """The end of the contents of a file.
-
-    Parameters
-    ----------
-    source : Source
-        The file.
-    stop : int
-        The byte after the last byte that the format defines.
-    last_part : str
-        Name of the last part, for the message.
-    severity : {"error", "warning"}
-        "warning" if programs of the format write trailing bytes.
-    """
+    """The end ``stop`` of the contents of a file. A warning if programs write trailing bytes."""
 
     source: Source
     stop: int

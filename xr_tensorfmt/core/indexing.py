@@ -38,20 +38,9 @@ _MAX_POINTS = 1 << 21
 class ReadPlan:
     """The Selections of a key, and the arrangement of their values.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of the values of all Selections together.
-    batches : sequence of slice
-        The rows of these values that are read at a time.
-    select : callable
-        Returns the Selection of a batch.
-    post_indexers : sequence of int, slice or ndarray
-        The key to apply to every axis of the values.
-    result_axes : sequence of tuple of int, optional
-        The axes of the result that every remaining axis of the values maps to.
-    result_shape : tuple of int
-        Shape of the result if `result_axes` are given. The values are broadcast along other axes.
+    `select` returns the Selection of a batch: some rows of the values, whose shape is `shape`.
+    `post_indexers` are then applied to every axis. With `result_axes`, the remaining axes map
+    to these axes of a result of `result_shape`, and are broadcast along the others.
     """
 
     shape: tuple[int, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from json import JSONDecodeError, loads
 from typing import Any
 
@@ -24,7 +24,6 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
@@ -36,12 +35,16 @@ def parse_json(
     text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
     """Parse JSON as `json.loads` does. Raise LimitError if it exceeds a limit."""
-    _check_count(text)
+    # Count the values before they take memory.
+    if _count_marks(text) > MAX_VALUES:
+        count = _count_marks(_STRING.sub("", text))
+        if count > MAX_VALUES:
+            raise LimitError(f"{count} values, more than {MAX_VALUES}")
     try:
         value = loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise LimitError(_TOO_DEEP) from None
-    if is_too_deep(value, _get_children):
+    if isinstance(value, dict | list) and _is_too_deep(value):
         raise LimitError(_TOO_DEEP)
     return value
 
@@ -55,35 +58,20 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _check_count(text: str) -> None:
-    """Raise LimitError if JSON has too many values, before they take memory."""
-    if _count_marks(text) > MAX_VALUES:
-        count = _count_marks(_STRING.sub("", text))
-        if count > MAX_VALUES:
-            raise LimitError(f"{count} values, more than {MAX_VALUES}")
-
-
 def _count_marks(text: str) -> int:
     """Count the characters that precede values, including those in strings."""
     return sum(map(text.count, _MARKS))
 
 
-def is_too_deep(value: Any, children: Callable[[Any], Iterable[Any]]) -> bool:
+def _is_too_deep(value: Any) -> bool:
     """Return whether a value is nested too deep, without recursion."""
     level = [value]
     for _ in range(MAX_NESTED + 1):
-        level = [
-            child for parent in level for child in children(parent) if type(child) not in _PLAIN
-        ]
+        parents = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [child for parent in parents for child in parent if isinstance(child, dict | list)]
         if not level:
             return False
     return True
-
-
-def _get_children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def read_json(

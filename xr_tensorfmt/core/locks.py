@@ -46,10 +46,7 @@ call_in_children(_reset_all)
 
 
 class CachedValue(Generic[Value]):
-    """A value that is computed once by all threads, and pickled once it is computed.
-
-    A process that is forked during the computation repeats it.
-    """
+    """A value that is computed once by all threads, and pickled once it is computed."""
 
     def __init__(self, value: Value | None = None) -> None:
         self._value = value

@@ -31,9 +31,7 @@ _SCRATCH = 8 << 20
 class Source(ABC):
     """A file or its equivalent: name, size and bytes.
 
-    A source of a path or URL has the identity of the file, such as its size and modification
-    time, but no open file, so it pickles small. A source of a file object keeps the object open
-    and shares its position. A source of bytes in memory pickles the bytes.
+    Sources of paths, URLs and bytes pickle. A source of a file object shares its position.
     """
 
     size: int

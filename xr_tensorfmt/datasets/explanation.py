@@ -109,13 +109,7 @@ def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int,
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """The byte ranges and requests of a computation, shown as a list or a table.
-
-    Parameters
-    ----------
-    reads : tuple of ChunkRead
-        The reads of chunks, or of variables without chunks.
-    """
+    """The byte ranges and requests of the `reads` of chunks, shown as a list or a table."""
 
     reads: tuple[ChunkRead, ...]
 

@@ -307,19 +307,14 @@ def _find_positions(
                 f"region= has positions {shorten(str(found.tolist()))} for {dim!r}, expected "
                 f"different ones from 0 to {lengths[dim] - 1}"
             )
-        checked = replace(
-            checked,
-            variables=_take(checked.variables, dim, order),
-            coordinates=_take(checked.coordinates, dim, order),
-        )
+        if (np.diff(order) != 1).any():
+            variables, coordinates = (
+                {n: v.isel({dim: order}) if dim in v.dims else v for n, v in group.items()}
+                for group in (checked.variables, checked.coordinates)
+            )
+            checked = replace(checked, variables=variables, coordinates=coordinates)
         positions[dim] = array_to_indices(ascending)
     return checked, positions
-
-
-def _take(variables: Mapping[str, Variable], dim: str, order: Integers) -> dict[str, Variable]:
-    if (order == np.arange(order.size)).all():
-        return dict(variables)
-    return {n: v.isel({dim: order}) if dim in v.dims else v for n, v in variables.items()}
 
 
 def _find_range(dim: str, requested: slice, length: int) -> range:
@@ -363,10 +358,7 @@ def _find_indices(
 
 
 def _check_coordinates(
-    checked: CheckedInput,
-    source: Source,
-    tensors: Mapping[str, Tensor],
-    positions: Positions,
+    checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], positions: Positions
 ) -> None:
     """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
@@ -401,7 +393,11 @@ def _check_overlap(checked: CheckedInput, path: str) -> None:
     """Raise an error if values are read from, or mapped to, the file that is changed in place."""
     for name, variable in checked.variables.items():
         read = {source.name for source in find_sources(variable)}
-        for file in read or _find_mapped_files(variable):
+        data = get_lazy_data(variable)
+        while hasattr(data, "array"):
+            data = data.array  # xarray has wrapped the values
+        arrays = find_values(data) if isinstance(data, dask.array.Array) else [data]
+        for file in read or {file for array in arrays if (file := find_mapped_file(array))}:
             with suppress(OSError):  # a URL, or a name of something without a path
                 if os.path.samefile(file, path):
                     hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
@@ -410,15 +406,6 @@ def _check_overlap(checked: CheckedInput, path: str) -> None:
                         f"{name!r} {found} {checked.path}, which region= changes in place; call "
                         f"{hint} first, or write another file"
                     )
-
-
-def _find_mapped_files(variable: Variable) -> set[str]:
-    """Return the files that values in memory are mapped to."""
-    data = get_lazy_data(variable)
-    while hasattr(data, "array"):
-        data = data.array  # xarray has wrapped the values
-    arrays = find_values(data) if isinstance(data, dask.array.Array) else [data]
-    return {file for array in arrays if (file := find_mapped_file(array)) is not None}
 
 
 def _plan_variable(
@@ -441,9 +428,8 @@ def _plan_variable(
     dims = [tensor.dims[axis] for axis in axes]
     variable = variable.transpose(*dims)
     indices = []
-    for dim, whole, length, unit in zip(
-        dims, layout.shape, variable.shape, layout.write_units, strict=True
-    ):
+    sizes = zip(dims, layout.shape, variable.shape, layout.write_units, strict=True)
+    for dim, whole, length, unit in sizes:
         part = positions.get(dim, range(whole))
         if len(part) != length:
             raise ValueError(
@@ -452,12 +438,10 @@ def _plan_variable(
             )
         _check_unit(name, dim, unit, part, whole)
         indices.append(part)
-    requested = checked.encoding.get(name, {})
-    if {**requested, "dtype": format_dtype(requested.get("dtype", element.name))} != {
-        "dtype": element.name
-    }:
+    requested = {"dtype": element.name, **checked.encoding.get(name, {})}
+    if len(requested) > 1 or format_dtype(requested["dtype"]) != element.name:
         raise ValueError(
-            f"encoding= requests {dict(requested)} for {name!r}, but {checked.path} stores it as "
+            f"encoding= requests {requested} for {name!r}, but {checked.path} stores it as "
             f"{element.name}, which region= cannot change; rewrite the whole file"
         )
     dtype = element.name if is_numeric(variable.dtype) else variable.dtype.name
@@ -476,18 +460,15 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
     for attribute, expected in tensor.attrs.items():
         is_missing = attribute in required and attribute not in variable.attrs
         actual = variable.attrs.get(attribute, expected)
-        is_other = attribute in (*required, "unit", "units") and not _are_same(actual, expected)
+        is_other = attribute in (*required, "unit", "units") and not DataArray(actual).equals(
+            DataArray(expected)
+        )
         if is_missing or is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
                 f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
                 "without apply_unit=, change the values, and keep the attributes"
             )
-
-
-def _are_same(first: Any, second: Any) -> bool:
-    """Return whether two attributes are equal. NaN equals NaN."""
-    return DataArray(first).equals(DataArray(second))
 
 
 def _check_unit(name: str, dim: str, unit: int, part: Indices, whole: int) -> None:

@@ -24,8 +24,9 @@ from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
 from xr_tensorfmt.formats.pycauset.matrices import (
+    Block,
+    BlockMatrix,
     ComplexPlanes,
     Diagonal,
     Mirrored,

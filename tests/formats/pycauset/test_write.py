@@ -529,7 +529,7 @@ def get_metadata_length(path: Path) -> int:
 @pytest.mark.parametrize(
     ("matrix_type", "region", "message"),
     [
-        ("CAUSAL", {"col": slice(0, 8)}, "stored in rows whose parts share bytes; write the whole"),
+        ("CAUSAL", {"col": slice(0, 8)}, "several elements of 'col' in a byte; write the whole"),
     ],
 )
 def test_parts_without_own_bytes_raise(
@@ -544,7 +544,9 @@ def test_parts_without_own_bytes_raise(
 def test_part_of_bits_begins_and_ends_with_byte(tmp_path: Path) -> None:
     data = make_array(make_bits(4, 70))
     to_file(data, tmp_path / "t", "pycauset")
-    with pytest.raises(ValueError, match="8 elements of 'col' in a byte; start and stop at a mult"):
+    with pytest.raises(
+        ValueError, match="several elements of 'col' in a byte; pass a slice that starts"
+    ):
         to_file(data[:, 4:12], tmp_path / "t", "pycauset", region={"col": slice(4, 12)})
 
 

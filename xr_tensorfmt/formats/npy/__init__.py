@@ -11,7 +11,14 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX
+
+MAGIC = b"\x93NUMPY"
+SUFFIX = ".npy"
+
+
+def get_default_dims(rank: int) -> tuple[str, ...]:
+    """Return the names of the dimensions, which the format does not store."""
+    return tuple(f"dim_{axis}" for axis in range(rank))
 
 
 class NpyFormat(LazyFormat):

@@ -19,7 +19,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
-from xr_tensorfmt.formats.npy.spec import MAGIC, SUFFIX, get_default_dims
+from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
 MAX_HEADER_BYTES = 1 << 18
 """Limit on the size of a header. Parsing a malicious one takes a second and 130 MB."""

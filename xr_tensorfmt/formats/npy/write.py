@@ -11,7 +11,7 @@ from xarray import Variable
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.formats.npy.spec import get_default_dims
+from xr_tensorfmt.formats.npy import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable

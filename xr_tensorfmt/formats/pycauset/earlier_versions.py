@@ -14,11 +14,7 @@ from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
-from xr_tensorfmt.formats._shared.zip_members import (
-    Directory,
-    open_member,
-    read_directory,
-)
+from xr_tensorfmt.formats._shared.zip_members import Directory, open_member, read_directory
 from xr_tensorfmt.formats.pycauset.metadata import build_matrix
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 

@@ -16,7 +16,6 @@ from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.blocks import Block, BlockMatrix
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -24,7 +23,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_container,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
-from xr_tensorfmt.formats.pycauset.matrices import Scaled, build_layout
+from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, Matrix
 
@@ -113,20 +112,15 @@ def _read_header(reader: HeaderReader) -> Matrix:
     matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
     if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
         return read_matrix(reader)
+    hint = "the header is corrupt, or of a newer version"
     if version == 1 and not any(head[TYPES_OFFSET:]):
-        raise reader.error(
-            field="the header",
-            actual="the empty header of a backing store of a PyCauset session",
-            expected="a saved matrix",
-            hint="save the matrix with pycauset.save, and open that file",
-            offset=TYPES_OFFSET,
-        )
+        hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
     preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
     raise reader.error(
         field="the version",
         actual=f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
         expected=f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
-        hint="the header is corrupt, or of a newer version",
+        hint=hint,
         offset=len(MAGIC),
     )
 

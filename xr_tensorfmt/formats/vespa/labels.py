@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,24 +63,21 @@ def build_strings(labels: list[str]) -> Strings:
     return np.fromiter(labels, STRING_DTYPE, len(labels))
 
 
-@dataclass(frozen=True)
-class RepeatedBlock:
+class RepeatedBlock(NamedTuple):
     """A block with the labels of an earlier block."""
 
     block: int
     earlier: int
-    labels: tuple[str, ...]
+    labels: str
 
     def create_finding(self, path: str, blocks: Blocks) -> Finding:
         """Return the finding, a warning."""
-        return Finding(
-            path,
-            int(blocks.offsets[self.block]),
-            f"the labels of block {self.block}",
-            f"{shorten(', '.join(map(repr, self.labels)))}, which block {self.earlier} has too; "
-            "both are kept, but Vespa may refuse the file or keep only one; remove one",
-            "warning",
+        message = (
+            f"{self.labels}, which block {self.earlier} has too; both are kept, but Vespa may "
+            "refuse the file or keep only one; remove one"
         )
+        field, offset = f"the labels of block {self.block}", int(blocks.offsets[self.block])
+        return Finding(path, offset, field, message, "warning")
 
 
 Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
@@ -98,7 +95,7 @@ def find_repeated_blocks(batches: Batches) -> Iterator[RepeatedBlock]:
             labels = tuple(column[row] for column in columns)
             earlier = first_blocks.setdefault(labels, first + row)
             if earlier != first + row:
-                yield RepeatedBlock(first + row, earlier, labels)
+                yield RepeatedBlock(first + row, earlier, shorten(", ".join(map(repr, labels))))
 
 
 def _hash_rows(columns: Sequence[Strings]) -> Integers:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,19 +15,24 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.labelled_blocks import LabelledBlocks, pack_labels
+from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
+    LONG_BIT,
     MAX_INTEGER,
     MAX_NAME_BYTES,
     TYPE,
     Strings,
     VespaHeader,
+    pack_string,
 )
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
@@ -104,19 +110,13 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
     _check_attrs(checked, name, variable, dimensions)
     block_dims = () if dimensions.block_dim is None else (dimensions.block_dim,)
     columns = list(dimensions.labels.values())
-    _check_unique(checked, columns)
-    variable = variable.transpose(*block_dims, *dimensions.indexed)
-    return Arranged(header, dimensions.labels, variable, conversion)
-
-
-def _check_unique(checked: CheckedInput, columns: Sequence[Strings]) -> None:
-    """Raise an error if two blocks have the same labels."""
     for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
-            f"{repeated.earlier}, {shorten(', '.join(map(repr, repeated.labels)))}, which Vespa "
-            "may refuse; use different labels"
+            f"{repeated.earlier}, {repeated.labels}, which Vespa may refuse; use different labels"
         )
+    variable = variable.transpose(*block_dims, *dimensions.indexed)
+    return Arranged(header, dimensions.labels, variable, conversion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
         if name not in labels:
             _check_dropped(checked, name, dims, block_dim)
     indexed = [dim for dim in dims if dim != block_dim]
-    names = _find_file_names(checked, (*labels, *indexed), _get_opened_type(variable))
+    names = _find_file_names(checked, variable, (*labels, *indexed))
     order = sorted(names, key=lambda dim: names[dim].encode())
     labels = {dim: labels[dim] for dim in order if dim in labels}
     return Dimensions(block_dim, labels, tuple(dim for dim in order if dim in indexed), names)
@@ -197,14 +197,12 @@ def _check_dropped(
     checked.refuse_unless_dropped("coords", subject, hint)
 
 
-def _get_opened_type(variable: Variable) -> str:
-    """Return the type in the opened file, or an empty string."""
-    file_info = variable.encoding.get("tensorfmt", {})
-    return str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
-
-
-def _find_file_names(checked: CheckedInput, names: tuple[str, ...], type_: str) -> dict[str, str]:
+def _find_file_names(
+    checked: CheckedInput, variable: Variable, names: tuple[str, ...]
+) -> dict[str, str]:
     """Return the names in the file, without underscores that the reader appended."""
+    file_info = variable.encoding.get("tensorfmt", {})
+    type_ = str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
     typed = set(re.findall(r"(\w+)[\[{]", type_))
     missing = typed.difference(names)
     stripped = {name: name.rstrip("_") for name in names if name not in typed}
@@ -222,24 +220,20 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             "be opened again; stack some of them"
         )
     for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"{checked.path}: two dimensions would be called {name!r}; rename one of them"
-            )
-        if not _NAME.fullmatch(name) or len(name) > MAX_NAME_BYTES:
+        is_valid = _NAME.fullmatch(name) and len(name) <= MAX_NAME_BYTES
+        if not is_valid or names.count(name) > 1:
             raise ValueError(
                 f"{checked.path}: Vespa refuses the name {shorten(repr(name))} of a dimension; "
-                f"rename it to at most {MAX_NAME_BYTES} letters from a to z, digits and "
-                "underscores, with no digit first"
+                f"rename it to a unique one of at most {MAX_NAME_BYTES} letters from a to z, "
+                "digits and underscores, with no digit first"
             )
 
 
 def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
-        unit = "blocks" if dim == dimensions.block_dim else "elements"
         if length > MAX_INTEGER:
             raise ValueError(
-                f"{checked.path}: {dim!r} has {length} {unit}, but Vespa allows at most "
+                f"{checked.path}: {dim!r} has length {length}, but Vespa allows at most "
                 f"{MAX_INTEGER}; write several files"
             )
         if not length and dim != dimensions.block_dim:
@@ -271,3 +265,83 @@ def _rechunk_to_blocks(variable: Variable, layout: LabelledBlocks) -> Variable:
     block_dim, *inner = variable.dims
     count = max(1, min(max(chunks[0]), DEFAULT_CHUNK_BYTES // layout.mean_bytes))
     return variable.chunk({block_dim: count, **dict.fromkeys(inner, -1)})
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledBlocks(Blocks):
+    """Blocks of a new file, with the packed labels of all blocks."""
+
+    labels: Bytes
+
+    @classmethod
+    def from_labels(cls, header: VespaHeader, labels: Bytes, sizes: Integers) -> LabelledBlocks:
+        """Compute the offsets of blocks from their packed labels and the sizes of the labels."""
+        offsets = np.full(sizes.size + 1, header.stop, dtype=np.int64)
+        offsets[1:] += np.cumsum(sizes + header.block_bytes)
+        return cls(header, offsets, labels)
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Whole blocks with their labels."""
+        return (1, *(WHOLE,) * len(self.header.lengths))
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return one range for consecutive whole blocks."""
+        blocks = selection.indices[0]
+        return Extents.single(int(self.offsets[blocks[0]]), int(self.offsets[blocks[-1] + 1]))
+
+    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
+        """Encode labels and cells of consecutive whole blocks."""
+        blocks, step = selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)
+        for first in range(0, len(blocks), step):
+            batch = slice(first, first + step)
+            yield self._encode_batch(blocks[batch], values[batch])
+
+    def _encode_batch(self, blocks: Indices, values: Array) -> EncodedBatch:
+        starts = take_rows(self.offsets, blocks)
+        cells = self.find_cells(blocks)
+        start, stop = int(starts[0]), int(cells[-1]) + self.header.block_bytes
+        joined = np.empty(stop - start, dtype=np.uint8)
+        sizes = cells - starts
+        # The packed labels of consecutive blocks are contiguous.
+        first = start - self.header.stop - int(blocks[0]) * self.header.block_bytes
+        labels = self.labels[first : first + int(sizes.sum())]
+        shifts = starts - start - (np.cumsum(sizes) - sizes)
+        joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
+        encoded = view_as_bytes(self.header.element.encode(values))
+        scatter_uniform(joined, cells - start, encoded, self.header.block_bytes)
+        return Extents.single(start, stop), joined
+
+
+def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
+    """Pack the labels of all blocks, and return their size per block."""
+    strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
+    labels, sizes = _pack_short(strings) or _pack_any(checked, strings)
+    return labels, sizes.reshape(-1, len(columns)).sum(axis=1)
+
+
+def _pack_short(strings: list[str]) -> tuple[Bytes, Integers] | None:
+    """Pack labels of up to 127 bytes at once, or return None if there are others."""
+    with suppress(UnicodeEncodeError):
+        # Encode all labels after zero bytes that become their lengths.
+        content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
+        zeros = np.flatnonzero(content == 0)
+        lengths = np.diff(zeros, append=content.size) - 1
+        if zeros.size == len(strings) and lengths.max() < LONG_BIT:
+            content[zeros] = lengths
+            return content, lengths + 1
+    return None
+
+
+def _pack_any(checked: CheckedInput, strings: list[str]) -> tuple[Bytes, Integers]:
+    """Pack labels one by one."""
+    packed: list[bytes] = []
+    try:
+        packed.extend(map(pack_string, strings))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
+            "change it"
+        ) from None
+    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+    return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
