@@ -74,7 +74,7 @@ class UploadedFile(AtomicFile):
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
-        with self._add_hint(), open_descriptor(self.path) as descriptor:
+        with self.explain_errors(), open_descriptor(self.path) as descriptor:
             for piece in pieces:
                 write_at(descriptor, memoryview(piece.data), piece.offset)
 
