@@ -237,6 +237,21 @@ class TensorFormatBackend(BackendEntrypoint):
         -------
         DataTree
             The root has the attributes of the file.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import xr_tensorfmt
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = ("out", "in"), ones
+        >>> ds = xr.Dataset({"layers.0.weight": weight})
+        >>> ds.tensorfmt.to_file("model.mag")
+        >>> tree = xr.open_datatree(
+        ...     "model.mag", engine="tensorfmt"
+        ... )
+        >>> tree["layers/0/weight"].shape
+        (2, 3)
         """
         from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
 
@@ -255,6 +270,18 @@ class TensorFormatBackend(BackendEntrypoint):
         Returns
         -------
         dict of str to Dataset
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import xr_tensorfmt
+        >>> ones = np.ones((2, 3), "float32")
+        >>> weight = ("out", "in"), ones
+        >>> ds = xr.Dataset({"layers.0.weight": weight})
+        >>> ds.tensorfmt.to_file("model.mag")
+        >>> list(xr.open_groups("model.mag"))
+        ['/', '/layers', '/layers/0']
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 

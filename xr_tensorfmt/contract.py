@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
     from xr_tensorfmt.writing.file_plan import (
-        DeferredPlans,
         FilePlan,
         Piece,
         PlannedVariable,
@@ -50,7 +49,6 @@ __all__ = [
     "Container",
     "Conversion",
     "Cursor",
-    "DeferredPlans",
     "Dense",
     "Element",
     "ElementError",
@@ -92,7 +90,6 @@ __all__ = [
 _LAZY = {
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
-    "DeferredPlans": "writing.file_plan",
     "FilePlan": "writing.file_plan",
     "Piece": "writing.file_plan",
     "PlannedVariable": "writing.file_plan",

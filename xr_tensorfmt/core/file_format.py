@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import did_you_mean
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 CONTRACT_VERSION = 1
 """Version of the contract. It increases if formats of other packages must change."""
@@ -140,11 +140,11 @@ class Format(ABC):
         """Whether the format supports writing."""
         return type(self).plan is not Format.plan
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
         """Plan a file: its header and the layout of every variable.
 
         Compute only values that the header contains, such as coordinates. If the plan depends on
-        other values, return `DeferredPlans`.
+        other values, return several.
 
         Parameters
         ----------
@@ -155,8 +155,8 @@ class Format(ABC):
 
         Returns
         -------
-        FilePlan or DeferredPlans
-            The plan, or a sequence of plans to try if the plan depends on values.
+        FilePlan or sequence of FilePlan
+            The next plan is tried if a layout raises `UnrepresentableValueError`.
 
         Raises
         ------

@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import BinaryIO
 from uuid import uuid4
 
@@ -16,10 +15,10 @@ from xr_tensorfmt.sources.store_errors import redact
 
 
 class Memory(Source):
-    """The content of a file as ``bytes``, ``bytearray`` or ``memoryview``."""
+    """The content of a file in memory."""
 
     def __init__(
-        self, content: bytes | bytearray | memoryview, token: str = "", *, name: str = ""
+        self, content: bytes | bytearray | memoryview, token: str = "", name: str = ""
     ) -> None:
         self._view = memoryview(content).cast("B")
         self.size = self._view.nbytes
@@ -46,9 +45,9 @@ class Memory(Source):
 
         yield fill
 
-    def __reduce__(self) -> tuple[Callable[..., Memory], tuple[bytes, str]]:
+    def __reduce__(self) -> tuple[type[Memory], tuple[bytes, str, str]]:
         """Pickle the bytes, because a memoryview cannot be pickled."""
-        return partial(Memory, name=self._name), (bytes(self._view), self._token)
+        return Memory, (bytes(self._view), self._token, self._name)
 
 
 class FileObject(Source):

@@ -66,12 +66,9 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 class RangeResponse:
     """The answer to a `RangeRequest`."""
 
-    count: int
-    """Number of received bytes."""
+    count: int  # received bytes
     version: Version = NO_VERSION
-    """Version of the object, as far as the response contains it."""
-    start: int | None = None
-    """Offset of the bytes in the object, or None if the response does not contain it."""
+    start: int | None = None  # offset in the object, if the response contains it
 
     @classmethod
     def from_headers(cls, count: int, headers: Mapping[str, Any]) -> RangeResponse:
@@ -100,7 +97,7 @@ class RangeRequest:
 
     @property
     def context(self) -> str:
-        """Text to append to a message: the requested bytes."""
+        """The requested bytes, for messages."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
     def check_status(self, status: int) -> None:
@@ -120,13 +117,12 @@ class RangeRequest:
         if starts_elsewhere or is_short or response.count > self.length:
             count = f"more than {self.length}" if response.count > self.length else response.count
             offset = self.start if response.start is None else response.start
-            raise OSError(
-                errno.EIO,
+            reason = (
                 f"the server sent {count} bytes from byte {offset}, expected {self.length} from "
                 f"byte {self.start}; the object has changed, or its server does not serve byte "
-                "ranges; put 'simplecache::' before the URL to open a local copy",
-                self.url,
+                "ranges; put 'simplecache::' before the URL to open a local copy"
             )
+            raise OSError(errno.EIO, reason, self.url)
 
 
 def build_changed_error(path: str, actual: Version, expected: Version) -> SourceChangedError:

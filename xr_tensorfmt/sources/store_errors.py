@@ -180,11 +180,7 @@ def find_transient_failure(error: Exception) -> TransientFailure | None:
 
 
 def _unwrap(error: Exception) -> Exception:
-    """Return the failure behind an error that hides it.
-
-    fsspec raises FileNotFoundError if a HEAD request fails for any reason. s3fs and adlfs raise
-    OSError and RuntimeError from responses. botocore keeps an error of aiohttp in `kwargs`.
-    """
+    """Return the failure behind an error of fsspec, s3fs, adlfs or botocore that hides it."""
     arguments = getattr(error, "kwargs", None)
     cause = arguments.get("error") if isinstance(arguments, dict) else error.__cause__
     is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO

@@ -1,8 +1,4 @@
-"""Threads for calls that wait for a store.
-
-A thread may wait for a store that does not answer. So threads are daemons, which Python does not
-join at exit, and waits end when the interpreter shuts down.
-"""
+"""Threads for calls to stores, which may never answer: Python does not join them at exit."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EACCES, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
+from errno import EACCES, EEXIST, EINVAL, EISDIR, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from secrets import token_hex
 from typing import Self
 
@@ -180,7 +180,7 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file at `path`."""
-        with self._add_hint(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
+        with self.explain_errors(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")
@@ -191,12 +191,12 @@ class AtomicFile:
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets. Threads and processes may do so concurrently."""
-        with self._add_hint():
+        with self.explain_errors():
             write_batches(self.path, batches)
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces, and flush the file to the disk."""
-        with self._add_hint(), open_descriptor(self.path) as descriptor:
+        with self.explain_errors(), open_descriptor(self.path) as descriptor:
             for piece in reversed(pieces):  # the header last
                 write_at(descriptor, memoryview(piece.data), piece.offset)
             os.fsync(descriptor)  # before the file is renamed, so it is never empty
@@ -224,10 +224,8 @@ class AtomicFile:
             return
         try:
             os.link(self.path, self.target)
-        except FileExistsError:
-            raise build_exists_error(self.target) from None
         except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
+            if error.errno not in (EEXIST, *_NO_HARD_LINKS):
                 raise
             # Without hard links, another program could create the target between these calls.
             if os.path.lexists(self.target):
@@ -253,8 +251,8 @@ class AtomicFile:
         return self.plan_replacement()
 
     @contextmanager
-    def _add_hint(self) -> Iterator[None]:
-        """Add the target and a hint to an OSError of the same type."""
+    def explain_errors(self) -> Iterator[None]:
+        """Raise an OSError of the same type with the target and a hint."""
         try:
             yield
         except OSError as error:
@@ -325,12 +323,11 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     """
     target = os.path.abspath(path)
     directory = os.path.dirname(target)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"{path} is a directory; give the name of a file")
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
+        number = EISDIR if os.path.isdir(target) else EINVAL
+        raise OSError(number, "it is not a regular file, so it cannot be replaced", path)
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
     check_writable(target)

@@ -86,14 +86,10 @@ class CheckedInput:
 
     Parameters
     ----------
-    path : str
-        The file to write, for errors.
-    format : str
-        Title of the format, for errors.
-    variables : mapping of str to Variable
-        The data variables.
-    coordinates : mapping of str to Variable
-        The coordinates.
+    path, format : str
+        The file to write and the title of the format, for errors.
+    variables, coordinates : mapping of str to Variable
+        The data variables and the coordinates.
     attrs : mapping
         The attributes of the Dataset.
     encoding : mapping
@@ -117,9 +113,7 @@ class CheckedInput:
     is_encoded: bool = False
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
-        """Encode times, scaled and masked values by the CF conventions.
-
-        Call this method only for a format that stores attributes. Other formats get decoded values.
+        """Encode times, scaled and masked values by CF, for a format that stores attributes.
 
         Parameters
         ----------
@@ -130,11 +124,6 @@ class CheckedInput:
         -------
         CheckedInput
             Variables as they are stored, and their attributes.
-
-        Raises
-        ------
-        ValueError
-            The encoding of a variable cannot represent a value.
         """
         try:
             encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
@@ -167,7 +156,7 @@ class CheckedInput:
             )
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
-        """Return the variable, for a format that stores only its values.
+        """Return the name and the variable, for a format that stores only values.
 
         Parameters
         ----------
@@ -177,13 +166,11 @@ class CheckedInput:
         Returns
         -------
         tuple of (str, Variable)
-            Name and variable.
 
         Raises
         ------
         ValueError
-            The variable has another number of dimensions, or the name, dims, coordinates or
-            attributes would be lost and ``drop=`` does not allow it.
+            Something would be lost, and ``drop=`` does not allow it.
         """
         name, variable = self.single_variable
         if variable.ndim != len(dims):
@@ -257,7 +244,7 @@ class CheckedInput:
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
-        """Choose the dtype of a variable in the file.
+        """Choose the dtype of a variable in the file; raise ValueError if it is unsupported.
 
         Parameters
         ----------
@@ -273,15 +260,14 @@ class CheckedInput:
         Conversion
             Conversion to the dtype in ``encoding=``. Otherwise to the dtype in the opened file if
             numpy does not have this dtype, or to the dtype of the variable.
-
-        Raises
-        ------
-        ValueError
-            The format does not support the dtype.
         """
         requested = self.encoding.get(name, {}).get("dtype")
-        if not self.is_encoded:
-            self._check_encoding(name)
+        others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
+        if others and not self.is_encoded:
+            raise ValueError(
+                f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
+                f"{self.format} does not store attributes; leave them out, or write another format"
+            )
         stored = get_stored_name(variable.encoding.get("dtype"))
         dtype = variable.dtype.name
         if requested is not None and is_numeric(variable.dtype):
@@ -294,15 +280,6 @@ class CheckedInput:
         is_scaled = stored is not None and "scale_factor" in variable.attrs
         exact = requested is None and not is_scaled
         return self.build_conversion(name, variable, dtype, elements, exact=exact)
-
-    def _check_encoding(self, name: str) -> None:
-        """Raise ValueError if a format without attributes cannot store an encoding."""
-        others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
-        if others:
-            raise ValueError(
-                f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
-                f"{self.format} does not store attributes; leave them out, or write another format"
-            )
 
     def build_conversion(
         self,
@@ -318,20 +295,13 @@ class CheckedInput:
         if element is None:
             raise self._build_dtype_error(name, variable, dtype, elements)
         if variable.dtype.kind == "c" and element.dtype.kind != "c":
-            raise self._build_imaginary_error(name, variable, dtype, elements)
+            lossless = [key for key in elements if elements[key].dtype.kind == "c"]
+            hint = f"encode it as {' or '.join(lossless)}" if lossless else "write .imag as well"
+            raise ValueError(
+                f"{self.path}: {name!r} is {variable.dtype}, and as {dtype} it would lose its "
+                f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to keep it"
+            )
         return Conversion(name, element, exact)
-
-    def _build_imaginary_error(
-        self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
-    ) -> ValueError:
-        lossless = [key for key, element in elements.items() if element.dtype.kind == "c"]
-        hint = f"ds[{name!r}].imag as well"
-        if lossless:
-            hint = f"encode it as {' or '.join(lossless)}"
-        return ValueError(
-            f"{self.path}: {name!r} is {variable.dtype}, and as {dtype} it would lose its "
-            f"imaginary part; write ds[{name!r}].real to leave that out, or {hint} to keep it"
-        )
 
     def _build_dtype_error(
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
@@ -340,20 +310,8 @@ class CheckedInput:
         convert = f"ds[{name!r}].{call}"
         hint: str = Hint(f"convert it with {convert}", f"convert it in Python with {convert}")
         if is_numeric(variable.dtype):
-            kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(variable.dtype.kind, "f")
-            candidates = [key for key in elements if elements[key].dtype.kind in kinds] or elements
-            lossless = [
-                key
-                for key in candidates
-                if elements[key].stored.itemsize == elements[key].dtype.itemsize
-                and np.can_cast(variable.dtype, elements[key].dtype)
-            ]
-            choose = min if lossless else max
-            suggested = choose(
-                lossless or candidates, key=lambda key: elements[key].stored.itemsize
-            )
-            encoding = {name: {"dtype": suggested}}
-            hint = Hint("choose a dtype with {encoding}", encoding=encoding)
+            suggested = _suggest_dtype(variable.dtype, elements)
+            hint = Hint("choose a dtype with {encoding}", encoding={name: {"dtype": suggested}})
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
@@ -365,6 +323,20 @@ class CheckedInput:
             f"{', '.join(elements)}; {hint}, or write another format"
         )
         return with_hint(ValueError(message), hint)
+
+
+def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
+    """Return the smallest lossless element, or else the largest one of a similar kind."""
+    kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(dtype.kind, "f")
+    candidates = [key for key in elements if elements[key].dtype.kind in kinds] or list(elements)
+    lossless = [
+        key
+        for key in candidates
+        if elements[key].stored.itemsize == elements[key].dtype.itemsize
+        and np.can_cast(dtype, elements[key].dtype)
+    ]
+    choose = min if lossless else max
+    return choose(lossless or candidates, key=lambda key: elements[key].stored.itemsize)
 
 
 def check_input(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from xarray import Variable
@@ -90,17 +90,3 @@ class FilePlan:
     variables: tuple[PlannedVariable, ...]
     siblings: tuple[SiblingFile, ...] = ()
     find_orphans: Callable[[bytes], Collection[str]] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class DeferredPlans:
-    """Plans of a file that depend on its values.
-
-    Parameters
-    ----------
-    plans : callable
-        Yields plans in the order to try them, and may compute values. The next plan is tried if a
-        layout cannot represent a value.
-    """
-
-    plans: Callable[[], Iterable[FilePlan]]

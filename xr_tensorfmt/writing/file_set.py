@@ -14,10 +14,11 @@ INCOMPLETE = "some of its files were replaced, so it cannot be read until it is 
 
 def publish(files: Sequence[AtomicFile]) -> None:
     """Let complete files appear. If one of them fails, restore the others."""
-    if len(files) == 1:
-        _publish_single(files[0])
-        return
     *others, last = files
+    if not others:
+        with last.explain_errors():
+            last.publish()
+        return
     siblings = [file.plan_replacement() for file in others]
     index = last.plan_index_replacement(siblings)
     begun: list[Replacement] = []
@@ -35,16 +36,6 @@ def publish(files: Sequence[AtomicFile]) -> None:
         raise
     for replacement in begun:
         replacement.forget()
-
-
-def _publish_single(file: AtomicFile) -> None:
-    try:
-        file.publish()
-    except OSError as error:
-        explained = file.explain(error, UNCHANGED)
-        if explained is error:
-            raise
-        raise explained from error
 
 
 def _undo(begun: Sequence[Replacement]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from xr_tensorfmt.sources.locations import Location, locate
 from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file
 from xr_tensorfmt.writing.block_grids import build_block_grids
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.file_set import publish
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
@@ -61,24 +62,22 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
 
 
 def save(
-    plan: FilePlan | DeferredPlans, location: Location, *, overwrite: bool, compute: bool
+    plan: FilePlan | Sequence[FilePlan], location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
-    """Write a planned file or object, and its sibling files."""
-    if isinstance(plan, FilePlan):
-        return _save_planned(plan, location, overwrite=overwrite, compute=compute)
+    """Write the first of the plans whose layouts can represent all values."""
+    plans = [plan] if isinstance(plan, FilePlan) else plan
+    if len(plans) == 1:
+        return _save_planned(plans[0], location, overwrite=overwrite, compute=compute)
     # Errors of the location come before any value is computed.
     _get_target(location, 0, overwrite=overwrite)
     if not compute:
         # Hide the plan from dask, which would compute its arrays in memory.
         later = partial(save, plan, location, overwrite=overwrite, compute=True)
         return delayed(later, pure=False)()  # type: ignore[no-any-return]
-    error: UnrepresentableValueError | None = None
-    for file_plan in plan.plans():
-        try:
+    for file_plan in plans[:-1]:
+        with suppress(UnrepresentableValueError):
             return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
-        except UnrepresentableValueError as unrepresentable:
-            error = unrepresentable
-    raise error or RuntimeError(f"{location.name}: the format returned no plan; report this bug")
+    return _save_planned(plans[-1], location, overwrite=overwrite, compute=True)
 
 
 def _save_planned(
@@ -88,9 +87,8 @@ def _save_planned(
     files = [*_find_changed_siblings(plan, location), (plan, location)]
     targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
     grids = [build_block_grids(plan.variables) for plan, _ in files]
-    # Finishing needs no values, which dask would compute.
-    plans = [replace(plan, variables=(), siblings=()) for plan, _ in files]
-    finish = partial(_finish, plans, location)
+    # Pass no plan to a task, because dask would compute its arrays.
+    finish = partial(_finish, [plan.pieces for plan, _ in files], plan.find_orphans, location)
     if not compute:
         begins = [target.begin for target in targets]
         return plan_tasks(list(zip(begins, grids, strict=True)), finish)
@@ -119,16 +117,6 @@ def _find_changed_siblings(
             yield sibling.file_plan, target
 
 
-def _find_orphans(plan: FilePlan, location: Location) -> Collection[str]:
-    """Return the names of sibling files that only the replaced file describes."""
-    if plan.find_orphans is None:
-        return ()
-    try:
-        return plan.find_orphans(_read_existing(location))
-    except OSError:  # no permission to read the file
-        return ()
-
-
 def _read_existing(location: Location) -> bytes:
     """Return the first bytes of a file or object, or no bytes if it does not exist."""
     location = location.renew_after_fork()
@@ -155,15 +143,23 @@ def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile
     )
 
 
-def _finish(plans: Sequence[FilePlan], location: Location, files: Sequence[AtomicFile]) -> None:
+def _finish(
+    pieces: Sequence[Sequence[Piece]],
+    find_orphans: Callable[[bytes], Collection[str]] | None,
+    location: Location,
+    files: Sequence[AtomicFile],
+) -> None:
     """Complete and publish files, and remove orphaned sibling files."""
     try:
-        for plan, file in zip(plans, files, strict=True):
-            file.complete(plan.pieces)
+        for header, file in zip(pieces, files, strict=True):
+            file.complete(header)
         with files[-1].lock():
-            orphans = [location.sibling(name) for name in _find_orphans(plans[-1], location)]
+            orphans: Collection[str] = ()
+            if find_orphans is not None:
+                with suppress(OSError):  # no permission to read the file
+                    orphans = find_orphans(_read_existing(location))
             publish(files)
-            _remove(orphans)
+            _remove([location.sibling(name) for name in orphans])
     except BaseException:
         for file in files:
             file.discard()
@@ -183,7 +179,6 @@ def _remove(orphans: Sequence[Location]) -> None:
             remaining.append(f"{location.name} ({error.strerror or error})")
     if remaining:
         message = (
-            f"{', '.join(remaining)}: no file describes these elements any longer, and they could "
-            "not be removed; remove them"
+            f"{', '.join(remaining)}: no file describes these elements any longer; remove them"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())

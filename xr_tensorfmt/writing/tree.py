@@ -29,12 +29,6 @@ class _Member:
     key: str
     variable: Variable
 
-    @property
-    def tensor(self) -> Tensor:
-        """Tensor in the file, without values."""
-        dims = tuple(map(str, self.variable.dims))
-        return Tensor(self.key, dims, _NO_VALUES, attrs={"key": self.key})
-
 
 def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str]) -> Dataset:
     """Convert a tree to a Dataset. Raise ValueError if the file would open as another tree.
@@ -125,8 +119,16 @@ def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
 
 def _check(path: str, tree: DataTree, members: list[_Member], separator: str) -> None:
     """Raise ValueError if the file would open as another tree."""
-    tensors = tuple(member.tensor for member in members if not member.is_coordinate)
-    coordinates = tuple(member.tensor for member in members if member.is_coordinate)
+    tensors, coordinates = (
+        tuple(
+            Tensor(
+                member.key, tuple(map(str, member.variable.dims)), _NO_VALUES, {"key": member.key}
+            )
+            for member in members
+            if member.is_coordinate == is_coordinate
+        )
+        for is_coordinate in (False, True)
+    )
     nodes = split_groups(Container(tensors, coordinates), separator, is_tree=True)
     opened = {
         tensor.attrs["key"]: (group, tensor.name, tensor.dims)
@@ -136,14 +138,10 @@ def _check(path: str, tree: DataTree, members: list[_Member], separator: str) ->
     for member in members:
         group, name, dims = opened[member.key]
         if (group, name, dims) != (member.path, member.name, member.dims):
-            written, read = (
-                f"{member.path.rstrip('/')}/{member.name}",
-                f"{group.rstrip('/')}/{name}",
-            )
             raise ValueError(
-                f"{path}: {written!r} with dims {member.dims} would open as {read!r} with "
-                f"dims {dims}, because its key is {member.key!r}; rename it, or choose another "
-                "separator="
+                f"{path}: '{member.path.rstrip('/')}/{member.name}' with dims {member.dims} would "
+                f"open as '{group.rstrip('/')}/{name}' with dims {dims}, because its key is "
+                f"{member.key!r}; rename it, or choose another separator="
             )
     groups = ["/", *(f"/{key}" for key, node in tree.subtree_with_keys if node is not tree)]
     empty = next((group for group in groups if group not in nodes), None)

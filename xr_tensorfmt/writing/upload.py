@@ -59,10 +59,7 @@ def get_part_size(size: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class UploadedFile(AtomicFile):
-    """A temporary file that is uploaded when it is complete.
-
-    All processes share `directory`.
-    """
+    """A temporary file in a directory of all processes, uploaded when it is complete."""
 
     location: Location
     directory: str
@@ -77,7 +74,7 @@ class UploadedFile(AtomicFile):
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
-        with self._add_hint(), open_descriptor(self.path) as descriptor:
+        with self.explain_errors(), open_descriptor(self.path) as descriptor:
             for piece in pieces:
                 write_at(descriptor, memoryview(piece.data), piece.offset)
 
@@ -225,12 +222,16 @@ class ObjectReplacement(Replacement):
         self._previous: Version | None = None
         self._is_prepared = self._was_uploaded = False
 
-    def find_version(self) -> Version | None:
-        """Request the version of the object; return None if there is none."""
+    def request(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the file system for the object."""
         fs, path = self._location.fs, self._location.path
         fs.invalidate_cache(path)
+        return self._location.call(getattr(fs, method), path, *arguments)
+
+    def find_version(self) -> Version | None:
+        """Request the version of the object; return None if there is none."""
         try:
-            return Version.from_info(self._location.call(fs.info, path))
+            return Version.from_info(self.request("info"))
         except FileNotFoundError:
             return None
 
@@ -251,18 +252,14 @@ class ObjectReplacement(Replacement):
             return
         if self._previous or not (self._was_uploaded or self.file.overwrite):
             raise FileExistsError(f"{self._location.name} was replaced")
-        self._location.call(self._location.fs.rm_file, self._location.path)
+        self.request("rm_file")
 
     def forget(self) -> None:
         """Do nothing, because no object is kept."""
 
 
 class IndexReplacement(ObjectReplacement):
-    """The replacement of the index of a set of objects.
-
-    Meanwhile, a mark without meaning is in its place. A writer that finds the mark of another
-    writer raises an error, and leaves its own mark.
-    """
+    """The replacement of an index. A mark of the writer is in its place meanwhile."""
 
     def __init__(self, file: UploadedFile, siblings: Sequence[Replacement]) -> None:
         super().__init__(file)
@@ -275,7 +272,7 @@ class IndexReplacement(ObjectReplacement):
         if self.file.overwrite:
             self._content = self._read()
             self._is_prepared = True
-            self._write(self._mark)
+            self.request("pipe_file", self._mark)
 
     def publish(self) -> None:
         """Upload the index unless another writer has changed the objects."""
@@ -294,21 +291,14 @@ class IndexReplacement(ObjectReplacement):
         if not self._is_prepared:
             return
         if not is_complete:
-            self._write(self._mark)
+            self.request("pipe_file", self._mark)
         elif self._content is None:
-            self._location.call(self._location.fs.rm_file, self._location.path)
+            self.request("rm_file")
         elif self._read() != self._content:
-            self._write(self._content)
+            self.request("pipe_file", self._content)
 
     def _read(self) -> bytes | None:
-        fs, path = self._location.fs, self._location.path
-        fs.invalidate_cache(path)
         try:
-            return bytes(self._location.call(fs.cat_file, path))
+            return bytes(self.request("cat_file"))
         except FileNotFoundError:
             return None
-
-    def _write(self, content: bytes) -> None:
-        fs, path = self._location.fs, self._location.path
-        self._location.call(fs.pipe_file, path, content)
-        fs.invalidate_cache(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from xr_tensorfmt.core.open_options import OpenOptions
 
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
-    from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan
+    from xr_tensorfmt.writing.file_plan import FilePlan
 
 
 class LazyFormat(Format):
@@ -23,9 +24,9 @@ class LazyFormat(Format):
         container: Container = import_module(f"{self.__module__}.read").read(reader, options)
         return container
 
-    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | DeferredPlans:
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
         """Call `plan` of the module `write`."""
-        plan: FilePlan | DeferredPlans = import_module(f"{self.__module__}.write").plan(
+        plan: FilePlan | Sequence[FilePlan] = import_module(f"{self.__module__}.write").plan(
             checked, **options
         )
         return plan

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
-from xr_tensorfmt.writing.file_plan import DeferredPlans, FilePlan, Piece, PlannedVariable
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 MatrixType = Literal[
     "CAUSAL",
@@ -58,14 +57,13 @@ def plan(
     *,
     matrix_type: MatrixType | None = None,
     seed: int | None = None,
-) -> FilePlan | DeferredPlans:
+) -> Sequence[FilePlan]:
     """Plan a PyCauset file."""
     if seed is not None and not _is_seed(seed):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     checked = checked.encode(ELEMENTS)
     types, conversion = _choose_types(checked, matrix_type)
-    file_plans = [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
-    return file_plans[0] if len(file_plans) == 1 else DeferredPlans(partial(iter, file_plans))
+    return [_plan_matrix(checked, conversion, matrix_type, seed) for matrix_type in types]
 
 
 def _plan_matrix(
