@@ -14,8 +14,8 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
-LONG_PIECE = 1 << 14
-"""Minimum length of a range in bytes for which slicing is as fast as fancy indexing."""
+# Length of a range in bytes from which slicing is as fast as fancy indexing.
+_LONG_PIECE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class Extents:
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # Comparing is unnecessary if the lengths are a broadcast scalar.
-        if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
+        if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         stop = 0

@@ -46,22 +46,12 @@ class Option:
 
     def normalize(self, name: str, value: Any) -> Any:
         """Return the choice that equals a value (``1`` equals ``"1"``), or raise ValueError."""
-        for choice in self.choices:
-            if _to_comparable(value) == _to_comparable(choice):
-                return choice
-        if self.choices:
+        choices = {str(choice): choice for choice in self.choices}
+        if choices and str(value) not in choices:
             hint = did_you_mean(value, self.choices)
             allowed = ", ".join(map(repr, self.choices))
             raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
-        return value
-
-
-def _to_comparable(value: Any) -> float | str:
-    """Convert a value to a number if possible, otherwise to a str."""
-    try:
-        return str(value) if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        return str(value)
+        return choices.get(str(value), value)
 
 
 class Format(ABC):

@@ -29,11 +29,7 @@ class UnrepresentableValueError(ValueError):
 
 
 class Layout(ABC):
-    """The byte ranges and encoding of the values of a tensor in a Source.
-
-    Layouts are immutable and picklable. They do not contain the Source. A layout says which bytes
-    to read and how to decode them, and `core.reading.read` reads them.
-    """
+    """The byte ranges and encoding of the values of a tensor, immutable and picklable."""
 
     @property
     @abstractmethod
@@ -79,22 +75,12 @@ class Layout(ABC):
         return False
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
-        """Return how many elements to fetch and decode at a time, in about `max_bytes` of memory.
-
-        By default, this is the number of values in so many bytes.
-        """
+        """Return how many elements to fetch and decode in about `max_bytes` of memory."""
         return max_bytes // self.dtype.itemsize
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of up to `target` bytes, or of one longer row."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def stop(self) -> int:
-        """Byte after the last stored value; 0 if no value is stored."""
-        everything = Selection.everything(self.shape)
-        extents = self.locate(everything) if everything.size else Extents.empty()
-        return extents.bounds[1] if len(extents) else 0
 
     @property
     def layout_to_validate(self) -> Layout | None:
@@ -152,16 +138,13 @@ class WritableLayout(Layout):
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:
-    """Return the index of a part in the values of the whole.
-
-    It ends with an ellipsis, because numpy scalars lose the byte order.
-    """
+    """Return the index of a part in the values of the whole."""
     slices: list[Any] = []
     for inner, outer in zip(part.indices, whole.indices, strict=True):
         assert isinstance(inner, range)
         assert isinstance(outer, range)
         slices.append(slice(inner.start - outer.start, inner.stop - outer.start))
-    return (*slices, ...)
+    return (*slices, ...)  # numpy scalars would lose the byte order
 
 
 def view_as_bytes(stored: Array) -> Bytes:
