@@ -31,9 +31,7 @@ def ceil_div(dividend: Number, divisor: int) -> Number:
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
     """Return the shape of contiguous chunks of a row-major array, of up to `target` bytes."""
-    chunk = _divide(shape, item, target, _count_rows)
-    assert chunk is not None, "only _find_divisor returns None"
-    return chunk
+    return _divide(shape, item, target, _count_rows)
 
 
 def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple[range, ...]]:
@@ -46,11 +44,8 @@ def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple
 
 
 def _divide(
-    shape: tuple[int, ...],
-    item: int,
-    target: int,
-    count_rows: Callable[[int, int, int], int | None],
-) -> tuple[int, ...] | None:
+    shape: tuple[int, ...], item: int, target: int, count_rows: Callable[[int, int, int], int]
+) -> tuple[int, ...]:
     """Divide the slowest axis whose rows fit into a chunk."""
     lengths = tuple(max(1, length) for length in shape)
     if item * prod(shape) <= target:
@@ -59,7 +54,7 @@ def _divide(
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:
             rows = count_rows(lengths[axis], row, target)
-            return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
+            return (*(1,) * axis, rows, *lengths[axis + 1 :])
     return lengths  # a scalar that is larger than the target
 
 
@@ -89,17 +84,18 @@ _MAX_DIVIDED_LENGTH = 1 << 44
 
 def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
     """Return a shape of equal contiguous chunks, up to 16 times the target, or None."""
-    return _divide(shape, item, target, _find_divisor)
+    chunk = _divide(shape, item, target, _find_divisor)
+    return None if 0 in chunk else chunk
 
 
-def _find_divisor(length: int, row: int, target: int) -> int | None:
-    """Return the largest divisor of `length` up to the target, otherwise the next larger one."""
+def _find_divisor(length: int, row: int, target: int) -> int:
+    """Return the largest divisor up to the target, otherwise the next larger one, or 0."""
     if length > _MAX_DIVIDED_LENGTH:
-        return None  # finding the divisors of such a length takes seconds
+        return 0  # finding the divisors of such a length takes seconds
     candidates = np.arange(1, isqrt(length) + 1)
     small = candidates[length % candidates == 0].tolist()
     divisors = sorted({*small, *(length // divisor for divisor in small)})
     max_rows = max(1, target // row)
     min_rows = min(max_rows, ceil_div(_MIN_EQUAL_CHUNK_BYTES, row))
     larger = (n for n in divisors if max_rows < n <= _MAX_TIMES_TARGET * max_rows)
-    return next((n for n in reversed(divisors) if min_rows <= n <= max_rows), next(larger, None))
+    return next((n for n in reversed(divisors) if min_rows <= n <= max_rows), next(larger, 0))

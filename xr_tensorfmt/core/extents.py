@@ -28,16 +28,6 @@ class Extents:
         First byte of every range.
     lengths : ndarray of int64
         Positive length of every range in bytes. May be a broadcast scalar.
-
-    Examples
-    --------
-    Bytes 100 to 107 and 300 to 307:
-
-    >>> extents = Extents.uniform(np.array([100, 300]), 8)
-    >>> extents.nbytes, extents.bounds
-    (16, (100, 308))
-    >>> extents.merge(gap=200, limit=1 << 20).lengths.tolist()
-    [208]
     """
 
     starts: Integers
@@ -150,8 +140,7 @@ class Extents:
 class Fetch:
     """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
 
-    A reader returns the requested ranges *packed*: end to end, in one array. The first range of
-    this fetch begins at `packed_start` in that array.
+    A reader concatenates the requested ranges. Those of this fetch begin at `packed_start`.
     """
 
     start: int

@@ -169,10 +169,7 @@ def _plan_points(
     result_axes: Sequence[tuple[int, ...]],
     result_shape: tuple[int, ...],
 ) -> ReadPlan:
-    """Plan a key that is pointwise along some axes and independent along the others.
-
-    Single elements are read together. Each different point that spans many elements is a Selection.
-    """
+    """Plan a key that is pointwise along some axes and independent along the others."""
     rank = len(layout.shape)
     outer = Selection(layout.shape, tuple(indices for indices, _ in entries.values()))
     post_indexers = [post_indexer for _, post_indexer in entries.values()]

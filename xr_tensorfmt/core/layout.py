@@ -48,6 +48,8 @@ class Layout(ABC):
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Convert bytes to values. A `View` and a `Composite` use other layouts instead.
 
+        Return `out`, or another array, which may share the memory of `packed`.
+
         Parameters
         ----------
         packed : ndarray of uint8
@@ -56,12 +58,6 @@ class Layout(ABC):
             The elements. `Points` are different and sorted.
         out : ndarray of `dtype`, optional
             A contiguous array for the values. A layout may ignore it.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            The values, in the shape of the selection: `out`, or another array, which may share the
-            memory of `packed`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
@@ -89,10 +85,7 @@ class Layout(ABC):
 
 
 class SearchedLayout(Layout):
-    """A layout that must read a file to find the bytes of a selection.
-
-    `locate` returns all bytes that may belong to the selection.
-    """
+    """A layout that must read all bytes that `locate` returns to find those of a selection."""
 
     @abstractmethod
     def search(self, source: Source, selection: Selection) -> Array:
@@ -104,7 +97,10 @@ class WritableLayout(Layout):
 
     @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Convert values to bytes, batch by batch.
+        """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
+
+        Raise ValueError if a value cannot be stored, or UnrepresentableValueError if another
+        layout may store it.
 
         Parameters
         ----------
@@ -112,16 +108,6 @@ class WritableLayout(Layout):
             The elements: ranges of step 1 that start and stop at multiples of `write_units`.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
-
-        Yields
-        ------
-        tuple of (Extents, ndarray of uint8)
-            Byte ranges and their bytes. The ranges of all batches cover the selection.
-
-        Raises
-        ------
-        ValueError
-            A value cannot be stored. If another layout may store it, UnrepresentableValueError.
         """
 
     def stored_element(self) -> Element:
