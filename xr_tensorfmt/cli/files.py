@@ -17,9 +17,8 @@ from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
-from xr_tensorfmt.writing.file_set import publish
-from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
+from xr_tensorfmt.writing.tree import collect_members, flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -102,9 +101,9 @@ def split_encoding(
 ) -> dict[str, dict[Any, Any]]:
     """Split an encoding with the keys of a tensor file by the groups of a tree."""
     groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for path, name, key in iterate_keys(tree, separator):
-        if key in encoding:
-            groups[path][name] = encoding[key]
+    for member in collect_members(tree, separator):
+        if member.key in encoding:
+            groups[member.path][member.name] = encoding[member.key]
     return groups
 
 
