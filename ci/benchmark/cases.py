@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -147,11 +146,6 @@ def get_packages(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Pac
     elif fmt.suffix == "safetensors":
         save = partial(save_file, {"tensor": data.values}, own)
         packages["safetensors"] = own, save, lambda: safe_open(own, "np").get_slice("tensor")
-    elif fmt.suffix == "pycauset" and find_spec("pycauset"):
-        import pycauset  # noqa: PLC0415
-
-        save = lambda: pycauset.save(pycauset.matrix(data.values), str(own))  # noqa: E731
-        packages["pycauset"] = own, save, lambda: pycauset.load(str(own))
     return packages
 
 
