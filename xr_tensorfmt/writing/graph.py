@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
 from typing import Any, Protocol, Self, TypeVar
 
+import dask.local
+import dask.threaded
 import numpy as np
 from dask.array.optimization import optimize
+from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -55,11 +58,15 @@ def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]])
     Workers would receive values in memory through the scheduler, which is slow and fills memory.
     """
     in_memory = _select(files, lambda variable: not is_chunked(variable))
-    batches = [(batch, file) for file, grids in in_memory for batch in _split_batches(grids)]
-    if len(batches) == 1:  # a scheduler takes longer than writing a small file
-        write_in_memory(*batches[0])
-    elif batches:
-        plan_tasks(in_memory).compute(scheduler="threads")  # type: ignore[no-untyped-call]
+    nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
+    if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
+        for file, grids in in_memory:
+            for batch in _split_batches(grids):
+                write_in_memory(batch, file)
+    else:
+        is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
+        options = {} if is_local else {"scheduler": "threads"}
+        plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
     chunked = _select(files, is_chunked)
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
@@ -96,9 +103,8 @@ def plan_tasks(
                 arrays.append(variable.data)
                 # distributed removes the tasks of a persisted array from the graph, and would then
                 # pass a plain key on as a value. A TaskRef stays a dependency.
-                for block in range(grid.count):
-                    values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
-                    tasks.append((write_block, grid_key, block, values, key))
+                values = map(TaskRef, flatten(variable.data.__dask_keys__()))  # type: ignore[no-untyped-call]
+                tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
     writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
     graph |= writes | {last: (_finish, finish, begun, list(writes))}
@@ -109,13 +115,10 @@ def plan_tasks(
 def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
     """Return the tasks of dask arrays, optimized together to compute shared tasks once."""
     graph: dict[Any, Any] = {}
-    computed = []
     for array in arrays:
-        if len(array.dask.layers) > 1:
-            computed.append(array)
-        else:  # values in memory, for which dask takes quadratic time
+        if len(array.dask.layers) == 1:  # values in memory, for which dask takes quadratic time
             graph |= array.dask
-    if computed:
+    if computed := [array for array in arrays if len(array.dask.layers) > 1]:
         merged = HighLevelGraph.merge(*(array.dask for array in computed))
         keys = list(flatten([array.__dask_keys__() for array in computed]))  # type: ignore[no-untyped-call]
         graph |= optimize(merged, keys)  # type: ignore[no-untyped-call]
@@ -133,17 +136,11 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozense
     """Write blocks one by one. Lazy blocks are read when they are written."""
     file.check()
     for variable, grid, block in batch:
-        # Errors of reading are no errors of writing.
-        values = _read(variable, grid.get_slices(block))
+        data, slices = get_lazy_data(variable), grid.slices[block]
+        # Lazy values are not kept in memory. Errors of reading are no errors of writing.
+        values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
         file.write(grid.encode(block, values))
     return frozenset({file.path})
-
-
-def _read(variable: Variable, slices: tuple[slice, ...]) -> Array:
-    """Return a part of a variable, which would keep lazy values in memory if it were loaded."""
-    data = get_lazy_data(variable)
-    values: Array = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-    return values
 
 
 def _finish(
@@ -167,8 +164,8 @@ def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBloc
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
-        nbytes = variable.size * variable.dtype.itemsize // grid.count
-        for block in range(grid.count):
+        nbytes = variable.size * variable.dtype.itemsize // len(grid.slices)
+        for block in range(len(grid.slices)):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic
@@ -19,7 +18,7 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
-from xr_tensorfmt.sources.remote import forget_checks
+from xr_tensorfmt.sources.remote import check_times
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
@@ -32,8 +31,6 @@ from xr_tensorfmt.writing.atomic_file import (
     write_at,
 )
 from xr_tensorfmt.writing.file_plan import Piece
-
-_logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
@@ -85,17 +82,14 @@ class UploadedFile(AtomicFile):
         finally:
             self.discard()
 
-    def lock(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """Do not wait for other writers, because stores have no locks."""
-        return nullcontext()
+        yield
 
-    def plan_replacement(self) -> ObjectReplacement:
-        """Plan to replace the object as one of a set."""
-        return ObjectReplacement(self)
-
-    def plan_index_replacement(self, siblings: Sequence[Replacement]) -> IndexReplacement:
-        """Plan to replace the object as the index of a set."""
-        return IndexReplacement(self, siblings)
+    def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> ObjectReplacement:
+        """Plan to replace one of a set of objects; `siblings` are the others if it is the index."""
+        return ObjectReplacement(self) if siblings is None else IndexReplacement(self, siblings)
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
@@ -147,7 +141,7 @@ class Upload:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
         url = self._location.name
         path = self._target.strip("/")
-        if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
+        if not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
         if is_cache(self._fs):
             reason = "the cache would keep the previous object; write to the URL after '::'"
@@ -172,8 +166,7 @@ class Upload:
             if not isinstance(error, Exception):
                 error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
-        forget_checks()
-        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
+        check_times.clear()
 
     def _put(self, path: str, progress: _Progress) -> None:
         options: dict[str, Any] = {"callback": progress}

@@ -1,4 +1,4 @@
-"""Check a TENS file: reserved bytes, padding, pairs and symmetries."""
+"""Check a TENS file: padding, pairs and symmetries."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import check_readable
-from xr_tensorfmt.core.views import get_stored_layout
+from xr_tensorfmt.core.views import View
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.read import TensFile
-from xr_tensorfmt.formats.tens.spec import (
-    DIMENSION_BYTES,
-    DIMENSION_FLAGS_OFFSET,
-    FIXED_BYTES,
-    SPARSE_FLAG,
-    Offset,
-    TensHeader,
-)
+from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Offset
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 
@@ -33,7 +26,6 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     source = reader.source
     file: TensFile = container.parsed
     header, layout = file.header, container.tensors[0].layout
-    yield from _check_dimensions(source, header)
     for chunk in file.unknown_chunks:
         message = (
             f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
@@ -41,7 +33,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         )
         yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
     yield from check_gaps(source, _find_gaps(file), limit)
-    pairs = get_stored_layout(layout)
+    pairs = layout
+    while isinstance(pairs, View):
+        pairs = pairs.inner
     if isinstance(pairs, Pairs):
         _, _, wrong = pairs.find_wrong_pairs(source)
         for pair in wrong[:limit].tolist():
@@ -58,22 +52,6 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         if len(pairs.group) > 1:
             yield from islice(check_readable(source, pairs), limit)
     yield from _check_claims(source, file, layout)
-
-
-def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
-    """Check reserved bits and bytes of the dimension headers. Version 0.9 leaves them undefined."""
-    if header.is_before_1_0:
-        return
-    for axis, dimension in enumerate(header.dimensions):
-        if dimension.flags & ~SPARSE_FLAG or dimension.reserved:
-            actual = dimension.pack()[DIMENSION_FLAGS_OFFSET:].hex(" ")
-            offset = FIXED_BYTES + DIMENSION_BYTES * axis + DIMENSION_FLAGS_OFFSET
-            field = f"the flags and reserved bytes of dimension {axis}"
-            message = (
-                f"{actual}, expected 00 or 01 and then zeros; the file is corrupt, or has a newer "
-                "version"
-            )
-            yield Finding(source.name, offset, field, message)
 
 
 def _find_gaps(file: TensFile) -> list[Gap]:
