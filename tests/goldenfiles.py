@@ -83,11 +83,6 @@ TENS: Mapping[str, Make] = {
     ),
     "1.0-float32": content("a.tens", lambda: tf.make_1_0(REALS.astype("f4"))),
     "1.0-uint16": content("a.tens", lambda: tf.make_1_0(np.arange(6, dtype=">u2"))),
-    "1.0-binary128": content(
-        "a.tens",
-        lambda: tf.pack_header((2,), version=tf.V1_0, size=16)
-        + tf.pack_chunk(b"DENSDATA", tf.pack_quad(1.5) + tf.pack_quad(-3.0)),
-    ),
     "1.0-symmetry": content(
         "a.tens",
         lambda: tf.make_1_0(

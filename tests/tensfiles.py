@@ -52,16 +52,6 @@ def make_values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return (numbers + 0.25j * np.sin(numbers) if "c" in dtype else np.abs(numbers)).astype(dtype)
 
 
-def pack_quad(value: float) -> bytes:
-    """Return a double as binary128, exactly."""
-    (bits,) = struct.unpack("<Q", struct.pack("<d", value))
-    if not value:
-        return bytes(16)
-    exponent, fraction = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
-    wide = (bits >> 63) << 127 | (exponent - 1023 + 16383) << 112 | fraction << 60
-    return wide.to_bytes(16, "little")
-
-
 def pack_values(values: np.ndarray) -> bytes:
     """Return the values, first index fastest."""
     return values.tobytes(order="F")

@@ -77,11 +77,6 @@ def links(causal: DataArray) -> DataArray:
     DataArray
         A matrix of bool in dask chunks, with the dims and coordinates of `causal`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `causal` is not a square matrix of bool.
-
     Examples
     --------
     >>> import numpy as np
@@ -110,11 +105,6 @@ def interval_sizes(causal: DataArray) -> DataArray:
     DataArray
         Element `n` along ``size`` is the number of pairs with `n` events between them, as int64 in
         a dask array. Element 0 is the number of links.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `causal` is not a square matrix of bool.
 
     Examples
     --------

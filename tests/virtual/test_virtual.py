@@ -485,12 +485,6 @@ def test_unsupported_variables_raise_or_are_skipped(
     assert not open_virtual(path, skip_variables=names).variables
 
 
-def test_stored_pairs_and_quadruple_precision_raise(tmp_path: Path) -> None:
-    content = tensfiles.pack_header((2,), size=16) + tensfiles.pack_quad(1.5) * 2
-    with pytest.raises(ValueError, match="no specified data type for binary128"):
-        open_virtual(_put(tmp_path / "a.tens", content))
-
-
 def test_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> None:
     puts = {f"n{i}": magfiles.Put("bfloat16", (1,), bytes(2)) for i in range(7)}
     puts["kept"] = magfiles.put(np.arange(3, dtype="i4"))

@@ -194,14 +194,16 @@ def test_requested_encoding_is_that_of_netcdf(tmp_path: Path) -> None:
 
 
 @st.composite
-def make_variable(draw: st.DrawFn, dims: tuple[str, ...], float_dtype: str) -> xr.Variable:
+def make_variable(
+    draw: st.DrawFn, dims: tuple[str, ...], float_dtype: str, kinds: str = "fibMmpz"
+) -> xr.Variable:
     """Return a variable with an encoding that netCDF supports."""
     shape = tuple({"x": 2, "y": 3}[dim] for dim in dims)
     count = int(np.prod(shape))
     numbers = draw(st.lists(st.integers(-100, 100), min_size=count, max_size=count))
     values = np.array(numbers, "i8").reshape(shape)
     attrs = draw(st.dictionaries(st.sampled_from(["long_name", "note"]), st.text("ab", max_size=3)))
-    kind = draw(st.sampled_from("fibMmpz"))
+    kind = draw(st.sampled_from(kinds))
     encoding: dict[str, Any] = {}
     if kind == "M":
         data = np.array("2000-01-01", "M8[ns]") + values * np.timedelta64(1, "h")
@@ -243,25 +245,47 @@ def test_any_dataset_is_that_of_netcdf(
     tmp_path_factory: Any, name: str, data: st.DataObject
 ) -> None:
     ds = data.draw(make_dataset("f4" if name == "mag" else "f8"))  # MAG has no float64
-    tmp_path = tmp_path_factory.mktemp("files")
+    check_like_netcdf(ds, tmp_path_factory.mktemp("files"), name)
+
+
+def check_like_netcdf(ds: xr.Dataset, tmp_path: Path, name: str) -> None:
+    """Compare a written file, opened and written back, with netCDF."""
     suffix = registry.find_format(name).suffixes[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", xr.SerializationWarning)  # no _FillValue for integers
         ds.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    to_file(ds, tmp_path / f"a{suffix}")
+    paths = tmp_path / f"tensor{suffix}", tmp_path / "again" / f"tensor{suffix}"
+    paths[1].parent.mkdir()
+    to_file(ds, paths[0], name)
     keywords = {"decode_coords": "all", "decode_timedelta": True}
     with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf", **keywords) as file:
         expected = file.load()
     for chunks in (None, {}):
-        opened = xr.open_dataset(
-            tmp_path / f"a{suffix}", engine="tensorfmt", chunks=chunks, **keywords
-        )
+        opened = xr.open_dataset(paths[0], engine="tensorfmt", chunks=chunks, **keywords)
         xr.testing.assert_identical(opened.load(), expected)
         for variable in expected.variables:
             assert opened[variable].dtype == expected[variable].dtype
-        to_file(opened, tmp_path / f"b{suffix}")
-        again = xr.open_dataset(tmp_path / f"b{suffix}", engine="tensorfmt", **keywords)
+        to_file(opened, paths[1], name)
+        again = xr.open_dataset(paths[1], engine="tensorfmt", **keywords)
         xr.testing.assert_identical(again.load(), expected)
+
+
+KINDS = {"tens": "fiMmpz", "pycauset": "fiM", "cc4s": "f"}
+"""Kinds of variables that formats with one tensor store as netCDF does."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_any_array_is_that_of_netcdf(tmp_path_factory: Any, name: str, data: st.DataObject) -> None:
+    dims = data.draw(st.sampled_from([("x", "y"), ("y", "x")]))
+    variable = data.draw(make_variable(dims, "f8", KINDS[name]))
+    coords = {
+        coord: data.draw(make_variable((dim,), "f8", "fiM"))
+        for coord, dim in data.draw(st.sampled_from([{}, {"x": "x"}, {"lat": "y"}])).items()
+    }
+    ds = xr.Dataset({"tensor": variable}, coords | {"crs": ((), 0, {"crs_wkt": "..."})})
+    check_like_netcdf(ds, tmp_path_factory.mktemp("files"), name)
 
 
 @pytest.mark.parametrize("suffix", ["mag", "safetensors"])

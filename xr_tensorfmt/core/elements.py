@@ -58,7 +58,7 @@ class Element(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The usual name of the stored type (``"float64"``, ``"binary128"``)."""
+        """The usual name of the stored type (``"float64"``)."""
 
     @property
     @abstractmethod

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
 from typing import Any, Protocol, Self, TypeVar
 
+import dask.local
+import dask.threaded
 import numpy as np
 from dask.array.optimization import optimize
+from dask.base import get_scheduler
 from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -55,11 +58,15 @@ def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]])
     Workers would receive values in memory through the scheduler, which is slow and fills memory.
     """
     in_memory = _select(files, lambda variable: not is_chunked(variable))
-    batches = [(batch, file) for file, grids in in_memory for batch in _split_batches(grids)]
-    if len(batches) == 1:  # a scheduler takes longer than writing a small file
-        write_in_memory(*batches[0])
-    elif batches:
-        plan_tasks(in_memory).compute(scheduler="threads")  # type: ignore[no-untyped-call]
+    nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
+    if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
+        for file, grids in in_memory:
+            for batch in _split_batches(grids):
+                write_in_memory(batch, file)
+    else:
+        is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
+        options = {} if is_local else {"scheduler": "threads"}
+        plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
     chunked = _select(files, is_chunked)
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from tests import tensfiles as tf
 from tests.headers import read_header
 from tests.opening import open_lazily
 from tests.recording import RecordingSource
-from tests.tensfiles import pack_quad
 from tests.work import limit_memory
 from xr_tensorfmt import TensorFormatError
 from xr_tensorfmt.core.elements import Plain
@@ -103,12 +101,6 @@ def test_values_of_several_components() -> None:
 def test_scalar_of_pairs() -> None:
     assert open_lazily(tf.make_index_value((), [0], np.array([2.5]))).tensor.values == 2.5
     assert open_lazily(tf.make_index_value((), [], np.array([]))).tensor.values == 0.0
-
-
-def test_binary128_pairs() -> None:
-    content = tf.pack_header((4,), version=tf.V1_0, size=16, flags=1)
-    content += struct.pack("<QQ", 2, 3) + pack_quad(1.5) + struct.pack("<Q", 0) + pack_quad(-2.0)
-    assert open_lazily(content).tensor.values.tolist() == [-2.0, 0.0, 0.0, 1.5]
 
 
 def test_pairs_may_follow_chunks() -> None:

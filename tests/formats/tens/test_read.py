@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import tensfiles as tf
 from tests.opening import open_lazily
-from tests.tensfiles import make_values, pack_quad
+from tests.tensfiles import make_values
 from xr_tensorfmt import TensorFormatError
 
 DTYPES = ["<f4", "<f8", "<c8", "<c16"]
@@ -43,17 +43,6 @@ def test_complex_files_that_count_16_bytes_per_number(shape) -> None:
     assert_holds(open_lazily(tf.make_0_9(values, size=16)), values)
 
 
-def test_size_distinguishes_16_byte_numbers_from_elements() -> None:
-    numbers = np.arange(6, dtype="<f8").reshape(3, 2)
-    quads = b"".join(pack_quad(x) for pair in numbers for x in pair)
-    content = tf.pack_header((3,), size=16, numbers=2) + quads
-    assert open_lazily(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
-    content = tf.pack_header((3,), size=32, numbers=2) + quads
-    assert open_lazily(content).tensor.values.tolist() == [1j, 2 + 3j, 4 + 5j]
-    content = tf.pack_header((6,), size=16, numbers=1) + quads
-    assert open_lazily(content).tensor.values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-
-
 @pytest.mark.parametrize("dtype", [*DTYPES, *INTEGERS, "u1", "i1"])
 def test_version_1_0_reads_every_number_type_exactly(dtype) -> None:
     values = make_values((3, 5), dtype)
@@ -79,16 +68,6 @@ def test_elements_of_several_numbers_get_component_axis(numbers, dtype) -> None:
     )
     assert renamed.tensor.dims == ("i", "j", "component")
     assert_holds(dataset, np.moveaxis(stored, 0, -1))
-
-
-def test_binary128_with_components() -> None:
-    head = tf.pack_header((2,), version=tf.V1_0, size=16, numbers=4)
-    data = b"".join(pack_quad(float(i)) for i in range(8))
-    tensor = open_lazily(head + tf.pack_chunk(b"DENSDATA", data)).tensor
-    assert tensor.values.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert tensor.dtype == np.dtype(tensor.encoding["dtype"]) == "float64"
-    assert tensor.encoding["dtype"] == "binary128"
-    assert tensor.encoding["tensorfmt"]["dtype"] == "binary128"
 
 
 @pytest.mark.parametrize("drop", [0, 4])

@@ -75,11 +75,8 @@ REFUSED = {
     "number type": (tf.make_0_9(VALUES, number_type=b"ieee"), r"number type at byte 8: b'ieee'"),
     "mixed case": (tf.make_0_9(VALUES, number_type=b"Sint"), r"number type at byte 8: b'Sint'"),
     "bytes per number": (tf.make_1_0(VALUES, size=3), r"bytes per number at byte 12: 3"),
-    "one-byte float": (tf.make_1_0(VALUES, size=1), r": 1, expected one of 4, 8, 16"),
-    "32-byte complex in 1.0": (
-        tf.make_1_0(VALUES, size=32, numbers=2),
-        r"bytes per number at byte 12: 32",
-    ),
+    "one-byte float": (tf.make_1_0(VALUES, size=1), r": 1, expected one of 4, 8 for"),
+    "quadruple precision": (tf.make_1_0(VALUES, size=16), r"bytes per number at byte 12: 16"),
     "numbers per element": (
         tf.make_1_0(VALUES, numbers=3),
         r"numbers per element at byte 16: 3, expected 1, 2, 4 or 8",
@@ -98,7 +95,7 @@ REFUSED = {
     "0.9 long by one": (tf.make_0_9(VALUES) + b"\0", r": 121 bytes, expected 120 bytes"),
     "complex of neither size": (
         tf.pack_header((3,), size=16, numbers=2) + bytes(72),
-        r": 72 bytes, expected 48 bytes or 96 bytes",
+        r": 72 bytes, expected 48 bytes",
     ),
     "no data": (tf.pack_header((3, 5), version=tf.V1_0), r"data at byte 48: missing \(0 bytes"),
     "no data after chunks": (
@@ -224,7 +221,7 @@ REFUSED = {
             tf.pack_symmetry("x", "bcdefgha", packed=True),
             tf.pack_symmetry("x", "bacdefgh", packed=True),
         ),
-        r"group of the packed symmetries at byte 96: larger than 5040",
+        r"group of the packed symmetries at byte 96: more than 5040",
     ),
     "wide integer": (
         tf.pack_header((2,), version=tf.V1_0, number_type=b"SINT", size=16)

@@ -13,8 +13,9 @@ from xr_tensorfmt.core.file_format import Match, Option
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
-from xr_tensorfmt.formats.tens.spec import MAGIC
+from xr_tensorfmt.formats.tens.spec import MAGIC, TensHeader
 
 
 class TensFormat(LazyFormat):
@@ -40,10 +41,11 @@ class TensFormat(LazyFormat):
         """Check the header fields, because four other formats have the same magic number."""
         if not super().match(reader):
             return Match.NONE
-        from xr_tensorfmt.formats.tens.spec import is_tens  # noqa: PLC0415
-
-        size = reader.source.size
-        return Match.CERTAIN if is_tens(reader.head, size) else Match.POSSIBLE
+        try:
+            TensHeader.read(reader)
+        except TensorFormatError:
+            return Match.POSSIBLE
+        return Match.CERTAIN
 
     @property
     def validation_options(self) -> OpenOptions:

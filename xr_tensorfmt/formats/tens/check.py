@@ -1,4 +1,4 @@
-"""Check a TENS file: reserved bytes, padding, pairs and symmetries."""
+"""Check a TENS file: padding, pairs and symmetries."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from xr_tensorfmt.core.views import get_stored_layout
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.read import TensFile
-from xr_tensorfmt.formats.tens.spec import (
-    DIMENSION_BYTES,
-    DIMENSION_FLAGS_OFFSET,
-    FIXED_BYTES,
-    SPARSE_FLAG,
-    Offset,
-    TensHeader,
-)
+from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Offset
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 
@@ -33,7 +26,6 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     source = reader.source
     file: TensFile = container.parsed
     header, layout = file.header, container.tensors[0].layout
-    yield from _check_dimensions(source, header)
     for chunk in file.unknown_chunks:
         message = (
             f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
@@ -58,22 +50,6 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         if len(pairs.group) > 1:
             yield from islice(check_readable(source, pairs), limit)
     yield from _check_claims(source, file, layout)
-
-
-def _check_dimensions(source: Source, header: TensHeader) -> Iterator[Finding]:
-    """Check reserved bits and bytes of the dimension headers. Version 0.9 leaves them undefined."""
-    if header.is_before_1_0:
-        return
-    for axis, dimension in enumerate(header.dimensions):
-        if dimension.flags & ~SPARSE_FLAG or dimension.reserved:
-            actual = dimension.pack()[DIMENSION_FLAGS_OFFSET:].hex(" ")
-            offset = FIXED_BYTES + DIMENSION_BYTES * axis + DIMENSION_FLAGS_OFFSET
-            field = f"the flags and reserved bytes of dimension {axis}"
-            message = (
-                f"{actual}, expected 00 or 01 and then zeros; the file is corrupt, or has a newer "
-                "version"
-            )
-            yield Finding(source.name, offset, field, message)
 
 
 def _find_gaps(file: TensFile) -> list[Gap]:

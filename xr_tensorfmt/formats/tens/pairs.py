@@ -167,7 +167,8 @@ class Pairs(SearchedLayout):
             stored = self._read_pairs(source, first, stop)["value"][numbers[part] - first]
             values = self.element.adopt(stored.view(self.element.stored))
             values, target = values.reshape(-1, self.components), positions[part]
-            images = values if operation.sign > 0 else _negate(values)
+            with np.errstate(invalid="ignore"):  # signalling NaNs warn
+                images = values if operation.sign > 0 else 0 - values  # zero stays +0
             conflicts = is_set[target] & ~_find_equal_rows(filled[target], images)
             filled[target], is_set[target] = images, True
             if operation != self.group[0]:
@@ -193,12 +194,6 @@ def _split_at_gaps(numbers: Integers) -> Iterator[slice]:
     stops = np.flatnonzero(has_gap | (np.diff(numbers // PAIRS_AT_ONCE) > 0)) + 1
     bounds = [0, *stops.tolist(), numbers.size]
     return (slice(first, stop) for first, stop in pairwise(bounds) if first < stop)
-
-
-def _negate(values: Array) -> Array:
-    """Negate values. Zero stays +0."""
-    with np.errstate(invalid="ignore"):  # signalling NaNs warn
-        return np.asarray(0 - values)
 
 
 def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:

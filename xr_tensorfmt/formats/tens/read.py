@@ -132,21 +132,19 @@ def _locate_raw_values(header: TensHeader, reader: HeaderReader) -> TensFile:
 
 def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Find values that follow the header directly, as in version 0.9."""
-    headers, size = [header], header.bytes_per_number
-    if size in (16, 32) and (header.number_type, header.numbers_per_element) == (b"IEEE", 2):
+    number = header.number_type, header.bytes_per_number, header.numbers_per_element
+    if number == (b"IEEE", 16, 2):
         # cc4s since 2018 and sisi4s write the size of a complex number as the bytes per number.
-        halved = replace(header, bytes_per_number=size // 2)
-        headers = [halved, header] if size == 16 else [halved]
-    candidates = [_locate_raw_values(meaning, reader) for meaning in headers]
-    for file in candidates:
-        if file.stop == reader.source.size:
-            return file
-    remaining, sizes = reader.source.size - header.stop, [file.nbytes for file in candidates]
-    fault = "has trailing bytes" if remaining > max(sizes) else "is truncated"
+        header = replace(header, bytes_per_number=8)
+    file = _locate_raw_values(header, reader)
+    if file.stop == reader.source.size:
+        return file
+    remaining = reader.source.size - header.stop
+    fault = "has trailing bytes" if remaining > file.nbytes else "is truncated"
     raise reader.error(
         field=f"the data of a tensor of shape {header.lengths}",
         actual=f"{remaining} bytes",
-        expected=" or ".join(f"{size} bytes" for size in sizes),
+        expected=f"{file.nbytes} bytes",
         hint=f"the file {fault}, or its header is corrupt",
         offset=header.stop,
     )
@@ -172,26 +170,17 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
         return _read_dense(reader, file)
     if header.is_index_value:
         return _read_pairs(reader, file)
-    raise reader.error(
-        field="the data",
-        actual=f"missing ({reader.source.size - file.offset} bytes remain)",
-        expected="a chunk 'DENSDATA'",
-        hint="the file is truncated or corrupt",
-        offset=file.offset,
-    )
+    actual = f"missing ({reader.source.size - file.offset} bytes remain)"
+    hint = "the file is truncated or corrupt"
+    raise reader.error("the data", actual, "a chunk 'DENSDATA'", hint, file.offset)
 
 
 def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
     """Find the values in the last chunk, DENSDATA, and check its size."""
     chunk, size = file.chunks[-1], reader.source.size
     if file.header.is_index_value:
-        raise reader.error(
-            field="a chunk 'DENSDATA'",
-            actual="in a file whose flags say index-value storage",
-            expected="one of the two",
-            hint="the header is corrupt",
-            offset=chunk.offset,
-        )
+        actual, hint = "in a file whose flags say index-value storage", "the header is corrupt"
+        raise reader.error("a chunk 'DENSDATA'", actual, "one of the two", hint, chunk.offset)
     for symmetry in file.symmetries:
         if symmetry.packed:
             raise reader.error(
@@ -208,18 +197,13 @@ def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
             field="the size of chunk 'DENSDATA'",
             actual=chunk.size,
             expected=f"{needed} for a tensor of shape {file.header.lengths}",
-            hint="the file is corrupt, or its data are packed in a way that the format does not "
-            "define",
+            hint="the file is corrupt, or its data are packed in an undefined way",
             offset=chunk.offset + 8,
         )
     if chunk.stop > size:
-        raise reader.error(
-            field="the data",
-            actual=f"truncated by the end of the file at byte {size}",
-            expected=f"{chunk.size} bytes of chunk 'DENSDATA'",
-            hint="the file is truncated; fetch it again",
-            offset=chunk.offset,
-        )
+        actual = f"truncated by the end of the file at byte {size}"
+        expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
+        raise reader.error("the data", actual, expected, hint, chunk.offset)
     return replace(file, offset=chunk.content_offset, stop=chunk.stop)
 
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Element, Plain
+from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.header import HeaderReader, check_rank
-from xr_tensorfmt.formats.tens.wide import Binary128
 
 MAGIC = b"TENS"
 
@@ -28,17 +27,13 @@ _VERSIONS = (VERSION_0_9, VERSION_1_0)
 _CODES = {b"uint": "<u", b"UINT": ">u", b"sint": "<i", b"SINT": ">i", b"IEEE": "<f"}
 NUMBERS_PER_ELEMENT = (1, 2, 4, 8)
 INDEX_VALUE_FLAG = 1
-SPARSE_FLAG = 1
 
 # Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
 _FIXED = Struct("<4sI4sIIIII")
 FIXED_BYTES = _FIXED.size
 
-# Length, index name, flags, zero.
-_DIMENSION = Struct("<IBBH")
-DIMENSION_BYTES = _DIMENSION.size
-DIMENSION_FLAGS_OFFSET = 5
-"""Offset of the flags in a dimension header."""
+# Length and index name. Flags of sparse dimensions and reserved bytes are ignored.
+_DIMENSION = Struct("<IB3x")
 
 MAX_LENGTH = (1 << 32) - 1
 """Limit on the length of a dimension: the header has 32 bits for it."""
@@ -57,20 +52,6 @@ class Offset(IntEnum):
 
 
 @dataclass(frozen=True)
-class DimensionHeader:
-    """Header of one dimension."""
-
-    length: int
-    index: int
-    flags: int = 0
-    reserved: int = 0
-
-    def pack(self) -> bytes:
-        """Encode the header."""
-        return _DIMENSION.pack(self.length, self.index, self.flags, self.reserved)
-
-
-@dataclass(frozen=True)
 class TensHeader:
     """Header of a TENS file, with the fields as stored."""
 
@@ -78,14 +59,17 @@ class TensHeader:
     number_type: bytes
     bytes_per_number: int
     numbers_per_element: int
-    flags: int
-    dimensions: tuple[DimensionHeader, ...]
+    lengths: tuple[int, ...]
+    # One character per dimension.
+    index_names: str
+    # Whether the tensor is stored as pairs of index and value.
+    is_index_value: bool = False
 
     def pack(self) -> bytes:
-        """Encode the header, including the dimension headers."""
+        """Encode the header of sequential values, including the dimension headers."""
         number = self.number_type, self.bytes_per_number, self.numbers_per_element
-        fixed = _FIXED.pack(MAGIC, self.version, *number, len(self.dimensions), self.flags, 0)
-        return fixed + b"".join(dimension.pack() for dimension in self.dimensions)
+        fixed = _FIXED.pack(MAGIC, self.version, *number, len(self.lengths), 0, 0)
+        return fixed + b"".join(map(_DIMENSION.pack, self.lengths, map(ord, self.index_names)))
 
     @classmethod
     def read(cls, reader: HeaderReader) -> TensHeader:
@@ -108,14 +92,11 @@ class TensHeader:
             hint = "a reserved flag may change the layout of the data, so they cannot be read"
             raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
         check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
-        raw = reader.read_field(FIXED_BYTES, order * DIMENSION_BYTES, "the dimension headers")
-        dimensions = tuple(DimensionHeader(*fields) for fields in _DIMENSION.iter_unpack(raw))
-        return cls(version, number_type, size, numbers, flags, dimensions)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Lengths of the dimensions."""
-        return tuple(dimension.length for dimension in self.dimensions)
+        raw = reader.read_field(FIXED_BYTES, order * _DIMENSION.size, "the dimension headers")
+        dimensions = list(_DIMENSION.iter_unpack(raw))
+        lengths = tuple(length for length, _ in dimensions)
+        names = "".join(chr(index) for _, index in dimensions)
+        return cls(version, number_type, size, numbers, lengths, names, bool(flags))
 
     @property
     def size(self) -> int:
@@ -125,22 +106,12 @@ class TensHeader:
     @property
     def stop(self) -> int:
         """Offset of the first byte after the dimension headers."""
-        return FIXED_BYTES + DIMENSION_BYTES * len(self.dimensions)
+        return FIXED_BYTES + _DIMENSION.size * len(self.lengths)
 
     @property
     def is_before_1_0(self) -> bool:
         """Whether the file has no chunks. Its dimension headers contain uninitialised bytes."""
         return self.version < VERSION_1_0
-
-    @property
-    def is_index_value(self) -> bool:
-        """Whether the tensor is stored as pairs of index and value."""
-        return bool(self.flags & INDEX_VALUE_FLAG)
-
-    @property
-    def index_names(self) -> str:
-        """Stored index names, one character per dimension."""
-        return "".join(chr(dimension.index) for dimension in self.dimensions)
 
     @property
     def dimension_names(self) -> tuple[str, ...]:
@@ -154,20 +125,6 @@ class TensHeader:
 def is_index_name(name: str) -> bool:
     """Return whether a string is one printable ASCII character other than a space."""
     return len(name) == 1 and "!" <= name <= "~"
-
-
-def is_tens(head: bytes, size: int) -> bool:
-    """Return whether a file is certainly TENS. Four other formats have the same magic number."""
-    if min(size, len(head)) < FIXED_BYTES:
-        return False
-    magic, version, number_type, _, numbers, order, _, _ = _FIXED.unpack_from(head)
-    return (
-        magic == MAGIC
-        and version in _VERSIONS
-        and number_type in _CODES
-        and numbers in NUMBERS_PER_ELEMENT
-        and FIXED_BYTES + DIMENSION_BYTES * order <= size
-    )
 
 
 def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
@@ -237,30 +194,22 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
             return
         raw = reader.read_field(offset, CHUNK_HEADER_BYTES, "a chunk's header")
         magic, size = _CHUNK_HEADER.unpack(raw)
-        chunk = Chunk(magic, size, offset)
-        if not all(0x20 <= byte <= 0x7E for byte in chunk.magic):
+        if not all(0x20 <= byte <= 0x7E for byte in magic):
             return
-        is_last = chunk.magic == DENSE_DATA
-        fits = CHUNK_HEADER_BYTES <= chunk.size <= remaining and chunk.size % CHUNK_UNIT == 0
-        if not is_last and not fits:
+        chunk = Chunk(magic, size, offset)
+        if magic == DENSE_DATA:
+            yield chunk
+            return
+        if not CHUNK_HEADER_BYTES <= size <= remaining or size % CHUNK_UNIT:
+            field = f"the size of chunk {magic.decode()!r}"
+            expected = f"a multiple of 8 from 16 to the {remaining} bytes that remain"
             raise reader.error(
-                field=f"the size of chunk {chunk.magic.decode()!r}",
-                actual=chunk.size,
-                expected=f"a multiple of 8 from 16 to the {remaining} bytes that remain",
-                hint="the file is truncated or corrupt",
-                offset=chunk.offset + 8,
+                field, size, expected, "the file is truncated or corrupt", offset + 8
             )
         yield chunk
-        if is_last:
-            return
         offset = chunk.stop
-    raise reader.error(
-        field="the number of chunks before the data",
-        actual=f"more than {MAX_CHUNKS}",
-        expected=f"at most {MAX_CHUNKS}",
-        hint="the file is corrupt; fetch it again",
-        offset=start,
-    )
+    field, actual = "the number of chunks before the data", f"more than {MAX_CHUNKS}"
+    raise reader.error(field, actual, f"at most {MAX_CHUNKS}", "the file is corrupt", start)
 
 
 DTYPES = {
@@ -273,26 +222,19 @@ DTYPES = {
 """Writable dtypes of a version. Other numbers are only read."""
 
 
-def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Element, int]:
+def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]:
     """Return the type of a number, and the numbers per element. A complex number counts as one."""
     number_type, size = header.number_type, header.bytes_per_number
-    is_float = number_type == b"IEEE"
-    allowed = (4, 8, 16) if is_float else (1, 2, 4, 8)
+    allowed = (4, 8) if number_type == b"IEEE" else (1, 2, 4, 8)
     if size not in allowed:
+        field = "the count of bytes per number"
         sizes = ", ".join(map(str, allowed))
-        raise reader.error(
-            field="the count of bytes per number",
-            actual=size,
-            expected=f"one of {sizes} for numbers of type {number_type.decode()}",
-            hint="the header is corrupt, or numpy does not support such numbers",
-            offset=Offset.BYTES_PER_NUMBER,
-        )
-    is_complex = is_float and header.numbers_per_element == 2
-    components = 1 if is_complex else header.numbers_per_element
-    if size == 16:
-        return Binary128(is_complex), components
-    dtype = f"<c{2 * size}" if is_complex else f"{_CODES[number_type]}{size}"
-    return Plain(np.dtype(dtype)), components
+        expected = f"one of {sizes} for numbers of type {number_type.decode()}"
+        hint = "the header is corrupt, or numpy does not support such numbers"
+        raise reader.error(field, size, expected, hint, Offset.BYTES_PER_NUMBER)
+    if number_type == b"IEEE" and header.numbers_per_element == 2:
+        return Plain(np.dtype(f"<c{2 * size}")), 1
+    return Plain(np.dtype(f"{_CODES[number_type]}{size}")), header.numbers_per_element
 
 
 def get_number_fields(dtype: np.dtype[Any]) -> tuple[bytes, int, int]:

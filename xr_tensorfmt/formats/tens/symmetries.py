@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from struct import Struct
 
 import numpy as np
@@ -64,27 +65,18 @@ class Symmetry:
         fields = reader.read_field(chunk.content_offset, _FIELDS.size, "the symmetry flags")
         flags, length = _FIELDS.unpack(fields)
         start = chunk.content_offset + _FIELDS.size
-        order = len(header.dimensions)
+        order = len(header.lengths)
         stop = start + length + order
         if stop > chunk.stop:
-            raise reader.error(
-                field="the size of chunk 'SYMMETRY'",
-                actual=chunk.size,
-                expected=f"at least {stop - chunk.offset} for {length} characters of code and "
-                f"{order} indices",
-                hint="the file is corrupt",
-                offset=chunk.offset + 8,
-            )
+            expected = f"at least {stop - chunk.offset} for the code and {order} indices"
+            hint, offset = "the file is corrupt", chunk.offset + 8
+            raise reader.error("the size of chunk 'SYMMETRY'", chunk.size, expected, hint, offset)
         content = reader.read_field(start, length + order, "the symmetry").decode("latin-1")
         code, index_map = content[:length], content[length:]
         if sorted(index_map) != sorted(header.index_names):
-            raise reader.error(
-                field="the index map of a symmetry",
-                actual=repr(index_map),
-                expected=f"a permutation of the index names {header.index_names!r}",
-                hint="the file is corrupt",
-                offset=start + length,
-            )
+            field, hint = "the index map of a symmetry", "the file is corrupt"
+            expected = f"a permutation of the index names {header.index_names!r}"
+            raise reader.error(field, repr(index_map), expected, hint, start + length)
         return cls(code, index_map, bool(flags & _PACKED_FLAG), chunk.offset, stop, chunk.stop)
 
     def find_mismatch(self, header: TensHeader) -> tuple[str, str] | None:
@@ -112,32 +104,28 @@ def build_group(
 ) -> tuple[Operation, ...]:
     """Return all products of the packed symmetries, the identity first."""
     generators = []
-    for symmetry in symmetries:
-        if not symmetry.packed:
-            continue
+    for symmetry in filter(attrgetter("packed"), symmetries):
         mismatch = symmetry.find_mismatch(header)
         if mismatch is not None:
             raise reader.error(
                 field=f"the symmetry {str(symmetry)!r}",
                 actual=f"packed with {mismatch[0]}",
                 expected=mismatch[1],
-                hint="the format does not define the other elements; write the file without "
-                "packing",
+                hint="the other elements are not defined; write the file without packing",
                 offset=symmetry.offset,
             )
         generators.append(symmetry.build_operation(header))
-    group = [Operation(tuple(range(len(header.dimensions))), 1)]
+    group = [Operation(tuple(range(len(header.lengths))), 1)]
     members = set(group)
     for operation in group:  # which grows
         for product in {operation.compose(generator) for generator in generators} - members:
             group.append(product)
             members.add(product)
         if len(group) > MAX_OPERATIONS:
-            raise reader.error(
-                field="the group of the packed symmetries",
-                actual=f"larger than {MAX_OPERATIONS} operations",
-                expected=f"at most {MAX_OPERATIONS}",
-                hint="write the file without packing",
-                offset=header.stop,
+            field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
+            expected, hint = (
+                f"at most {MAX_OPERATIONS} operations",
+                "write the file without packing",
             )
+            raise reader.error(field, actual, expected, hint, header.stop)
     return tuple(group)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from string import ascii_letters
-from typing import Any, Literal
+from typing import Literal
 
 from xarray import Variable
 
@@ -36,7 +36,9 @@ def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
     older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
     if is_bin or version == "0.9":
         return _plan_0_9(older)
-    if version is None and _was_opened_from_0_9(variable):
+    file_info = variable.encoding.get("tensorfmt")
+    info = file_info if isinstance(file_info, Mapping) else {}
+    if version is None and (info.get("format"), info.get("version")) == ("tens", "0.9"):
         try:
             return _plan_0_9(older)
         except ValueError as error:
@@ -49,13 +51,6 @@ def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
         warning = with_hint(TensorFormatWarning(message), hint)
         warnings.warn(warning, stacklevel=find_stack_level())
     return _plan_1_0(checked)
-
-
-def _was_opened_from_0_9(variable: Variable) -> bool:
-    file_info = variable.encoding.get("tensorfmt")
-    if not isinstance(file_info, Mapping):
-        return False
-    return (file_info.get("format"), file_info.get("version")) == ("tens", "0.9")
 
 
 def _plan_0_9(checked: CheckedInput) -> FilePlan:
@@ -82,26 +77,21 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
 
 
 def _build_header(checked: CheckedInput, version: int) -> tuple[TensHeader, Conversion]:
+    """Build the header. A name that is not an index name is replaced by a free letter."""
     name, variable = checked.single_variable
     elements = build_elements(spec.DTYPES[version])
     conversion = checked.choose_conversion(name, variable, elements)
     fields = spec.get_number_fields(conversion.element.dtype)
-    dimensions = _build_dimensions(checked.path, variable.sizes)
-    return TensHeader(version, *fields, 0, dimensions), conversion
-
-
-def _build_dimensions(path: str, sizes: Mapping[Any, int]) -> tuple[spec.DimensionHeader, ...]:
-    """Build dimension headers. A name that is not an index name is replaced by a free letter."""
-    for dim, length in sizes.items():
+    for dim, length in variable.sizes.items():
         if length > spec.MAX_LENGTH:
             raise ValueError(
-                f"{path}: dimension {dim!r} has {length} elements, expected at most "
+                f"{checked.path}: dimension {dim!r} has {length} elements, expected at most "
                 f"{spec.MAX_LENGTH}; split it in two"
             )
-    index_names = set(filter(spec.is_index_name, sizes))
-    letters = (letter for letter in ascii_letters if letter not in index_names)
-    names = (dim if dim in index_names else next(letters) for dim in sizes)
-    return tuple(map(spec.DimensionHeader, sizes.values(), map(ord, names)))
+    dims = [str(dim) for dim in variable.dims]
+    letters = (letter for letter in ascii_letters if letter not in dims)
+    names = (dim if spec.is_index_name(dim) else next(letters) for dim in dims)
+    return TensHeader(version, *fields, variable.shape, "".join(names)), conversion
 
 
 def _plan_values(variable: Variable, conversion: Conversion, head: bytes, unit: int) -> FilePlan:
