@@ -207,7 +207,7 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
     for line, (name, *_), variable in zip(lines, rows, variables.values(), strict=True):
         yield from [f"  {name}", f"    {line[widths[0] + 4 :]}"] if has_own_lines else [line]
         stats = variable.get("stats") or {}
-        numbers = (
+        numbers = (f"{n:.6g}" if isinstance(n, float) else n for n in stats.values())
             f"{value:.6g}" if isinstance(value, float) else value for value in stats.values()
         )
         shown = ", ".join(map("{} {}".format, stats, numbers))
