@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +22,6 @@ from xr_tensorfmt.cli.files import (
     flatten,
     open_input,
     select_variable,
-    split_encoding,
     write_store,
 )
 from xr_tensorfmt.cli.messages import (
@@ -34,6 +34,7 @@ from xr_tensorfmt.cli.messages import (
 )
 from xr_tensorfmt.cli.options import (
     NETCDF,
+    STORE_SUFFIXES,
     STORED_VALUES,
     STORES,
     ZARR,
@@ -47,7 +48,6 @@ from xr_tensorfmt.cli.options import (
     group_options,
     parse_key_dtype,
     parse_key_json,
-    parse_target_format,
     sparse_option,
     storage_option,
     store_format,
@@ -59,6 +59,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
+from xr_tensorfmt.writing.tree import iterate_keys
 
 _PART = click.Choice(get_args(DroppablePart))
 
@@ -245,7 +246,8 @@ def _convert_file(
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with errors_in_one_line(target):
-        to = to or parse_target_format(target)
+        if to is None:
+            to = store_format(target) or registry.find_format_for_path(target, STORE_SUFFIXES).name
     with errors_in_one_line(source), open_argument(source) as content:
         data, encoding = _open_selected(
             source, content, to, drop=drop, storage_options=storage_options, **reading
@@ -299,7 +301,11 @@ def _open_selected(
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
     encoding = resolve_encoding(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
-        return data, split_encoding(data, separator, encoding)
+        groups: dict[str, dict[Any, Any]] = defaultdict(dict)
+        for path, local, key in iterate_keys(data, separator):
+            if key in encoding:
+                groups[path][local] = encoding[key]
+        return data, groups
     return ds, encoding
 
 

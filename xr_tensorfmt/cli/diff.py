@@ -122,7 +122,12 @@ def _compare_files(
             datasets.append(flatten(file, data, separator, ["attrs"]))
     with errors_in_one_line(first, second):
         names = {"first": to_one_line(first), "second": to_one_line(second)}
-        return {**names, "rtol": rtol, "atol": atol, **compare(*datasets, rtol, atol)}
+        return {
+            **names,
+            "rtol": rtol,
+            "atol": atol,
+            **compare(datasets[0], datasets[1], rtol, atol),
+        }
 
 
 def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -19,7 +18,7 @@ from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
 from xr_tensorfmt.writing.file_set import publish
-from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
+from xr_tensorfmt.writing.tree import flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -95,17 +94,6 @@ def select_variable(
     old = (*map(str, only.dims), str(only.name))
     new = (*name_dims(dims, old[-1], old[:-1]), old[-1] if name is None else name)
     return ds.rename({a: b for a, b in zip(old, new, strict=True) if a != b})
-
-
-def split_encoding(
-    tree: xr.DataTree, separator: str, encoding: Mapping[Any, Any]
-) -> dict[str, dict[Any, Any]]:
-    """Split an encoding with the keys of a tensor file by the groups of a tree."""
-    groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for path, name, key in iterate_keys(tree, separator):
-        if key in encoding:
-            groups[path][name] = encoding[key]
-    return groups
 
 
 def write_store(

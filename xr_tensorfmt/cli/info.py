@@ -208,8 +208,6 @@ def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[
         yield from [f"  {name}", f"    {line[widths[0] + 4 :]}"] if has_own_lines else [line]
         stats = variable.get("stats") or {}
         numbers = (f"{n:.6g}" if isinstance(n, float) else n for n in stats.values())
-            f"{value:.6g}" if isinstance(value, float) else value for value in stats.values()
-        )
         shown = ", ".join(map("{} {}".format, stats, numbers))
         yield from [f"      {shown}"] if shown else []
         yield from _format_attributes(variable["attrs"], "      ")
@@ -263,4 +261,4 @@ def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
         "nan": variable.isnull().sum(),
         "zeros": (variable == 0).sum(),
     }
-    return {name: value.item() for name, value in xr.Dataset(statistics).compute().items()}
+    return {str(key): value.item() for key, value in xr.Dataset(statistics).compute().items()}
