@@ -67,7 +67,7 @@ class SnapshotHeader:
         document = header.document_start, header.document_stop
         data = header.data_start, header.data_stop
         if [*document, *data] != sorted(document + data) or document[0] < cls.struct.size:
-            field, actual = "the ranges of document and data", f"{document} and {data}"
+            field, actual = "the offsets of document and data", f"{document} and {data}"
             raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
         if header.data_stop > reader.source.size:
             actual = f"truncated by the end of the file at byte {reader.source.size}"
