@@ -253,8 +253,7 @@ def _convert_file(
             source, content, to, drop=drop, storage_options=storage_options, **reading
         )
         with errors_in_one_line(target, source):
-            location = _locate(target, storage_options)
-            _check_target(source, target, location, storage_options, overwrite=overwrite)
+            location = _locate_target(source, target, storage_options, overwrite=overwrite)
             name = os.path.basename(to_one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
@@ -268,9 +267,7 @@ def _convert_file(
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
-                    raise ValueError(
-                        f"--option applies only to tensor formats, and {target} is {to}"
-                    )
+                    raise ValueError(f"--option is only for tensor formats, and {target} is {to}")
                 else:
                     write_store(data, target, location, to, **writing)
 
@@ -309,18 +306,11 @@ def _open_selected(
     return ds, encoding
 
 
-def _locate(file: str, storage_options: KeyValues) -> Location:
-    """Locate a file, with resolved links."""
-    location = locate(file, get_storage_options(file, storage_options), None)
-    path = os.path.realpath(location.path) if location.is_local else location.path
-    return replace(location, path=path)
-
-
-def _check_target(
-    source: str, target: str, location: Location, storage_options: KeyValues, *, overwrite: bool
-) -> None:
+def _locate_target(
+    source: str, target: str, storage_options: KeyValues, *, overwrite: bool
+) -> Location:
     """Raise an error if the target is, contains or is inside the input, or exists."""
-    origin = _locate(source, storage_options)
+    origin, location = (_resolve(file, storage_options) for file in (source, target))
     # A PurePath accepts both separators of Windows.
     read, written = PurePath(origin.path), PurePath(location.path)
     is_inside, contains = written.is_relative_to(read), read.is_relative_to(written)
@@ -330,6 +320,14 @@ def _check_target(
     location.fs.invalidate_cache()
     if not overwrite and exists(location.fs, location.path):
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
+    return location
+
+
+def _resolve(file: str, storage_options: KeyValues) -> Location:
+    """Locate a file, with resolved links."""
+    location = locate(file, get_storage_options(file, storage_options), None)
+    path = os.path.realpath(location.path) if location.is_local else location.path
+    return replace(location, path=path)
 
 
 def _write_tensors(

@@ -40,8 +40,7 @@ _PARSERS = {
     MAGIC + b"\3\0": npy.read_array_header_2_0,
 }
 
-# Exceptions of the parsers for corrupt headers. Nested parentheses exhaust the parser of Python,
-# which then raises MemoryError.
+# Exceptions of the parsers for corrupt headers. The last two are for nested parentheses.
 _UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
 _TOO_DEEP = (RecursionError, MemoryError)
 
