@@ -72,7 +72,7 @@ class SnapshotHeader:
         if header.data_stop > reader.source.size:
             actual = f"truncated by the end of the file at byte {reader.source.size}"
             expected = f"data up to byte {header.data_stop}"
-            raise reader.error("the data", actual, expected, INCOMPLETE, header.data_stop)
+            raise reader.error("the data", actual, expected, INCOMPLETE, header.data_start)
         return header
 
     def pack(self) -> bytes:
