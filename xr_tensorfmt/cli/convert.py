@@ -59,7 +59,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
-from xr_tensorfmt.writing.tree import iterate_keys
+from xr_tensorfmt.writing.tree import collect_members
 
 _PART = click.Choice(get_args(DroppablePart))
 
@@ -299,9 +299,9 @@ def _open_selected(
     encoding = resolve_encoding(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
         groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-        for path, local, key in iterate_keys(data, separator):
-            if key in encoding:
-                groups[path][local] = encoding[key]
+        for member in collect_members(data, separator):
+            if member.key in encoding:
+                groups[member.path][member.name] = encoding[member.key]
         return data, groups
     return ds, encoding
 

@@ -16,8 +16,7 @@ from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
-from xr_tensorfmt.writing.file_set import publish
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
 from xr_tensorfmt.writing.tree import flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree

@@ -109,7 +109,7 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     fields = {"type": TENSOR_SET, "components": packed, "metaData": {}} if is_set else fields
-    if not note.is_empty:
+    if note != EmbeddedMetadata():
         fields["metaData"][EMBEDDED] = encode_metadata(checked, note).decode()
     for item in (fields, *packed.values()):
         if not item.get("metaData", True):
