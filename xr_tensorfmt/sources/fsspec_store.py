@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from asyncio import wrap_future
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,8 @@ _PIECE = 1 << 20
 
 # fsspec renews its event loop in a forked process, but not the lock that protects it.
 call_in_children(reset_lock)
+
+_logger = logging.getLogger(__name__)
 
 
 class FsspecStore:
@@ -199,6 +202,7 @@ class CachedStore(FsspecStore):
                 # fsspec raises it for all failures. This call raises the actual error.
                 self.fs.fs.info(path)
                 raise
+            _logger.debug("%s: read from the copy of a cache", path)
             with file:
                 return call(file)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from itertools import compress
 from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
+
+_logger = logging.getLogger(__name__)
 
 # Names in infos of file systems and in headers of responses, in order of preference. Checksums such
 # as Content-MD5 are not entity tags: a server does not compare them with If-Match.
@@ -116,6 +119,7 @@ class RangeRequest:
 
 def build_changed_error(path: str, actual: Version, expected: Version) -> SourceChangedError:
     """Return the error for an object that was replaced after it was opened."""
+    _logger.info("%s: replaced since it was opened, it is %s, not %s", path, actual, expected)
     return SourceChangedError(
         path,
         field="the object",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ from xr_tensorfmt.writing.atomic_file import (
     write_at,
 )
 from xr_tensorfmt.writing.file_plan import Piece
+
+_logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
@@ -166,6 +169,7 @@ class Upload:
                 error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
         check_times.clear()
+        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _put(self, path: str, progress: _Progress) -> None:
         options: dict[str, Any] = {"callback": progress}
