@@ -24,9 +24,7 @@ pytest.register_assert_rewrite(
 
 # Examples are the same on every machine, and have no time limit.
 # `XR_TENSORFMT_HYPOTHESIS=nightly` tries more examples.
-settings.register_profile(
-    "project", deadline=None, derandomize=True, print_blob=True, max_examples=40
-)
+settings.register_profile("project", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile(os.environ.get("XR_TENSORFMT_HYPOTHESIS", "project"))
 

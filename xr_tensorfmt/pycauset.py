@@ -61,7 +61,7 @@ def count_between(causal: DataArray) -> DataArray:
     """
     matrix = _Matrix.from_array(causal)
     values = _map_blocks(matrix, _count_between, (matrix.lengths,) * 2, np.int32)
-    return DataArray(values, causal.coords, causal.dims)
+    return DataArray(values, causal.coords, causal.dims, "count_between")
 
 
 def links(causal: DataArray) -> DataArray:
@@ -89,7 +89,7 @@ def links(causal: DataArray) -> DataArray:
     """
     matrix = _Matrix.from_array(causal)
     values = _map_blocks(matrix, _find_links, (matrix.lengths,) * 2, np.bool_)
-    return DataArray(values, causal.coords, causal.dims)
+    return DataArray(values, causal.coords, causal.dims, "links")
 
 
 def interval_sizes(causal: DataArray) -> DataArray:
@@ -119,7 +119,7 @@ def interval_sizes(causal: DataArray) -> DataArray:
     matrix = _Matrix.from_array(causal)
     ones = (1,) * len(matrix.lengths)
     counts = _map_blocks(matrix, _count_sizes, (ones, ones, (matrix.size,)), np.int64)
-    return DataArray(counts.sum(axis=(0, 1)), dims="size")
+    return DataArray(counts.sum(axis=(0, 1)), dims="size", name="interval_sizes")
 
 
 def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:

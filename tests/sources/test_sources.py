@@ -160,7 +160,7 @@ def test_rewritten_file_is_detected(path: Path, io: InputOutput) -> None:
     os.utime(path, ns=(0, 123_000_000_456))
     with pytest.raises(
         SourceChangedError,
-        match=r"modified at 1970-01-01T00:02:03\.000Z, expected 1048576 bytes modified at ",
+        match=r"modified at 1970-01-01T00:02:03\.000Z .*, expected 1048576 bytes modified at ",
     ):
         source.read(Extents.single(0, 1 << 20))
 
@@ -176,7 +176,7 @@ def test_grown_or_cut_file_is_detected(path: Path, io: InputOutput) -> None:
         source.read(Extents.single(0, 1 << 20))
 
 
-ANOTHER = "another one with this size and time, expected .* open it again"
+ANOTHER = r"inode \d+\), expected .* open it again"
 
 
 def set_mtime(path: Path, mtime_ns: int) -> None:

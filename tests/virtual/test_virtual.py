@@ -489,7 +489,7 @@ def test_message_names_all_variables_that_can_be_left_out(tmp_path: Path) -> Non
     puts = {f"n{i}": magfiles.Put("bfloat16", (1,), bytes(2)) for i in range(7)}
     puts["kept"] = magfiles.put(np.arange(3, dtype="i4"))
     path = _put(tmp_path / "a.mag", magfiles.make_snapshot(puts))
-    with pytest.raises(ValueError, match="; and 2 more; drop them with skip_variables=") as found:
+    with pytest.raises(ValueError, match=r" \.\.\. .*; drop them with skip_variables=") as found:
         open_virtual(path)
     names = [f"n{i}" for i in range(7)]
     assert f"skip_variables={names}" in str(found.value)

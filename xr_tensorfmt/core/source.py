@@ -52,9 +52,9 @@ class Source(ABC):
         """Name in the directory. Its suffix selects a format, and it may name sibling files."""
         return os.path.basename(self.name)
 
-    @abstractmethod
     def open(self) -> AbstractContextManager[Fill]:
-        """Open the source for a batch of requests."""
+        """Open the source for a batch of requests, unless it has a `read` of its own."""
+        raise NotImplementedError
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
         """Open a file by its path relative to the directory, or return None without one."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from asyncio import wrap_future
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, TypeVar
 
 import numpy as np
 from fsspec.asyn import reset_lock
@@ -16,11 +14,11 @@ from fsspec.asyn import reset_lock
 from xr_tensorfmt.core.locks import ForkSafeLock, call_in_children
 from xr_tensorfmt.sources import get_class_names
 from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version
-from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.sources.threads import start_in_thread
 
+Result = TypeVar("Result")
+
 _PIECE = 1 << 20
-_logger = logging.getLogger(__name__)
 
 # fsspec renews its event loop in a forked process, but not the lock that protects it.
 call_in_children(reset_lock)
@@ -174,27 +172,26 @@ class CachedStore(FsspecStore):
 
     async def info(self, path: str) -> dict[str, Any]:
         """Return size and version of the copy."""
-        return await wrap_future(start_in_thread(self._get_info, path))
+
+        def get_info(file: Any) -> dict[str, Any]:
+            # A block cache knows the info of the object. Other copies are local files.
+            details = getattr(file, "details", None)
+            details = details or {"mtime": os.fstat(file.fileno()).st_mtime_ns}
+            return {**details, "size": file.seek(0, os.SEEK_END)}
+
+        return await wrap_future(start_in_thread(self._use, path, get_info))
 
     async def request_range(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
         """Read a byte range of the copy."""
-        return await wrap_future(start_in_thread(self._read, request, buffer))
 
-    def _get_info(self, path: str) -> dict[str, Any]:
-        with self._open(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            # A block cache knows the info of the object. Other copies are local files.
-            details = getattr(file, "details", None)
-            return {**(details or {"mtime": os.fstat(file.fileno()).st_mtime_ns}), "size": size}
-
-    def _read(self, request: RangeRequest, buffer: memoryview) -> RangeResponse:
-        with self._open(request.path) as file:
+        def read(file: Any) -> RangeResponse:
             version = Version(file.seek(0, os.SEEK_END))
             file.seek(request.start)
             return RangeResponse(copy_bytes(file.read(len(buffer)), buffer), version)
 
-    @contextmanager
-    def _open(self, path: str) -> Iterator[BinaryIO]:
+        return await wrap_future(start_in_thread(self._use, request.path, read))
+
+    def _use(self, path: str, call: Callable[[Any], Result]) -> Result:
         with self._lock.current:
             try:
                 file = self.fs.open(path, "rb")
@@ -202,9 +199,8 @@ class CachedStore(FsspecStore):
                 # fsspec raises it for all failures. This call raises the actual error.
                 self.fs.fs.info(path)
                 raise
-            _logger.debug("%s: read from the copy of a cache", redact(path))
             with file:
-                yield file
+                return call(file)
 
 
 _STORES: dict[str, type[FsspecStore]] = {
@@ -222,5 +218,5 @@ def get_packages(fs: object) -> set[str]:
 
 def get_fsspec_store(fs: Any, timeout: float | None = None) -> FsspecStore:
     """Return the store of a file system, whose class is known by name and not imported."""
-    names = get_class_names(fs)
-    return next((_STORES[name] for name in names if name in _STORES), FsspecStore)(fs, timeout)
+    known = filter(None, map(_STORES.get, get_class_names(fs)))
+    return next(known, FsspecStore)(fs, timeout)

@@ -131,18 +131,14 @@ class LocalFile(Source):
 
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
-        is_same = (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
         # A copy on another host has another inode.
-        if is_same and (status.st_ino == self.inode or self.host != platform.node()):
-            return
-        actual = _describe(status.st_size, status.st_mtime_ns)
-        raise SourceChangedError(
-            self.path,
-            field="the file",
-            actual="another one with this size and time" if is_same else actual,
-            expected=_describe(self.size, self.mtime_ns),
-            hint="it was changed or replaced after it was opened; open it again",
-        )
+        inode = status.st_ino if self.host == platform.node() else self.inode
+        actual = status.st_size, status.st_mtime_ns, inode
+        expected = self.size, self.mtime_ns, self.inode
+        if actual != expected:
+            hint = "it was changed or replaced after it was opened; open it again"
+            descriptions = _describe(*actual), _describe(*expected)
+            raise SourceChangedError(self.path, "the file", *descriptions, hint)
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the file was changed, replaced or removed."""
@@ -152,7 +148,14 @@ class LocalFile(Source):
     def open(self) -> Iterator[Fill]:
         """Open the file for a batch of reads, and check that it has not changed."""
         with self._open_file() as file:
-            yield _build_fill(file)
+
+            def fill(start: int, buffer: memoryview) -> int:
+                if _HAS_PREADV:  # several threads may call it
+                    return os.preadv(file.fileno(), [buffer], start)
+                file.seek(start)
+                return file.readinto(buffer)
+
+            yield fill
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range into new memory or as a window, or copy several ranges from windows."""
@@ -167,11 +170,10 @@ class LocalFile(Source):
         merged = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
         for fetch in extents.iterate_fetches(merged):
             window = self._map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
-            target = fetch.view(packed)
             if window is None:
-                self._read_into(target, fetch.extents)
+                self._read_into(fetch.view(packed), fetch.extents)
             else:
-                target[:] = fetch.extents.gather(window, fetch.start)
+                fetch.view(packed)[:] = fetch.extents.gather(window, fetch.start)
         return packed
 
     def _map(self, start: int, stop: int) -> Bytes | None:
@@ -210,17 +212,6 @@ def _allocate(size: int) -> Bytes:
     return buffer[start : start + size]
 
 
-def _build_fill(file: FileIO) -> Fill:
-    """Return a function that reads, from several threads if `os.preadv` exists."""
-
-    def fill(start: int, buffer: memoryview) -> int:
-        if _HAS_PREADV:
-            return os.preadv(file.fileno(), [buffer], start)
-        file.seek(start)
-        return file.readinto(buffer)
-
-    return fill
-
-
-def _describe(size: int, mtime_ns: int) -> str:
-    return f"{size} bytes modified at {np.datetime64(mtime_ns // 1_000_000, 'ms')}Z"
+def _describe(size: int, mtime_ns: int, inode: int) -> str:
+    time = np.datetime64(mtime_ns // 1_000_000, "ms")
+    return f"{size} bytes modified at {time}Z (inode {inode})"

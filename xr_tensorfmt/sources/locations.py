@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -138,10 +137,7 @@ class Location:
         except Exception as error:  # noqa: BLE001  # libraries do not share a base class
             failure = self.translate(error, context)
         # Raising outside of the except clause leaves out the original error as context.
-        try:
-            raise failure from None
-        finally:
-            del failure
+        raise failure from None
 
 
 def exists(fs: AbstractFileSystem, path: str) -> bool:
@@ -167,7 +163,7 @@ def locate(
             f"fs={fs!r}: stores of obstore can be read, but not written; pass a URL, or a file "
             "system of fsspec"
         )
-    return _locate(file, dict(storage_options or {}), fs)
+    return _locate(file, dict(storage_options or {}), fs, {})
 
 
 def locate_for_reading(
@@ -188,16 +184,15 @@ def locate_for_reading(
     return replace(location, timeout=None if is_cache(location.fs) else timeout)
 
 
-def _locate(
-    file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, Any] = MappingProxyType({})
-) -> Location:
+def _locate(file: Any, options: dict[str, Any], fs: Any, config: Mapping[str, Any]) -> Location:
     """Return the location of a file; `config` configures botocore for URLs of S3."""
     if options and not (fs is None and isinstance(file, str)):
         raise ValueError(
             "storage_options= applies only to URLs, but the file already has a file system; omit it"
         )
+    url = ""
     if fs is not None:
-        url, fs, path = _locate_in_file_system(fs, file)
+        fs, path = _locate_in_file_system(fs, file)
     elif isinstance(file, OpenFile):
         url, fs, path = file.full_name, file.fs, file.path
     else:
@@ -207,7 +202,10 @@ def _locate(
             options["config_kwargs"] = {**config, **options.get("config_kwargs", {})}
         url = file
         fs, path = _find_file_system(url, options)
-    fs, path = _unwrap(fs, path)
+    while isinstance(fs, DirFileSystem):  # requests to the file system below may have conditions
+        # It refuses paths outside of a local directory. fsspec has no public form.
+        fs, path = fs.fs, fs._join(path)  # noqa: SLF001
+    url = url or fs.unstrip_protocol(path)
     name, compression = redact(url), getattr(file, "compression", None)
     if compression:
         raise ValueError(
@@ -221,14 +219,6 @@ def _locate(
     return Location(url, fs, path)
 
 
-def _unwrap(fs: Any, path: str) -> tuple[Any, str]:
-    """Return the file system below a `DirFileSystem`, whose requests may have conditions."""
-    while isinstance(fs, DirFileSystem):
-        # It refuses paths outside of a local directory. fsspec has no public form.
-        fs, path = fs.fs, fs._join(path)  # noqa: SLF001
-    return fs, path
-
-
 def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
     """Return the file system and the path of a URL."""
     try:
@@ -239,8 +229,8 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
     raise failure
 
 
-def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:
-    """Return the URL of a path in a file system, the file system, and the path."""
+def _locate_in_file_system(fs: Any, file: Any) -> tuple[Any, str]:
+    """Return the file system and the path in its form."""
     if not isinstance(fs, AbstractFileSystem) and not is_obstore(fs):
         raise TypeError(
             f"fs= must be a file system of fsspec or a store of obstore, not a {type(fs).__name__}"
@@ -249,7 +239,5 @@ def _locate_in_file_system(fs: Any, file: Any) -> tuple[str, Any, str]:
         raise TypeError(f"fs= needs the path of a file in it, not a {type(file).__name__}")
     path = os.fspath(file)
     if is_obstore(fs):
-        fs, path = adapt_obstore(fs), path.strip("/")
-    else:
-        fs, path = _unwrap(fs, fs._strip_protocol(path))  # noqa: SLF001  # fsspec has no public form
-    return fs.unstrip_protocol(path), fs, path
+        return adapt_obstore(fs), path.strip("/")
+    return fs, fs._strip_protocol(path)  # noqa: SLF001  # fsspec has no public form

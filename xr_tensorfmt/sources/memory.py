@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import BinaryIO
 from uuid import uuid4
 
@@ -14,48 +15,14 @@ from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.sources.store_errors import redact
 
 
-class Memory(Source):
-    """The content of a file in memory."""
-
-    def __init__(
-        self, content: bytes | bytearray | memoryview, token: str = "", name: str = ""
-    ) -> None:
-        self._view = memoryview(content).cast("B")
-        self.size = self._view.nbytes
-        self._token = token or uuid4().hex
-        self._name = name or f"<{self.size} bytes in memory>"
-
-    def __dask_tokenize__(self) -> str:
-        """Return a random token, because dask would hash the content for every variable."""
-        return self._token
-
-    @property
-    def name(self) -> str:
-        """Name of the file with these bytes, or a description."""
-        return self._name
-
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
-        """Fill buffers from the bytes."""
-
-        def fill(start: int, buffer: memoryview) -> int:
-            piece = self._view[start : start + len(buffer)]
-            buffer[: len(piece)] = piece
-            return len(piece)
-
-        yield fill
-
-    def __reduce__(self) -> tuple[type[Memory], tuple[bytes, str, str]]:
-        """Pickle the bytes, because a memoryview cannot be pickled."""
-        return Memory, (bytes(self._view), self._token, self._name)
-
-
 class FileObject(Source):
     """A seekable binary file object."""
 
-    def __init__(self, file: BinaryIO, token: str = "") -> None:
+    def __init__(self, file: BinaryIO, token: str = "", name: str = "") -> None:
         self._file = file
         self._token = token or uuid4().hex
+        name = name or getattr(file, "name", "")
+        self._name = redact(name) if name and isinstance(name, str) else f"<{type(file).__name__}>"
         self._lock = ForkSafeLock()
         try:
             file.seek(0, os.SEEK_END)
@@ -74,10 +41,7 @@ class FileObject(Source):
     @property
     def name(self) -> str:
         """Name of the file object, or its type."""
-        name = getattr(self._file, "name", None)
-        if isinstance(name, str) and name:
-            return redact(name)
-        return f"<{type(self._file).__name__}>"
+        return self._name
 
     @contextmanager
     def open(self) -> Iterator[Fill]:
@@ -98,10 +62,10 @@ class FileObject(Source):
         with self._lock.current:
             yield fill
 
-    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[bytes, str]]:
+    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[bytes, str, str]]:
         """Pickle the file object without the lock; raise TypeError if it cannot be pickled."""
         try:
-            return _unpickle, (pickle.dumps(self._file), self._token)
+            return _unpickle, (pickle.dumps(self._file), self._token, self._name)
         except TypeError as error:
             raise TypeError(
                 f"{self.name} is an open file, so it cannot be sent to other processes; "
@@ -109,5 +73,13 @@ class FileObject(Source):
             ) from error
 
 
-def _unpickle(content: bytes, token: str) -> FileObject:
-    return FileObject(pickle.loads(content), token)  # noqa: S301  # pickled by this module
+def _unpickle(content: bytes, token: str, name: str) -> FileObject:
+    return FileObject(pickle.loads(content), token, name)  # noqa: S301  # pickled by this module
+
+
+class Memory(FileObject):
+    """The content of a file in memory."""
+
+    def __init__(self, content: bytes | bytearray | memoryview, name: str = "") -> None:
+        name = name or f"<{memoryview(content).nbytes} bytes in memory>"
+        super().__init__(BytesIO(content), name=name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from http import HTTPStatus
 from math import inf
 from time import monotonic
 from typing import Any, Self
@@ -14,10 +14,16 @@ from typing import Any, Self
 import numpy as np
 
 from xr_tensorfmt.core.extents import Bytes, Extents, Fetch
-from xr_tensorfmt.core.source import Fill, Source
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import build_directory_error
 from xr_tensorfmt.sources.locations import Location
-from xr_tensorfmt.sources.requests import RangeRequest, RangeResponse, Version, build_changed_error
+from xr_tensorfmt.sources.requests import (
+    NO_VERSION,
+    RangeRequest,
+    RangeResponse,
+    Version,
+    build_changed_error,
+)
 from xr_tensorfmt.sources.retries import start_request
 from xr_tensorfmt.sources.store_errors import find_response
 from xr_tensorfmt.sources.threads import run_all, start_in_thread, wait_for_result
@@ -36,8 +42,9 @@ MIN_PART, MAX_PART, TARGET_PARTS = 2 << 20, 4 << 20, 10
 CHECK_INTERVAL = 60.0
 """Seconds between two requests for the version of a file, if other requests do not return it."""
 
-_check_times: dict[RemoteFile, float] = {}
 _MAX_CHECK_TIMES = 10_000
+check_times: dict[RemoteFile, float] = {}
+"""Times of the last of these requests. A writer that replaces an object clears them."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ class RemoteFile(Source):
         fetches = extents.iterate_fetches(self.plan_requests(extents))
         run_all(partial(self._start_fetch, location, packed), fetches)
         if not location.store.is_conditional:
-            self._check_version(location)
+            self._check_sometimes()
         return packed
 
     def _start_fetch(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
@@ -113,51 +120,26 @@ class RemoteFile(Source):
 
         return start_request(location, attempt, request)
 
-    def _check_version(self, location: Location) -> None:
-        """Compare the version, at most once a minute."""
+    def _check_sometimes(self) -> None:
         now = monotonic()
-        if now - _check_times.get(self, -inf) < CHECK_INTERVAL:
-            return
-        if len(_check_times) >= _MAX_CHECK_TIMES:
-            _check_times.clear()
-        # Set before the request, so that concurrent reads do not compare the version too.
-        _check_times[self] = now
-        self._request_version(location)
+        if now - check_times.get(self, -inf) >= CHECK_INTERVAL:
+            if len(check_times) >= _MAX_CHECK_TIMES:
+                check_times.clear()
+            check_times[self] = now  # before the request, so that concurrent reads send none
+            try:
+                self.check_unchanged()
+            except BaseException:
+                check_times.pop(self, None)
+                raise
 
     def check_unchanged(self) -> None:
         """Raise OSError or SourceChangedError if the object was replaced or removed."""
-        version = self._request_version(self.location.renew_after_fork())
+        info = wait_for_result(_start_info(self.location.renew_after_fork()))
+        old, new = self.version, Version.from_info(info)
         # The entity tag of an object depends only on its content in many stores.
-        if self.version.modified and version.modified and version.modified != self.version.modified:
-            raise build_changed_error(self.name, version, self.version)
-
-    def _request_version(self, location: Location) -> Version:
-        """Request the version of the object; raise SourceChangedError if it was replaced."""
-        try:
-            info = wait_for_result(_start_info(location))
-            version = Version.from_info(info)
-            if self.version.differs(version):
-                raise build_changed_error(self.name, version, self.version)  # noqa: TRY301
-        except BaseException:
-            # The next read compares again.
-            _check_times.pop(self, None)
-            raise
-        return version
-
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
-        """Fill buffers by `read`."""
-
-        def fill(start: int, buffer: memoryview) -> int:
-            buffer[:] = self.read(Extents.single(start, start + len(buffer))).data
-            return len(buffer)
-
-        yield fill
-
-
-def forget_checks() -> None:
-    """Compare versions again, because this process has replaced an object."""
-    _check_times.clear()
+        is_later = bool(old.modified and new.modified) and old.modified != new.modified
+        if is_later or old.differs(new):
+            raise build_changed_error(self.name, new, old)
 
 
 def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
@@ -188,8 +170,12 @@ async def _request_range(
     try:
         response = await location.store.request_range(request, buffer)
     except Exception as error:
-        error_response = find_response(error)
-        request.check_status(error_response.status if error_response else 0)
+        response_to_error = find_response(error)
+        status = response_to_error.status if response_to_error else 0
+        is_outside = status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+        is_known = request.version.size is not None
+        if status == HTTPStatus.PRECONDITION_FAILED or (is_outside and is_known):
+            raise build_changed_error(request.url, NO_VERSION, request.version) from None
         raise
     request.check_response(response)
     return response

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
-
-_logger = logging.getLogger(__name__)
 
 # Names in infos of file systems and in headers of responses, in order of preference. Checksums such
 # as Content-MD5 are not entity tags: a server does not compare them with If-Match.
@@ -100,13 +96,6 @@ class RangeRequest:
         """The requested bytes, for messages."""
         return f", while bytes {self.start} to {self.stop - 1} were fetched"
 
-    def check_status(self, status: int) -> None:
-        """Raise SourceChangedError if a status means that the object was replaced."""
-        is_outside = status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-        is_changed = status == HTTPStatus.PRECONDITION_FAILED
-        if is_changed or (is_outside and self.version.size is not None):
-            raise build_changed_error(self.url, NO_VERSION, self.version)
-
     def check_response(self, response: RangeResponse) -> None:
         """Raise if a response has another version, or other bytes than requested."""
         if self.version.differs(response.version):
@@ -127,7 +116,6 @@ class RangeRequest:
 
 def build_changed_error(path: str, actual: Version, expected: Version) -> SourceChangedError:
     """Return the error for an object that was replaced after it was opened."""
-    _logger.info("%s: replaced since it was opened, it is %s, not %s", path, actual, expected)
     return SourceChangedError(
         path,
         field="the object",

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future
-from errno import EIO, ETIMEDOUT
 from math import inf
 from random import SystemRandom
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from fsspec.asyn import get_loop
@@ -18,7 +17,7 @@ from xr_tensorfmt.core.locks import call_in_children
 from xr_tensorfmt.errors import StoreTimeoutError, StoreUnavailableError
 from xr_tensorfmt.sources.locations import Location
 from xr_tensorfmt.sources.requests import RangeRequest
-from xr_tensorfmt.sources.store_errors import TransientFailure, find_transient_failure
+from xr_tensorfmt.sources.store_errors import find_response, find_transient_failure
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 Result = TypeVar("Result")
@@ -82,49 +81,29 @@ async def retry(
                 async with asyncio.timeout(None if limit == inf else limit):
                     return await attempt()
             except Exception as error:
-                failure = find_transient_failure(error)
-                if failure is None:
+                cause = find_transient_failure(error)
+                if cause is None:
                     raise
             seconds += clock() - start
-        timeouts += failure.is_timeout
+        failure: Any = location.translate(cause, request.context if request else "")
+        is_timeout = isinstance(failure, TimeoutError)
+        timeouts += is_timeout
+        response = find_response(cause)
+        requested_pause = response.pause if response else 0.0
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
-        library_has_retried = failure.is_status and location.store.retries_statuses
-        number, text = _describe(location, failure, request)
-        if is_last or library_has_retried or failure.pause > timeout:
+        library_has_retried = response is not None and location.store.retries_statuses
+        if is_last or library_has_retried or requested_pause > timeout:
             # Raising outside of the except clause leaves out the original error as context.
+            hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
+            if requested_pause:
+                hint = f"the server requests a pause of {requested_pause:.3g} s; {hint}"
             times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-            hint = _build_hint(location, failure)
-            reason = f"{text}; gave up after {times} in {seconds:.3g} s; {hint}"
+            reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
             span = (request.start, request.stop) if request else None
-            error_type = StoreTimeoutError if failure.is_timeout else StoreUnavailableError
-            raise error_type(number, reason, location.name, span, attempts, seconds)
-        actual_pause = max(failure.pause, _jitter.uniform(pause / 2, pause))
-        _logger.info("%s: %s; next attempt in %.3g s", location.name, text, actual_pause)
+            error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
+            raise error_type(failure.errno, reason, location.name, span, attempts, seconds)
+        actual_pause = max(requested_pause, _jitter.uniform(pause / 2, pause))
+        _logger.info("%s; next attempt in %.3g s", failure, actual_pause)
         await asyncio.sleep(actual_pause)
         seconds += actual_pause
         pause *= 2
-
-
-def _describe(
-    location: Location, failure: TransientFailure, request: RangeRequest | None
-) -> tuple[int, str]:
-    """Return the number of an error, and a text without secrets."""
-    context = request.context if request else ""
-    if failure.is_timeout and not failure.is_status:
-        return ETIMEDOUT, f"the response was not complete in time{context}"
-    error = location.translate(failure.error, context)
-    return getattr(error, "errno", EIO), getattr(error, "strerror", str(error))
-
-
-def _build_hint(location: Location, failure: TransientFailure) -> str:
-    if failure.pause:
-        return f"the server requests a pause of {failure.pause:.3g} s; try again later"
-    if not failure.is_timeout:
-        return "try again later"
-    hint = "pass a larger timeout= to wait longer"
-    if location.store.retries_statuses:
-        hint += (
-            ", or send fewer requests if the store limits their rate (status 429 or 503), because "
-            "its package waits then"
-        )
-    return hint

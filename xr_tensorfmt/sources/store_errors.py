@@ -145,6 +145,8 @@ def _describe(error: Exception, url: str, path: str) -> str:
     if response is not None:
         # str(error) also contains the request.
         return f"the server answered {response.status} {response.message}".rstrip()
+    if _get_errno(error) == errno.ETIMEDOUT and not getattr(error, "strerror", None):
+        return "the response was not complete in time"
     text = str(error).partition("\n\nDebug source")[0].strip()  # obstore
     names = ("", path.strip("/"), url)
     if isinstance(error, FileNotFoundError) and (
@@ -157,26 +159,12 @@ def _describe(error: Exception, url: str, path: str) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-@dataclass(frozen=True)
-class TransientFailure:
-    """A failure that a second attempt may avoid."""
-
-    error: Exception
-    is_timeout: bool = False
-    is_status: bool = False
-    """Whether it is an error status of the server, which some libraries retry themselves."""
-    pause: float = 0.0
-    """Seconds that the server asks to wait."""
-
-
-def find_transient_failure(error: Exception) -> TransientFailure | None:
-    """Return the transient failure behind an error, or None if a retry is useless."""
+def find_transient_failure(error: Exception) -> Exception | None:
+    """Return the failure behind an error, or None if a second attempt cannot avoid it."""
     error = _unwrap(error)
-    number, response = _get_errno(error), find_response(error)
-    is_timeout = number == errno.ETIMEDOUT
-    if response is not None and response.status in _TRANSIENT_STATUSES:
-        return TransientFailure(error, is_timeout, True, response.pause)
-    return TransientFailure(error, is_timeout) if number in _TRANSIENT_ERRNOS else None
+    response = find_response(error)
+    is_transient_status = response is not None and response.status in _TRANSIENT_STATUSES
+    return error if is_transient_status or _get_errno(error) in _TRANSIENT_ERRNOS else None
 
 
 def _unwrap(error: Exception) -> Exception:

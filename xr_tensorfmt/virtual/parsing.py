@@ -30,8 +30,6 @@ from xr_tensorfmt.sources.remote import RemoteFile, open_remote
 from xr_tensorfmt.virtual.arrays import NotVirtualError, attrs_to_json, build_manifest_array
 from xr_tensorfmt.virtual.stores import Node, VirtualStore
 
-_MAX_REASONS = 5
-
 
 @dataclass(frozen=True)
 class TensorFormatParser:
@@ -91,20 +89,7 @@ class TensorFormatParser:
     verify: bool = True
 
     def __call__(self, url: str, registry: ObjectStoreRegistry[Any]) -> ManifestStore:
-        """Parse the header of a file.
-
-        Parameters
-        ----------
-        url : str
-            The file.
-        registry : ObjectStoreRegistry
-            The store of the file.
-
-        Returns
-        -------
-        ManifestStore
-            A Zarr store that refers to the file.
-        """
+        """Parse the header of a file, and return a Zarr store that refers to the file."""
         options = dict(vars(self))
         dropped, is_nested = options.pop("skip_variables"), options.pop("nested")
         keywords = EngineKeywords(drop_variables=dropped, **options)
@@ -155,7 +140,12 @@ def _build_node(source: RemoteFile, keywords: EngineKeywords, container: Contain
         except NotVirtualError as reason:
             refused[tensor.name] = str(reason)
     if refused:
-        raise _build_refusal_error(source, refused)
+        reasons = "; ".join(f"{name!r}, because {reason}" for name, reason in refused.items())
+        raise ValueError(
+            f"{source.name}: these cannot be virtual: {shorten(reasons, 400)}; drop them "
+            f"with skip_variables={shorten(list(refused))}, or open the file with "
+            "engine='tensorfmt'"
+        )
     attrs = _build_attrs(source, container, arrays.keys() | in_memory)
     return Node(arrays, Dataset(coords=in_memory), attrs)
 
@@ -186,13 +176,3 @@ def _build_attrs(source: Source, container: Container, names: Collection[str]) -
             "space; drop them with skip_variables="
         )
     return {**attrs, "coordinates": " ".join(coordinates)}
-
-
-def _build_refusal_error(source: Source, refused: dict[str, str]) -> ValueError:
-    reasons = [f"{name!r}, because {reason}" for name, reason in refused.items()]
-    more = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
-    return ValueError(
-        f"{source.name}: these cannot be virtual: {'; '.join(reasons[:_MAX_REASONS])}{more}; "
-        f"drop them with skip_variables={shorten(list(refused))}, or open the file with "
-        "engine='tensorfmt'"
-    )

@@ -79,14 +79,12 @@ class VirtualStore(ManifestStore):
         decode_times: bool | None = None,
     ) -> DataTree:
         """Return the tree of all groups, or of one group."""
-        root = f"/{group.strip('/')}".rstrip("/")
         datasets = {}
         for path, node in self._nodes.items():
-            if f"{path.rstrip('/')}/".startswith(f"{root}/"):
-                store = VirtualStore({"/": node}, self._stores)
-                dataset = store.to_virtual_dataset("", loadable_variables, decode_times)
-                datasets[path.removeprefix(root) or "/"] = dataset
-        return DataTree.from_dict(datasets)
+            store = VirtualStore({"/": node}, self._stores)
+            datasets[path] = store.to_virtual_dataset("", loadable_variables, decode_times)
+        tree: Any = DataTree.from_dict(datasets)
+        return tree[f"/{group}"]  # type: ignore[no-any-return]
 
 
 def _build_group(path: str, nodes: Mapping[str, Node]) -> ManifestGroup:

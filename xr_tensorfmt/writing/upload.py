@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -19,7 +18,7 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
-from xr_tensorfmt.sources.remote import forget_checks
+from xr_tensorfmt.sources.remote import check_times
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
@@ -32,8 +31,6 @@ from xr_tensorfmt.writing.atomic_file import (
     write_at,
 )
 from xr_tensorfmt.writing.file_plan import Piece
-
-_logger = logging.getLogger(__name__)
 
 # Packages whose `put_file` creates the object after it has uploaded all bytes.
 _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
@@ -172,8 +169,7 @@ class Upload:
             if not isinstance(error, Exception):
                 error.add_note(f"The upload to {self._location.name} was cancelled{_UNCERTAIN}")
             raise
-        forget_checks()
-        _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
+        check_times.clear()
 
     def _put(self, path: str, progress: _Progress) -> None:
         options: dict[str, Any] = {"callback": progress}

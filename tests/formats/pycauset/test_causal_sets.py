@@ -52,6 +52,7 @@ def causal(request: pytest.FixtureRequest, tmp_path: Path) -> xr.DataArray:
 def test_count_between_equals_product(causal: xr.DataArray) -> None:
     bits = causal.values.astype(int)
     counts = pycauset.count_between(causal)
+    assert counts.name == "count_between"
     assert counts.chunks == ((32, 32, 11),) * 2
     assert counts.dtype == np.int32
     np.testing.assert_array_equal(counts, bits @ bits)
