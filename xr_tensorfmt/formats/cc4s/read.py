@@ -108,8 +108,8 @@ def _build_container(
     for entry, default_dims in zip(entries, defaults, strict=True):
         key = entry.name if entry.name in note.tensors else OpenOptions.name
         noted = note.tensors.get(key, EmbeddedVariable())
-        dims = noted.dims or ()
-        if not (all(dims) and len(set(dims)) == len(dims) == len(default_dims)):
+        dims = noted.dims
+        if dims is None or not all(dims) or not len({*dims}) == len(dims) == len(default_dims):
             dims = name_dims(options.dims, entry.name, default_dims)
         source, _ = opened[entry.elements_file]
         tensor, end = _build_tensor(entry, source, properties, dims, options)
@@ -118,13 +118,8 @@ def _build_container(
         if noted.attrs is not None:
             noted_tensors[key] = replace(noted, attrs=_merge_attrs(tensor.attrs, noted.attrs))
         # Embedded variables replace the coordinates of the reader.
-        occupied = _find_occupied(entry)
-        if occupied is not None and OCCUPIED not in (
-            *dims,
-            entry.name,
-            noted.name,
-            *note.coordinates,
-        ):
+        occupied, taken = _find_occupied(entry), {noted.name, *note.coordinates}
+        if occupied is not None and OCCUPIED not in {*dims, entry.name, *taken}:
             coordinates.append(Tensor(OCCUPIED, dims, InMemory(occupied)))
         dimensions += zip(dims, default_dims, entry.dimensions, strict=True)
         if "unit" in entry.metadata:

@@ -53,13 +53,11 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, Sib
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
 
-Form = Literal["text", "binary"]
-
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in SCALAR_TYPES.items()}
 
 
-def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
+def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and its sibling files."""
     stem = get_stem(checked.file_name)
     if not checked.file_name.casefold().endswith(YAML) or not stem:

@@ -150,9 +150,8 @@ def parse_fields(path: str, content: bytes) -> Fields:
             raise TensorFormatError(path, "the YAML", actual, expected, hint)
         document = Fields(path, {"the file": _Builder(path, text).build_document()})
     except UnicodeDecodeError as error:
-        raise TensorFormatError(
-            path, "the YAML", str(error), "YAML in UTF-8", hint, offset=error.start
-        ) from error
+        actual, expected = str(error), "YAML in UTF-8"
+        raise TensorFormatError(path, "the YAML", actual, expected, hint, error.start) from error
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         position = mark.index if mark else getattr(error, "position", 0)
@@ -226,7 +225,7 @@ def _to_plain(value: Any) -> Any:
 
 def _check_length(path: str, size: int) -> None:
     if size > MAX_BYTES:
-        hint = "values belong in the file of elements; drop or shorten attributes and coordinates"
+        hint = "drop or shorten attributes and coordinates"
         field, actual, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
         raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
 
