@@ -961,7 +961,7 @@ class TestStores:
         dataset = make_vertex().assign_coords(labels)
         with monkeypatch.context() as patched:
             patched.setattr(MemoryFileSystem, "cat_file", fail)
-            with pytest.raises(OSError, match="no answer|not complete in time"):
+            with pytest.raises(OSError, match=r"no answer|not complete in time"):
                 to_file(dataset, "memory://b/CoulombVertex.yaml")
         assert memory.find("/b") == ["/b/State.yaml"]
         assert memory.cat_file("/b/State.yaml") == b"others need this"
