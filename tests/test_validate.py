@@ -22,6 +22,8 @@ from tests.commands import run
 from tests.families import FILES
 from tests.pycausetblocks import block_matrix
 from xr_tensorfmt import Finding, SourceChangedError, TensorFormatError, validate, vespa
+from xr_tensorfmt.cli.convert import convert
+from xr_tensorfmt.cli.info import info
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
@@ -162,7 +164,13 @@ def test_only_registered_formats_are_checked(raw: bytes) -> None:
         validate(raw, format="tens")
 
 
-def test_command_accepts_any_registered_format(raw: bytes, tmp_path: Path) -> None:
+def test_command_accepts_any_registered_format(
+    raw: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in (info, convert):  # they list the formats when they are imported
+        for parameter in command.params:
+            if parameter.opts[0] in ("--from", "--to"):
+                monkeypatch.setattr(parameter.type, "choices", ("raw", "zarr"))
     path = tmp_path / "a.bin"
     path.write_bytes(raw)
     output = run("info", "--from", "raw", str(path))
@@ -171,7 +179,7 @@ def test_command_accepts_any_registered_format(raw: bytes, tmp_path: Path) -> No
     checked = run("validate", str(path))
     assert (checked.exit_code, checked.stdout.count("error at byte 4")) == (1, 2)
     refused = run("convert", str(path), "b", "--to", "tens")
-    assert (refused.exit_code, "'tens' is not one of raw" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "'tens' is not one of 'raw'" in refused.stderr) == (2, True)
 
 
 # MAG
@@ -596,22 +604,12 @@ def test_labels_of_several_dimensions_are_compared_together() -> None:
 
 def test_labels_that_are_not_utf_8() -> None:
     content = make_labelled((b"a",), (b"\xff",), (b"b",), (b"\xfe",))
-    found = validate(content, format="vespa", all=True)
-    assert validate(content, format="vespa") == found[:1]
-    labels = [block(content, number, 4) + 1 for number in (1, 3)]
-    assert [(finding.severity, finding.offset) for finding in found] == [
-        ("error", position) for position in labels
-    ]
-    assert [finding.field for finding in found] == ["label 0 of block 1", "label 0 of block 3"]
+    (found,) = validate(content, format="vespa", all=True)
+    assert (found.severity, found.offset) == ("error", block(content, 1, 4) + 1)
+    assert found.field == "label 0 of block 1"
     with pytest.raises(TensorFormatError) as caught:
         xr.open_dataset(memoryview(content), engine="tensorfmt", format="vespa")
-    assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found[0]
-
-
-def test_many_labels_that_are_not_utf_8_are_reported_up_to_limit() -> None:
-    content = make_labelled(*((b"\xff%02d" % number, b"\xfe") for number in range(50)))
-    assert len(validate(content, format="vespa", all=True)) == MAX_FINDINGS_PER_CHECK
-    assert len(validate(content, format="vespa")) == 1
+    assert xr_tensorfmt.core.findings.finding_from_error(caught.value) == found
 
 
 def test_bytes_after_tensor() -> None:

@@ -252,15 +252,13 @@ def test_embedded_metadata_are_read_as_they_are_written() -> None:
     embedded = EmbeddedMetadata.from_dict(GOOD)
     assert EmbeddedMetadata.from_dict(round_trip(embedded.to_dict())) == embedded
     assert embedded.tensors["a"] == EmbeddedVariable("b", ("x", "y"), {"unit": "m"})
-    assert not embedded.is_empty
 
 
 def test_empty_embedded_metadata_have_no_members() -> None:
-    assert EmbeddedMetadata().is_empty
     assert EmbeddedMetadata().to_dict() == {"version": 1}
     # Empty members have the same meaning as missing ones.
     written = {"version": 1, "tensors": {}, "coordinates": {}, "attrs": {}}
-    assert EmbeddedMetadata.from_dict(written).is_empty
+    assert EmbeddedMetadata.from_dict(written) == EmbeddedMetadata()
 
 
 def test_names_dims_attributes_and_labels_are_applied() -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
@@ -78,20 +77,6 @@ def test_gathering_read_requests_only_runs() -> None:
     values = read(layout, source, selection)
     assert values[:, 0].tolist() == [10.0, 5 * 2048 + 10.0, 63 * 2048 + 10.0]
     assert source.requests == [(80, 80), ((5 * 2048 + 10) * 8, 80), ((63 * 2048 + 10) * 8, 80)]
-
-
-def test_stop_of_view_is_stop_of_its_values() -> None:
-    dense = Dense((4, 3, 2), DOUBLE, 100)
-    assert column_major(dense).stop == dense.stop == 100 + 24 * 8
-    assert Scattered((4, 3), DOUBLE, 100).stop == 100 + 12 * 8
-    assert Scattered((4, 0), DOUBLE, 100).stop == 0
-    assert InMemory(np.ones(3)).stop == 0
-
-
-class Scattered(Dense):
-    """A layout with the default `stop`."""
-
-    stop = Layout.stop
 
 
 def test_values_in_memory_are_returned_as_copies() -> None:

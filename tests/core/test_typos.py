@@ -15,6 +15,7 @@ from tests.commands import run_failing
 from tests.magfiles import make_document, put
 from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
+from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats import registry
 
@@ -123,8 +124,10 @@ def test_suffix_of_another_format_causes_a_warning(tmp_path: Path) -> None:
 def test_formats_may_share_a_suffix_or_have_none(
     suffixes: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Other(type(registry.find_format("npy"))):  # type: ignore[misc]
+    class Other(Format):
         name, title = "other", "Other"
+        read = registry.find_format("npy").read
+        plan = registry.find_format("npy").plan
 
     Other.suffixes = suffixes
     monkeypatch.setattr(registry, "_load_plugins", lambda: (Other(),))

@@ -31,13 +31,12 @@ def make_dataset(**attrs: Any) -> xr.Dataset:
 def test_values_are_plain_and_are_written_again(tmp_path: Path, name: str) -> None:
     to_file(make_dataset(tokenizer=LONG[name]), tmp_path / "a.mag")
     ds = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").load()
-    for attrs in (ds.attrs, ds["layers.0.w"].attrs):
-        assert attrs["tokenizer"] == LONG[name]
-        assert type(attrs["tokenizer"]) is type(LONG[name])
-    assert str(ds.attrs["tokenizer"]) == str(LONG[name])
+    for value in (ds["tokenizer"].item(), ds["layers.0.w"].attrs["tokenizer"]):
+        assert value == LONG[name]
+        assert type(value) is type(LONG[name])
+        assert str(value) == str(LONG[name])
     to_file(ds, tmp_path / "b.mag")
-    again = xr.open_dataset(tmp_path / "b.mag", engine="tensorfmt")
-    xr.testing.assert_identical(again.load(), make_dataset(tokenizer=LONG[name]))
+    assert (tmp_path / "b.mag").read_bytes() == (tmp_path / "a.mag").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["str", "list"])

@@ -128,7 +128,7 @@ def test_error_of_lost_imaginary_parts_has_a_hint(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=message + "encode it as .*complex.* to keep it"):
         to_file(array, tmp_path / "t.tens", encoding=real)
-    with pytest.raises(ValueError, match=message + r"ds\['z'\]\.imag as well to keep it"):
+    with pytest.raises(ValueError, match=message + r"write \.imag as well to keep it"):
         to_file(array, tmp_path / "t.tbf", encoding=real, drop=["name"])
     to_file(array.real, tmp_path / "t.tens", encoding=real)
     assert open_lazily(tmp_path / "t.tens").z.values.tolist() == [1, 1]

@@ -15,11 +15,11 @@ from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_option
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
 from xr_tensorfmt.core.open_options import name_dims
 from xr_tensorfmt.datasets.groups import get_group_path
+from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
-from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable
-from xr_tensorfmt.writing.file_set import publish
-from xr_tensorfmt.writing.tree import flatten_tree, iterate_keys
+from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
+from xr_tensorfmt.writing.tree import collect_members, flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -102,9 +102,9 @@ def split_encoding(
 ) -> dict[str, dict[Any, Any]]:
     """Split an encoding with the keys of a tensor file by the groups of a tree."""
     groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for path, name, key in iterate_keys(tree, separator):
-        if key in encoding:
-            groups[path][name] = encoding[key]
+    for member in collect_members(tree, separator):
+        if member.key in encoding:
+            groups[member.path][member.name] = encoding[member.key]
     return groups
 
 
@@ -122,7 +122,8 @@ def write_store(
     """Write zarr in place, or a netCDF file that appears when it is complete."""
 
     def strip(ds: xr.Dataset) -> xr.Dataset:
-        return ds.drop_encoding().drop_attrs() if "attrs" in drop else ds.drop_encoding()
+        ds = restore_long_attributes(ds).drop_encoding()
+        return ds.drop_attrs() if "attrs" in drop else ds
 
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
     if format == ZARR:

@@ -17,11 +17,7 @@ PAGE = 4096
 """Size of a memory page in bytes. Chunks are whole pages if possible."""
 
 DEFAULT_CHUNK_BYTES = 31 << 20
-"""Default size of a chunk in bytes.
-
-glibc returns freed blocks of 32 MiB and more to the system, and every new chunk then causes page
-faults: copying chunks of 31 MiB is a quarter faster than copying chunks of 32 MiB.
-"""
+"""Default size of a chunk in bytes. glibc reuses blocks below 32 MiB, which is a quarter faster."""
 
 MAX_CHUNKS = 1 << 20
 """Limit on the chunks of a variable for ``chunks={}``: dask holds about 1 kB for every chunk."""
@@ -35,9 +31,7 @@ def ceil_div(dividend: Number, divisor: int) -> Number:
 @lru_cache(maxsize=1024)  # many tensors of a file have one shape
 def contiguous_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...]:
     """Return the shape of contiguous chunks of a row-major array, of up to `target` bytes."""
-    chunk = _divide(shape, item, target, _count_rows)
-    assert chunk is not None, "only _find_divisor returns None"
-    return chunk
+    return _divide(shape, item, target, _count_rows)
 
 
 def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple[range, ...]]:
@@ -50,11 +44,8 @@ def iterate_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Iterator[tuple
 
 
 def _divide(
-    shape: tuple[int, ...],
-    item: int,
-    target: int,
-    count_rows: Callable[[int, int, int], int | None],
-) -> tuple[int, ...] | None:
+    shape: tuple[int, ...], item: int, target: int, count_rows: Callable[[int, int, int], int]
+) -> tuple[int, ...]:
     """Divide the slowest axis whose rows fit into a chunk."""
     lengths = tuple(max(1, length) for length in shape)
     if item * prod(shape) <= target:
@@ -63,7 +54,7 @@ def _divide(
         row = item * prod(lengths[axis + 1 :])
         if row <= target or axis == len(lengths) - 1:
             rows = count_rows(lengths[axis], row, target)
-            return None if rows is None else (*(1,) * axis, rows, *lengths[axis + 1 :])
+            return (*(1,) * axis, rows, *lengths[axis + 1 :])
     return lengths  # a scalar that is larger than the target
 
 
@@ -85,35 +76,26 @@ def _count_rows(length: int, row: int, target: int) -> int:
     return ceil_div(even, step) * step
 
 
-MIN_EQUAL_CHUNK_BYTES = 64 << 10
-"""Minimum size of equal chunks in bytes, unless the target is smaller."""
-
+# Minimum size of equal chunks in bytes, unless the target is smaller.
+_MIN_EQUAL_CHUNK_BYTES = 64 << 10
 _MAX_TIMES_TARGET = 16
 _MAX_DIVIDED_LENGTH = 1 << 44
 
 
 def find_dividing_chunk(shape: tuple[int, ...], item: int, target: int) -> tuple[int, ...] | None:
     """Return a shape of equal contiguous chunks, up to 16 times the target, or None."""
-    return _divide(shape, item, target, _find_divisor)
+    chunk = _divide(shape, item, target, _find_divisor)
+    return None if 0 in chunk else chunk
 
 
-def _find_divisor(length: int, row: int, target: int) -> int | None:
-    """Return the divisor of `length` closest to the target: near it, smaller, or larger."""
+def _find_divisor(length: int, row: int, target: int) -> int:
+    """Return the largest divisor up to the target, otherwise the next larger one, or 0."""
     if length > _MAX_DIVIDED_LENGTH:
-        return None  # finding the divisors of such a length takes seconds
+        return 0  # finding the divisors of such a length takes seconds
     candidates = np.arange(1, isqrt(length) + 1)
     small = candidates[length % candidates == 0].tolist()
-    divisors = {*small, *(length // divisor for divisor in small)}
+    divisors = sorted({*small, *(length // divisor for divisor in small)})
     max_rows = max(1, target // row)
-    min_rows = min(max_rows, ceil_div(MIN_EQUAL_CHUNK_BYTES, row))
-    near = max(min_rows, max_rows // 4)
-    for low, high, choose in (
-        (near, max_rows, max),  # near the target
-        (max_rows + 1, 4 * max_rows, min),  # a little larger
-        (min_rows, near - 1, max),  # smaller
-        (4 * max_rows + 1, _MAX_TIMES_TARGET * max_rows, min),  # much larger
-    ):
-        fitting = [divisor for divisor in divisors if low <= divisor <= high]
-        if fitting:
-            return int(choose(fitting))
-    return None
+    min_rows = min(max_rows, ceil_div(_MIN_EQUAL_CHUNK_BYTES, row))
+    larger = (n for n in divisors if max_rows < n <= _MAX_TIMES_TARGET * max_rows)
+    return next((n for n in reversed(divisors) if min_rows <= n <= max_rows), next(larger, 0))

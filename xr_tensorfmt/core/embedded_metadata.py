@@ -1,7 +1,6 @@
 """Names, dims, attributes and coordinates that a format does not support, embedded as JSON.
 
-Writers store the JSON where other programs ignore it, and the file opens as the Dataset that was
-written. If the JSON does not fit the file, it is ignored with a warning. An example::
+If the JSON does not fit the file, it is ignored with a warning. An example::
 
     {"version": 1, "tensors": {"tensor": {"name": "vertex", "dims": ["x", "y"]}},
      "coordinates": {"x": {"dims": ["x"], "attrs": {}, "values": ...}}, "attrs": {"title": "H2"}}
@@ -47,9 +46,8 @@ class EmbeddedVariable:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
+        _to_strings([data.get("name", "")])
         members = _collect_members(data, cls)
-        if "name" in data:
-            (members["name"],) = _to_strings([data["name"]])
         if "dims" in data:
             members["dims"] = _to_strings(data["dims"])
         return cls(**members)
@@ -94,11 +92,6 @@ class EmbeddedMetadata:
         for name in ("tensors", "coordinates"):
             members[name] = {key: variable.to_dict() for key, variable in members[name].items()}
         return {name: value for name, value in members.items() if value}
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the format stores all metadata."""
-        return self == EmbeddedMetadata()
 
 
 def apply_embedded_metadata(path: str, container: Container, options: OpenOptions) -> Container:
@@ -153,12 +146,18 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
         variable = _apply_to_tensor(tensor, embedded.tensors.get(key, EmbeddedVariable()), options)
         is_coordinate = tensor.name in embedded.stored_coordinates
         (coordinates if is_coordinate else tensors).append(variable)
-    coordinates += [
-        _build_coordinate(name, labels) for name, labels in embedded.coordinates.items()
-    ]
+    for name, labels in embedded.coordinates.items():
+        if labels.values is None:
+            raise ValueError(f"{name!r} has no values")
+        stored = Tensor(name, (), InMemory(array_from_json(labels.values)))
+        coordinates.append(_apply_to_tensor(stored, labels, options))
     _check_variables(container, tensors, embedded, options)
     _check_names([*tensors, *coordinates])
-    _check_lengths([*tensors, *coordinates])
+    lengths: dict[str, int] = {}
+    for tensor in [*tensors, *coordinates]:
+        for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
+            if lengths.setdefault(dim, length) != length:
+                raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
     return replace(
         container,
         tensors=tuple(tensors),
@@ -168,7 +167,6 @@ def _apply(container: Container, embedded: EmbeddedMetadata, options: OpenOption
 
 
 def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Mapping[str, Any]:
-    """Return the attributes of the Dataset."""
     attrs = dict(from_json(stored) if embedded.tagged_attrs else stored)
     for name, value in embedded.numpy_attrs.items():
         # Use the dtype only if another program has not changed the number.
@@ -178,22 +176,14 @@ def _apply_to_attrs(stored: Mapping[str, Any], embedded: EmbeddedMetadata) -> Ma
 
 
 def _apply_to_tensor(tensor: Tensor, variable: EmbeddedVariable, options: OpenOptions) -> Tensor:
-    embedded_name = variable.name if options.name == _DEFAULT_NAME else None
-    name = tensor.name if embedded_name is None else embedded_name
+    name = tensor.name
+    if variable.name is not None and options.name == _DEFAULT_NAME:
+        name = variable.name
     dims = tensor.dims if variable.dims is None else variable.dims
     if len(dims) != len(tensor.layout.shape):
         raise ValueError(f"{tensor.name!r} has {len(tensor.layout.shape)} dimensions")
     attrs = tensor.attrs if variable.attrs is None else dict(from_json(variable.attrs))
     return replace(tensor, name=name, dims=dims, attrs=attrs)
-
-
-def _build_coordinate(name: str, variable: EmbeddedVariable) -> Tensor:
-    if variable.dims is None or variable.attrs is None or variable.values is None:
-        raise ValueError(f"{name!r} has no dims, no attributes or no values")
-    values = array_from_json(variable.values)
-    if len(variable.dims) != values.ndim:
-        raise ValueError(f"{name!r} has {values.ndim} dimensions")
-    return Tensor(name, variable.dims, InMemory(values), dict(from_json(variable.attrs)))
 
 
 def _rename_dims(container: Container, requested: Names) -> Container:
@@ -237,14 +227,6 @@ def _check_variables(
         raise ValueError("the only tensor of the file is a coordinate")
     if is_nameless and set(embedded.tensors) - {_DEFAULT_NAME}:
         raise ValueError(f"the only tensor of the file is not {min(embedded.tensors)!r}")
-
-
-def _check_lengths(tensors: Sequence[Tensor]) -> None:
-    lengths: dict[str, int] = {}
-    for tensor in tensors:
-        for dim, length in zip(tensor.dims, tensor.layout.shape, strict=True):
-            if lengths.setdefault(dim, length) != length:
-                raise ValueError(f"dim {dim!r} has lengths {lengths[dim]} and {length}")
 
 
 def _check_names(tensors: Sequence[Tensor]) -> None:

@@ -14,8 +14,8 @@ from xr_tensorfmt.core.chunk_grid import ceil_div
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
-LONG_PIECE = 1 << 14
-"""Minimum length of a range in bytes for which slicing is as fast as fancy indexing."""
+# Length of a range in bytes from which slicing is as fast as fancy indexing.
+_LONG_PIECE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +28,6 @@ class Extents:
         First byte of every range.
     lengths : ndarray of int64
         Positive length of every range in bytes. May be a broadcast scalar.
-
-    Examples
-    --------
-    Bytes 100 to 107 and 300 to 307:
-
-    >>> extents = Extents.uniform(np.array([100, 300]), 8)
-    >>> extents.nbytes, extents.bounds
-    (16, (100, 308))
-    >>> extents.merge(gap=200, limit=1 << 20).lengths.tolist()
-    [208]
     """
 
     starts: Integers
@@ -136,7 +126,7 @@ class Extents:
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # Comparing is unnecessary if the lengths are a broadcast scalar.
-        if length < LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
+        if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
             return gather_uniform(window, starts, length)
         packed = np.empty(self.nbytes, dtype=np.uint8)
         stop = 0
@@ -150,8 +140,7 @@ class Extents:
 class Fetch:
     """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
 
-    A reader returns the requested ranges *packed*: end to end, in one array. The first range of
-    this fetch begins at `packed_start` in that array.
+    A reader concatenates the requested ranges. Those of this fetch begin at `packed_start`.
     """
 
     start: int

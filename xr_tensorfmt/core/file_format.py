@@ -46,18 +46,16 @@ class Option:
 
     def normalize(self, name: str, value: Any) -> Any:
         """Return the choice that equals a value (``1`` equals ``"1"``), or raise ValueError."""
-        for choice in self.choices:
-            if _to_comparable(value) == _to_comparable(choice):
-                return choice
-        if self.choices:
+        choices = {_to_comparable(choice): choice for choice in self.choices}
+        comparable = _to_comparable(value)
+        if choices and comparable not in choices:
             hint = did_you_mean(value, self.choices)
             allowed = ", ".join(map(repr, self.choices))
             raise ValueError(f"{name}={value!r}{hint} is not one of {allowed}")
-        return value
+        return choices.get(comparable, value)
 
 
 def _to_comparable(value: Any) -> float | str:
-    """Convert a value to a number if possible, otherwise to a str."""
     try:
         return str(value) if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -104,18 +102,10 @@ class Format(ABC):
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Return how well a file matches the format.
+        """Return how well a file matches the format. ``reader.head`` holds its first 64 bytes.
 
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file. ``reader.head`` holds the first 64 bytes.
-
-        Returns
-        -------
-        Match
-            By default, ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
-            magic number, ``POSSIBLE`` if the file has one of ``suffixes``. Otherwise ``NONE``.
+        By default, it is ``CERTAIN`` if the file begins with one of ``magics``. If the format has
+        no magic number, it is ``POSSIBLE`` if the file has one of ``suffixes``.
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
@@ -144,7 +134,9 @@ class Format(ABC):
         """Plan a file: its header and the layout of every variable.
 
         Compute only values that the header contains, such as coordinates. If the plan depends on
-        other values, return several.
+        other values, return several: the next one is tried if a layout raises
+        `UnrepresentableValueError`. If the format does not support the Dataset, raise ValueError
+        with an alternative.
 
         Parameters
         ----------
@@ -152,16 +144,6 @@ class Format(ABC):
             The Dataset to write, and the options of the user.
         **options
             The ``write_options`` that the user passed.
-
-        Returns
-        -------
-        FilePlan or sequence of FilePlan
-            The next plan is tried if a layout raises `UnrepresentableValueError`.
-
-        Raises
-        ------
-        ValueError
-            The format does not support the Dataset. The message should name an alternative.
         """
         raise NotImplementedError
 

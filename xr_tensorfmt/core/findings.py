@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Literal
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import (
-    Hint,
-    SourceChangedError,
-    TensorFormatError,
-    shorten,
-)
+from xr_tensorfmt.errors import Hint, SourceChangedError, TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
 
@@ -48,13 +44,7 @@ class Finding:
     Examples
     --------
     >>> from xr_tensorfmt import Finding
-    >>> finding = Finding(
-    ...     "a.mag",
-    ...     28,
-    ...     "the data offset",
-    ...     "4095, expected a multiple of 4096",
-    ... )
-    >>> print(finding)
+    >>> print(Finding("a.mag", 28, "the data offset", "4095, expected a multiple of 4096"))
     error at byte 28: the data offset: 4095, expected a multiple of 4096
     """
 
@@ -103,39 +93,32 @@ class Gap:
 def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
     """Find bytes in gaps that are not filler: up to `limit` findings per gap, one per 4 MiB."""
     pieces = [
-        (gap, replace(gap, start=start, stop=min(gap.stop, start + _PIECE)))
+        (gap, start, min(gap.stop - start, _PIECE))
         for gap in sorted(gaps, key=lambda gap: gap.start)
         for start in range(gap.start, gap.stop, _PIECE)
     ]
-    lengths = np.array([piece.stop - piece.start for _, piece in pieces], dtype=np.int64)
-    batches = (np.cumsum(lengths) // _BATCH).tolist()
+    total = accumulate(size for _, _, size in pieces)
+    batches = groupby(zip(total, pieces, strict=True), key=lambda pair: pair[0] // _BATCH)
     counts: Counter[Gap] = Counter()
-    for _, batch in groupby(range(len(pieces)), key=batches.__getitem__):
-        numbers = list(batch)
-        sizes = lengths[numbers[0] : numbers[-1] + 1]
-        starts = np.array([pieces[number][1].start for number in numbers], dtype=np.int64)
+    for _, batch in batches:
+        parts = [part for _, part in batch]
+        starts, sizes = np.array([part[1:] for part in parts], dtype=np.int64).T
         contents = np.split(source.read(Extents(starts, sizes)), np.cumsum(sizes)[:-1])
-        for number, raw in zip(numbers, contents, strict=True):
-            gap, piece = pieces[number]
-            finding = _check_gap(source.name, piece, raw) if counts[gap] < limit else None
-            if finding is not None:
+        for (gap, start, _), raw in zip(parts, contents, strict=True):
+            wrong = np.flatnonzero(np.logical_and.reduce([raw != byte for byte in gap.fillers]))
+            if wrong.size and counts[gap] < limit:
                 counts[gap] += 1
-                yield finding
+                yield _describe_bytes(source.name, gap, start, raw, wrong)
 
 
-def _check_gap(path: str, gap: Gap, raw: Bytes) -> Finding | None:
-    wrong = np.logical_and.reduce([raw != filler for filler in gap.fillers])
-    count = int(np.count_nonzero(wrong))
-    if not count:
-        return None
-    first = int(np.argmax(wrong))
+def _describe_bytes(path: str, gap: Gap, start: int, raw: Bytes, wrong: NDArray[Any]) -> Finding:
     expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
     message = (
-        f"{count} of the {raw.size} bytes from byte {gap.start} on are not {expected}, the first "
-        f"is {int(raw[first]):#04x}; readers ignore them, but the file may be corrupt: compare it "
-        "with the original"
+        f"{wrong.size} of the {raw.size} bytes from byte {start} on are not {expected}, the first "
+        f"is {int(raw[wrong[0]]):#04x}; readers ignore them, but the file may be corrupt: compare "
+        "it with the original"
     )
-    return Finding(path, gap.start + first, gap.field, message, gap.severity)
+    return Finding(path, start + int(wrong[0]), gap.field, message, gap.severity)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from struct import Struct
 from typing import Any
@@ -12,6 +13,7 @@ from xr_tensorfmt.errors import TensorFormatError
 
 # A field more than this many bytes after the cached head is fetched alone.
 _NEAR = 64 << 10
+_INCOMPLETE = "the file is incomplete; fetch it again"
 
 UNFINISHED_MARK = b"The files of this index are being replaced, or a writer failed."
 """First bytes of an object in the place of the index of several objects."""
@@ -35,8 +37,9 @@ class HeaderReader:
         stop = offset + length
         if stop > self.source.size:
             actual = f"truncated by the end of the file at byte {self.source.size}"
-            hint = "the file is incomplete; fetch it again"
-            raise self.error(field, actual, f"{length} bytes", hint, offset)
+            raise self.error(field, actual, f"{length} bytes", _INCOMPLETE, offset)
+        if not length:
+            return b""
         ahead = self.source.read_ahead
         if offset > len(self._head) + min(ahead, _NEAR):
             return self._read_far(offset, stop)
@@ -44,7 +47,7 @@ class HeaderReader:
             # Double the size each time: a long header needs few requests.
             ahead = min(max(len(self._head), ahead), MAX_READ_AHEAD)
             end = min(self.source.size, max(stop, len(self._head) + ahead))
-            self._head += self._read_source(len(self._head), end)
+            self._head += self.source.read_bytes(len(self._head), end)
         return bytes(self._head[offset:stop])
 
     def _read_far(self, offset: int, stop: int) -> bytes:
@@ -52,7 +55,7 @@ class HeaderReader:
         far_stop = self._far_start + len(self._far)
         if not self._far_start <= offset <= stop <= far_stop:
             ahead = min(self.source.size, offset + self.source.read_ahead)
-            self._far = self._read_source(offset, max(stop, ahead))
+            self._far = self.source.read_bytes(offset, max(stop, ahead))
             self._far_start = offset
         return self._far[offset - self._far_start : stop - self._far_start]
 
@@ -79,8 +82,7 @@ class HeaderReader:
         """Raise TensorFormatError if the file is shorter than `stop` bytes."""
         size = self.source.size
         if size < stop:
-            hint = "the file is incomplete; fetch it again"
-            raise self.error("the file", f"{size} bytes", f"{stop} bytes", hint, size)
+            raise self.error("the file", f"{size} bytes", f"{stop} bytes", _INCOMPLETE, size)
 
     def error(
         self, field: str, actual: object, expected: str, hint: str, offset: int
@@ -88,16 +90,13 @@ class HeaderReader:
         """Create an error about a field of this file."""
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=offset)
 
-    def _read_source(self, start: int, stop: int) -> bytes:
-        return self.source.read_bytes(start, stop) if stop > start else b""
 
-
+@dataclass
 class Cursor:
     """Reads consecutive header fields, from `offset` on."""
 
-    def __init__(self, reader: HeaderReader, offset: int) -> None:
-        self.reader = reader
-        self.offset = offset
+    reader: HeaderReader
+    offset: int
 
     def take(self, length: int, field: str) -> bytes:
         """Return the next bytes. Raises like `HeaderReader.read_field`."""
@@ -114,8 +113,8 @@ class Cursor:
         field = f"the marker {marker.decode()}"
         actual = self.take(len(marker), field)
         if actual != marker:
-            hint = "the file is corrupt"
-            raise self.error(field, repr(actual), repr(marker), hint, back=len(marker))
+            hint, back = "the file is corrupt", len(marker)
+            raise self.error(field, repr(actual), repr(marker), hint, back=back)
 
     def error(
         self, field: str, actual: object, expected: str, hint: str, *, back: int = 0

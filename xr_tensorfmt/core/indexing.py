@@ -14,12 +14,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import locate, read
-from xr_tensorfmt.core.selection import (
-    Indices,
-    Points,
-    Selection,
-    array_to_indices,
-)
+from xr_tensorfmt.core.selection import Indices, Points, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 
 PostIndexer = int | slice | Integers
@@ -93,16 +88,6 @@ def plan_read(key: Sequence[Any], layout: Layout, *, is_vectorized: bool) -> Rea
 
     Arrays apply to each axis independently, or broadcast against each other if `is_vectorized`.
     The axes of slices then follow, as in ``xarray.core.indexing.VectorizedIndexer``.
-
-    Examples
-    --------
-    ``tensor[[5, 1, 1], ::-1]`` reads rows 1 and 5 in the order of the file, and then arranges them:
-
-    >>> from xr_tensorfmt.core.views import InMemory
-    >>> key = np.array([5, 1, 1]), slice(None, None, -1)
-    >>> plan = plan_read(key, InMemory(np.zeros((6, 4))), is_vectorized=False)
-    >>> plan.select(plan.batches[0]).indices, plan.post_indexers
-    ((range(1, 6, 4), range(0, 4)), (array([1, 0, 0]), slice(None, None, -1)))
     """
     if is_vectorized:
         return _plan_vectorized(key, layout)
@@ -110,16 +95,13 @@ def plan_read(key: Sequence[Any], layout: Layout, *, is_vectorized: bool) -> Rea
 
 
 def normalize_entry(entry: Any, length: int) -> tuple[Indices, PostIndexer]:
-    """Return the indices that an entry of a key reads, in the order of the file, and what is left.
-
-    The key that remains drops the axis if the entry is an integer.
-    """
+    """Return the ascending indices to read for an entry of a key, and the key that is left."""
     if isinstance(entry, slice):
         indices = range(*entry.indices(length))
         return (indices, _KEEP) if indices.step > 0 else (indices[::-1], _REVERSE)
     array = _normalize_indices(np.asarray(entry), length)
     if array.ndim == 0:
-        return range(int(array), int(array) + 1), 0
+        return range(int(array), int(array) + 1), 0  # the key 0 drops the axis
     steps = np.diff(array)
     if steps.size and steps[0] and (steps == steps[0]).all():
         first, last, step = int(array[0]), int(array[-1]), int(steps[0])
@@ -187,10 +169,7 @@ def _plan_points(
     result_axes: Sequence[tuple[int, ...]],
     result_shape: tuple[int, ...],
 ) -> ReadPlan:
-    """Plan a key that is pointwise along some axes and independent along the others.
-
-    Single elements are read together. Each different point that spans many elements is a Selection.
-    """
+    """Plan a key that is pointwise along some axes and independent along the others."""
     rank = len(layout.shape)
     outer = Selection(layout.shape, tuple(indices for indices, _ in entries.values()))
     post_indexers = [post_indexer for _, post_indexer in entries.values()]

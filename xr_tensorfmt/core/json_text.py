@@ -14,10 +14,7 @@ from xr_tensorfmt.core.json_values import MAX_LEVELS
 from xr_tensorfmt.errors import shorten
 
 MAX_NESTED = MAX_LEVELS + 8
-"""Limit on nested lists and objects, including those that contain attributes.
-
-Pickling fails at about 500 levels, and dask's tokenization at 100.
-"""
+"""Limit on nested lists and objects. dask fails at about 100 levels."""
 
 MAX_VALUES = 4 << 20
 """Limit on the values of a document. A value may take 100 bytes of memory."""
@@ -35,9 +32,9 @@ def parse_json(
     text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
     """Parse JSON as `json.loads` does. Raise LimitError if it exceeds a limit."""
-    # Count the values before they take memory.
-    if _count_marks(text) > MAX_VALUES:
-        count = _count_marks(_STRING.sub("", text))
+    # Count the marks before values before they take memory, at first also those in strings.
+    if sum(map(text.count, _MARKS)) > MAX_VALUES:
+        count = sum(map(_STRING.sub("", text).count, _MARKS))
         if count > MAX_VALUES:
             raise LimitError(f"{count} values, more than {MAX_VALUES}")
     try:
@@ -58,11 +55,6 @@ def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _count_marks(text: str) -> int:
-    """Count the characters that precede values, including those in strings."""
-    return sum(map(text.count, _MARKS))
-
-
 def _is_too_deep(value: Any) -> bool:
     """Return whether a value is nested too deep, without recursion."""
     level = [value]
@@ -77,10 +69,7 @@ def _is_too_deep(value: Any) -> bool:
 def read_json(
     reader: HeaderReader, start: int, length: int, limit: int, title: str = "the document"
 ) -> Fields:
-    """Read a JSON object of at most `limit` bytes. Messages call it `title`.
-
-    Python's extensions (NaN, infinities) are allowed.
-    """
+    """Read a JSON object of at most `limit` bytes, with NaN and infinities as in Python."""
     if length > limit:
         hint = f"{title} is corrupt, or the file has another format"
         raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)

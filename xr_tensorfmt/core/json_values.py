@@ -25,7 +25,7 @@ MAX_ARRAY_DIMENSIONS = 64
 MAX_INTEGER_BITS = 14_284
 """Limit on an integer. Python parses at most 4300 decimal digits by default."""
 
-_DTYPE_KINDS = "biufcmMS"  # strings are not bytes in JSON
+_DTYPE_KINDS = "biufcmMS"
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSU]\d{1,8}|[mM]8(\[\w{1,8}\])?)|\|O|T")
 # Every string of a numpy array takes the memory of the longest one, so short JSON could require a
 # huge array.
@@ -46,12 +46,12 @@ def to_json(value: Any, subject: str, level: int = 0) -> Any:
     if isinstance(value, int | float | None):
         return value
     if isinstance(value, str):
-        return _check_encodable(value, subject)
+        return _check_string(value, subject)
     if isinstance(value, list | tuple):
         return [to_json(item, subject, level + 1) for item in value]
     if isinstance(value, Mapping) and DTYPE_TAG not in value:
         return {
-            _check_key(key, subject): to_json(item, subject, level + 1)
+            _check_string(key, subject): to_json(item, subject, level + 1)
             for key, item in value.items()
         }
     raise TypeError(
@@ -64,8 +64,7 @@ def from_json(value: Any) -> Any:
     """Decode JSON that `to_json` encoded. The nesting must be limited."""
     if isinstance(value, Mapping):
         if set(value) == {DTYPE_TAG}:
-            array = array_from_json(value[DTYPE_TAG])
-            return array if array.ndim else array[()]
+            return array_from_json(value[DTYPE_TAG])[()]
         return {key: from_json(item) for key, item in value.items()}
     return [from_json(item) for item in value] if isinstance(value, list) else value
 
@@ -87,20 +86,19 @@ def array_to_json(array: Array, subject: str) -> dict[str, Any]:
         raise TypeError(
             f"{subject} has masked values, which JSON does not support; fill them first"
         )
-    shape = list(array.shape)
-    may_be_strings = array.dtype.kind in "OUT"
-    items: list[Any] = array.ravel().tolist() if may_be_strings else []
-    if may_be_strings and all(isinstance(item, str) for item in items):
-        strings = [_check_encodable(item, subject) for item in items]
-        dtype = _choose_string_dtype(array.dtype, strings, subject)
-        return {"dtype": dtype, "shape": shape, "strings": strings}
+    data = {"dtype": array.dtype.str, "shape": list(array.shape)}
+    if array.dtype.kind in "OUT":
+        items: list[Any] = array.ravel().tolist()
+        if all(isinstance(item, str) for item in items):
+            strings = [_check_string(item, subject) for item in items]
+            dtype = _choose_string_dtype(array.dtype, strings, subject)
+            return data | {"dtype": dtype, "strings": strings}
     if array.dtype.kind not in _DTYPE_KINDS:
         raise TypeError(
             f"{subject} has dtype {array.dtype}, which JSON does not support; "
             "convert it to numbers or strings"
         )
-    raw = b64encode(array.tobytes()).decode()
-    return {"dtype": array.dtype.str, "shape": shape, "base64": raw}
+    return data | {"base64": b64encode(array.tobytes()).decode()}
 
 
 def _choose_string_dtype(dtype: np.dtype[Any], strings: Sequence[str], subject: str) -> str:
@@ -122,7 +120,11 @@ def _is_compact(dtype: np.dtype[Any], strings: Sequence[str]) -> bool:
 
 def array_from_json(data: Mapping[str, Any]) -> Array:
     """Decode an array that `array_to_json` encoded."""
-    dtype, shape = _parse_dtype(data["dtype"]), _parse_shape(data["shape"])
+    name, shape = data["dtype"], tuple(data["shape"])
+    is_shape = all(type(length) is int and 0 <= length < 1 << 62 for length in shape)
+    if not _DTYPE_NAME.fullmatch(name) or len(shape) > MAX_ARRAY_DIMENSIONS or not is_shape:
+        raise ValueError(f"the dtype or shape is invalid: {shorten(repr((name, shape)))}")
+    dtype: np.dtype[Any] = np.dtypes.StringDType() if name == "T" else np.dtype(name)
     if "strings" in data:
         return _parse_strings(data["strings"], dtype).reshape(shape)
     raw = b64decode(data["base64"], validate=True)
@@ -132,39 +134,21 @@ def array_from_json(data: Mapping[str, Any]) -> Array:
     return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def _parse_dtype(name: str) -> np.dtype[Any]:
-    if not _DTYPE_NAME.fullmatch(name):
-        raise ValueError(f"the dtype {shorten(repr(name))} is unknown")
-    return np.dtypes.StringDType() if name == "T" else np.dtype(name)
-
-
-def _parse_shape(lengths: Sequence[int]) -> tuple[int, ...]:
-    is_valid = all(type(length) is int and 0 <= length < 1 << 62 for length in lengths)
-    if len(lengths) > MAX_ARRAY_DIMENSIONS or not is_valid:
-        raise ValueError(f"the shape {shorten(repr(lengths))} is invalid")
-    return tuple(lengths)
-
-
 def _parse_strings(strings: Sequence[str], dtype: np.dtype[Any]) -> Array:
     is_valid = isinstance(strings, list) and all(isinstance(string, str) for string in strings)
     if dtype.kind not in "OUT" or not is_valid:
         raise TypeError(f"an array of dtype {dtype} needs a list of strings")
-    if dtype.kind == "U":
-        if not _is_compact(dtype, strings):
-            raise ValueError(f"strings of dtype {dtype} would take too much memory")
-        dtype = dtype.newbyteorder("=")
-    array: Array = np.empty(len(strings), dtype=dtype)
+    if dtype.kind == "U" and not _is_compact(dtype, strings):
+        raise ValueError(f"strings of dtype {dtype} would take too much memory")
+    native = dtype.newbyteorder("=") if dtype.kind == "U" else dtype
+    array: Array = np.empty(len(strings), dtype=native)
     array[:] = strings
     return array
 
 
-def _check_key(key: object, subject: str) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"{subject} has the key {key!r}, expected a str; use {str(key)!r}")
-    return _check_encodable(key, subject)
-
-
-def _check_encodable(string: str, subject: str) -> str:
+def _check_string(string: object, subject: str) -> str:
+    if not isinstance(string, str):
+        raise TypeError(f"{subject} has the key {string!r}, expected a str; use {str(string)!r}")
     try:
         string.encode()
     except UnicodeEncodeError:

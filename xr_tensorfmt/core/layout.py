@@ -29,11 +29,7 @@ class UnrepresentableValueError(ValueError):
 
 
 class Layout(ABC):
-    """The byte ranges and encoding of the values of a tensor in a Source.
-
-    Layouts are immutable and picklable. They do not contain the Source. A layout says which bytes
-    to read and how to decode them, and `core.reading.read` reads them.
-    """
+    """The byte ranges and encoding of the values of a tensor, immutable and picklable."""
 
     @property
     @abstractmethod
@@ -52,6 +48,8 @@ class Layout(ABC):
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Convert bytes to values. A `View` and a `Composite` use other layouts instead.
 
+        Return `out`, or another array, which may share the memory of `packed`.
+
         Parameters
         ----------
         packed : ndarray of uint8
@@ -60,12 +58,6 @@ class Layout(ABC):
             The elements. `Points` are different and sorted.
         out : ndarray of `dtype`, optional
             A contiguous array for the values. A layout may ignore it.
-
-        Returns
-        -------
-        ndarray of `dtype`
-            The values, in the shape of the selection: `out`, or another array, which may share the
-            memory of `packed`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
@@ -79,22 +71,12 @@ class Layout(ABC):
         return False
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
-        """Return how many elements to fetch and decode at a time, in about `max_bytes` of memory.
-
-        By default, this is the number of values in so many bytes.
-        """
+        """Return how many elements to fetch and decode in about `max_bytes` of memory."""
         return max_bytes // self.dtype.itemsize
 
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return the shape of contiguous chunks of up to `target` bytes, or of one longer row."""
         return contiguous_chunk(self.shape, self.dtype.itemsize, target)
-
-    @property
-    def stop(self) -> int:
-        """Byte after the last stored value; 0 if no value is stored."""
-        everything = Selection.everything(self.shape)
-        extents = self.locate(everything) if everything.size else Extents.empty()
-        return extents.bounds[1] if len(extents) else 0
 
     @property
     def layout_to_validate(self) -> Layout | None:
@@ -103,10 +85,7 @@ class Layout(ABC):
 
 
 class SearchedLayout(Layout):
-    """A layout that must read a file to find the bytes of a selection.
-
-    `locate` returns all bytes that may belong to the selection.
-    """
+    """A layout that must read all bytes that `locate` returns to find those of a selection."""
 
     @abstractmethod
     def search(self, source: Source, selection: Selection) -> Array:
@@ -118,7 +97,10 @@ class WritableLayout(Layout):
 
     @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Convert values to bytes, batch by batch.
+        """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
+
+        Raise ValueError if a value cannot be stored, or UnrepresentableValueError if another
+        layout may store it.
 
         Parameters
         ----------
@@ -126,16 +108,6 @@ class WritableLayout(Layout):
             The elements: ranges of step 1 that start and stop at multiples of `write_units`.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
-
-        Yields
-        ------
-        tuple of (Extents, ndarray of uint8)
-            Byte ranges and their bytes. The ranges of all batches cover the selection.
-
-        Raises
-        ------
-        ValueError
-            A value cannot be stored. If another layout may store it, UnrepresentableValueError.
         """
 
     def stored_element(self) -> Element:
@@ -152,16 +124,13 @@ class WritableLayout(Layout):
 
 
 def compute_relative_slices(part: Selection, whole: Selection) -> tuple[Any, ...]:
-    """Return the index of a part in the values of the whole.
-
-    It ends with an ellipsis, because numpy scalars lose the byte order.
-    """
+    """Return the index of a part in the values of the whole."""
     slices: list[Any] = []
     for inner, outer in zip(part.indices, whole.indices, strict=True):
         assert isinstance(inner, range)
         assert isinstance(outer, range)
         slices.append(slice(inner.start - outer.start, inner.stop - outer.start))
-    return (*slices, ...)
+    return (*slices, ...)  # numpy scalars would lose the byte order
 
 
 def view_as_bytes(stored: Array) -> Bytes:

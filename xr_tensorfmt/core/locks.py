@@ -21,17 +21,8 @@ class ForkSafeLock:
     """A lock that is replaced in forked processes, where the thread that holds it is missing."""
 
     def __init__(self) -> None:
-        self.reset()
+        self.current = Lock()
         _locks.add(self)
-
-    def reset(self) -> None:
-        """Replace the lock."""
-        self._lock = Lock()
-
-    @property
-    def current(self) -> Lock:
-        """Lock of this process, for a `with` statement."""
-        return self._lock
 
 
 _locks: WeakSet[ForkSafeLock] = WeakSet()
@@ -39,7 +30,7 @@ _locks: WeakSet[ForkSafeLock] = WeakSet()
 
 def _reset_all() -> None:
     for lock in list(_locks):
-        lock.reset()
+        lock.current = Lock()
 
 
 call_in_children(_reset_all)

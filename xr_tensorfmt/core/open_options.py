@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -19,10 +19,9 @@ def check_timeout(timeout: object) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout={timeout!r} must be a number of seconds, or None for no limit")
-    seconds = float(timeout)
-    if not (seconds > 0 and isfinite(seconds)):
+    if not 0 < float(timeout) < inf:
         raise ValueError(f"timeout={timeout!r} must be positive; pass None for no limit")
-    return seconds
+    return float(timeout)
 
 
 Names = Mapping[str, Sequence[str]] | Sequence[str] | None
@@ -104,17 +103,8 @@ class OpenOptions:
             if value not in allowed:
                 words = ", ".join(map(repr, allowed))
                 raise ValueError(f"{keyword}={value!r} is not one of {words}")
-        fill_value: object = self.fill_value
-        if fill_value is not None and not isinstance(fill_value, Real):
-            raise TypeError(f"fill_value={fill_value!r} is not a real number")
-
-    def check_unnamed(self, path: str) -> None:
-        """Raise an error if `name` is set, for a file that names its variables."""
-        if self.name != OpenOptions.name:
-            raise ValueError(
-                f"{path} contains variable names, so name={self.name!r} does not apply; "
-                "use ds.rename"
-            )
+        if not isinstance(self.fill_value, Real | None):
+            raise TypeError(f"fill_value={self.fill_value!r} is not a real number")
 
     def refuse_stored(self, path: str) -> None:
         """Raise an error if ``sparse="stored"``, for a file that opens with all elements."""

@@ -16,10 +16,7 @@ _BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
-    """Read a selection into new memory. `Points` may have any order, and repetitions.
-
-    Raise TensorFormatError if the file is corrupt.
-    """
+    """Read a selection into new memory. `Points` may have any order, and repetitions."""
     if not selection.size:
         return np.empty(selection.shape, dtype=layout.dtype)
     if isinstance(layout, View):

@@ -86,8 +86,7 @@ class Selection:
     def runs(self, item: int = 1, offset: int = 0) -> Extents:
         """Return the ranges of consecutive elements of a non-empty selection, in C order.
 
-        By default, these are ranges of flat indices. With `item` bytes per element, these are the
-        byte ranges of an array at `offset`.
+        They are flat indices, or byte ranges of an array at `offset` with `item` bytes per element.
         """
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis

@@ -95,18 +95,17 @@ class Source(ABC):
         while done < target.size:
             count = fill(start + done, view[done:])
             if not count:
+                end, expected = start + done, f"{target.size} bytes from byte {start} on"
+                hint = "the file was truncated while it was open; fetch it again"
                 raise TensorFormatError(
-                    self.name,
-                    field="the file's end",
-                    actual=start + done,
-                    expected=f"{target.size} bytes from byte {start} on",
-                    hint="the file was truncated while it was open; fetch it again",
-                    offset=start + done,
+                    self.name, "the file's end", end, expected, hint, offset=end
                 )
             done += count
 
 
 _MAX_NAME_BYTES = 255
+# Limit of Git LFS on the size of a pointer.
+_MAX_POINTER_BYTES = 1024
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -118,36 +117,15 @@ def is_file_name(part: object) -> bool:
     return len(part.encode(errors="replace")) <= _MAX_NAME_BYTES and not _SURROGATE.search(part)
 
 
-def is_outside(path: str) -> bool:
-    """Return whether a path leaves its directory. A server may decode a percent-encoded path."""
-    paths = [form.replace("\\", "/") for form in (path, unquote(path))]
-    return any(form.startswith("/") or ".." in form.split("/") for form in paths)
-
-
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open another file in the same directory. Also return its first bytes if opening fetched them.
+    """Open another file by its path relative to the directory of `source`.
 
-    Parameters
-    ----------
-    source : Source
-        The file that names the other.
-    file : str
-        The path of the other file relative to the directory.
-    reason : str
-        Why it is needed, for the error.
-
-    Returns
-    -------
-    tuple of (Source, bytes)
-
-    Raises
-    ------
-    FileNotFoundError
-        The other file does not exist.
-    ValueError
-        The source has no directory, or the path leaves it.
+    Also return its first bytes if opening fetched them. Raise FileNotFoundError with the `reason`
+    if it does not exist, and ValueError if the source has no directory or the path leaves it.
     """
-    if is_outside(file):
+    # A server may decode a percent-encoded path.
+    paths = [form.replace("\\", "/") for form in (file, unquote(file))]
+    if any(form.startswith("/") or ".." in form.split("/") for form in paths):
         raise ValueError(
             f"{source.name}: it names {file!r}, expected a file in its directory; correct the file"
         )
@@ -162,19 +140,13 @@ def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]
             f"{source.name} has no directory with its sibling files; open it by its path or URL"
         )
     opened, head = sibling
-    if opened.size <= MAX_POINTER_BYTES:
+    if opened.size <= _MAX_POINTER_BYTES:
         check_pointer(opened.name, head or opened.read_bytes(0, opened.size))
     return sibling
 
 
-GIT_LFS_MAGIC = b"version https://git-lfs"
-
-MAX_POINTER_BYTES = 1024
-"""Limit of Git LFS on the size of a pointer."""
-
-
 def check_pointer(path: str, head: bytes) -> None:
     """Raise an error about a Git LFS pointer in place of a file."""
-    if head.startswith(GIT_LFS_MAGIC):
+    if head.startswith(b"version https://git-lfs"):
         field, actual, hint = "the magic number", "a Git LFS pointer", "fetch it with git lfs pull"
         raise TensorFormatError(path, field, actual, "the file itself", hint, offset=0)

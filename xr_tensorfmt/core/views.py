@@ -40,11 +40,6 @@ class View(Layout):
         """dtype of the inner layout."""
         return self.inner.dtype
 
-    @property
-    def stop(self) -> int:
-        """The same as for the inner layout."""
-        return self.inner.stop
-
     def locate(self, selection: Selection) -> Extents:
         """Return the byte ranges of the inner selections."""
         return Extents.union([self.inner.locate(part) for part in self.select(selection)])
@@ -133,24 +128,18 @@ def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
     return stored, axes
 
 
-def get_stored_layout(layout: Layout) -> Layout:
-    """Return the innermost layout of nested views."""
-    return get_stored_layout(layout.inner) if isinstance(layout, View) else layout
-
-
 def transpose_layout(layout: Layout, axes: Sequence[int]) -> Layout:
     """Reorder the axes of a layout as `numpy.transpose` does, without nesting views."""
     if isinstance(layout, Transposed):
         return transpose_layout(layout.inner, [layout.axes[axis] for axis in axes])
-    order = tuple(axes)
-    return layout if order == tuple(range(len(order))) else Transposed(layout, order)
+    return layout if list(axes) == sorted(axes) else Transposed(layout, tuple(axes))
 
 
 def column_major(inner: Layout, *, trailing: int = 0) -> Layout:
     """Reverse the axes of a row-major layout, except the last `trailing` ones."""
-    rank = len(inner.shape)
-    turned = rank - trailing
-    return transpose_layout(inner, (*reversed(range(turned)), *range(turned, rank)))
+    axes = range(len(inner.shape))
+    turned = len(axes) - trailing
+    return transpose_layout(inner, (*reversed(axes[:turned]), *axes[turned:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +166,7 @@ class InMemory(Layout):
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
-        is_outer = not isinstance(selection, Points)
-        key: tuple[Any, ...] = selection.index_arrays
-        key = np.ix_(*key) if is_outer else key
+        arrays = selection.index_arrays
+        key: tuple[Any, ...] = arrays if isinstance(selection, Points) else np.ix_(*arrays)
         # The ellipsis keeps an array of a single object.
         return np.array(self.values[(*key, ...)], dtype=self.dtype)

@@ -1,4 +1,4 @@
-"""Atomic writing of local files: a complete file replaces the target."""
+"""Atomic writing of local files: a complete file, or set of files, replaces the target whole."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EACCES, EEXIST, EINVAL, EISDIR, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
+from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
 from secrets import token_hex
 from typing import Self
+
+import numpy as np
 
 from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
@@ -23,6 +25,7 @@ except ImportError:  # Windows
 
 
 UNCHANGED = "the target is unchanged"
+INCOMPLETE = "some of its files were replaced, so it cannot be read until it is written again"
 
 
 def build_exists_error(path: str) -> FileExistsError:
@@ -72,7 +75,7 @@ def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = 0) -> Iterato
 
 def _start_flush(descriptor: int, offset: int, length: int) -> None:
     """Start writing pages to the disk, so that the final sync is short."""
-    if hasattr(os, "posix_fadvise"):
+    if length >= _MIN_FLUSHED and hasattr(os, "posix_fadvise"):
         # The first and the last page may be incomplete, and would be written twice.
         start, stop = ceil_div(offset, PAGE) * PAGE, (offset + length) // PAGE * PAGE
         # Linux drops pages that are on the disk, and starts to write the other pages.
@@ -82,19 +85,12 @@ def _start_flush(descriptor: int, offset: int, length: int) -> None:
 def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
     """Write bytes at their offsets into an existing file."""
     with open_descriptor(path) as descriptor:
-        for start, data in _split_batches(batches):
-            write_at(descriptor, data, start)
-            if len(data) >= _MIN_FLUSHED:
-                _start_flush(descriptor, start, len(data))
-
-
-def _split_batches(batches: Iterator[EncodedBatch]) -> Iterator[tuple[int, memoryview]]:
-    """Yield contiguous bytes and their offsets."""
-    for extents, data in batches:
-        buffer = data.data
-        for start, length in zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True):
-            yield start, buffer[:length]
-            buffer = buffer[length:]
+        for extents, data in batches:
+            buffer = data.data
+            for start, length in np.column_stack([extents.starts, extents.lengths]).tolist():
+                write_at(descriptor, buffer[:length], start)
+                _start_flush(descriptor, start, length)
+                buffer = buffer[length:]
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
@@ -123,27 +119,13 @@ def get_temporary_path(target: str) -> str:
     return os.path.join(directory, f".{shortened}{suffix}")
 
 
-@contextmanager
-def lock_directory(directory: str) -> Iterator[None]:
-    """Let other writers of sets of files wait, then flush names to the disk (best effort).
-
-    The system releases the lock if the process is killed.
-    """
-    descriptor = None
+def _flush_and_close(descriptor: int) -> None:
     try:
-        with suppress(OSError):  # the system cannot open, or cannot lock directories
-            descriptor = os.open(directory, os.O_RDONLY)
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        with suppress(OSError):
+            os.fsync(descriptor)
     finally:
-        if descriptor is not None:
-            try:
-                with suppress(OSError):
-                    os.fsync(descriptor)
-            finally:
-                with suppress(OSError):
-                    os.close(descriptor)
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +195,19 @@ class AtomicFile:
                 mode &= ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
         os.chmod(self.path, mode)
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Let other writers in the same directory wait."""
-        return lock_directory(os.path.dirname(self.target))
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let other writers in the directory wait, then flush names to the disk (best effort).
+
+        The system releases the lock if the process is killed.
+        """
+        with ExitStack() as stack:
+            with suppress(OSError):  # the system cannot open, or cannot lock directories
+                descriptor = os.open(os.path.dirname(self.target), os.O_RDONLY)
+                stack.callback(_flush_and_close, descriptor)
+                if fcntl is not None:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
 
     def publish(self) -> None:
         """Rename the complete file to the target."""
@@ -242,13 +234,9 @@ class AtomicFile:
             return False
         return True
 
-    def plan_replacement(self) -> Replacement:
-        """Plan to replace the target as one of a set of files."""
+    def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> Replacement:
+        """Plan to replace one of a set of files; `siblings` are the others if it is the index."""
         return Replacement(self, get_temporary_path(self.target))
-
-    def plan_index_replacement(self, siblings: Sequence[Replacement]) -> Replacement:
-        """Plan to replace the target as the index of a set of files."""
-        return self.plan_replacement()
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
@@ -316,6 +304,46 @@ class Replacement:
             os.unlink(self._kept)
 
 
+def publish(files: Sequence[AtomicFile]) -> None:
+    """Let complete files appear. If one of them fails, restore the others.
+
+    The last file is the index, which is out of the way while the others are replaced.
+    """
+    *others, last = files
+    if not others:
+        with last.explain_errors():
+            last.publish()
+        return
+    siblings = [file.plan_replacement() for file in others]
+    index = last.plan_replacement(siblings)
+    begun: list[Replacement] = []
+    try:
+        for replacement in (index, *siblings):
+            begun.append(replacement)  # before, because Ctrl-C may end the next line
+            replacement.set_aside()
+        for replacement in (*siblings, index):
+            replacement.publish()
+    except BaseException as error:
+        outcome = _undo(begun)
+        if isinstance(error, OSError) and (explained := last.explain(error, outcome)) is not error:
+            raise explained from error
+        error.add_note(f"{last.target} was not written; {outcome}.")
+        raise
+    for replacement in begun:
+        replacement.forget()
+
+
+def _undo(begun: Sequence[Replacement]) -> str:
+    """Restore the previous files, the index last. Return the state of the target."""
+    is_restored = True
+    for replacement in reversed(begun):
+        try:
+            replacement.undo(is_complete=is_restored)
+        except OSError:
+            is_restored = False
+    return UNCHANGED if is_restored else INCOMPLETE
+
+
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     """Return the atomic file of a path, without creating it. It replaces a link, not its target.
 
@@ -326,8 +354,7 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
     if os.path.exists(target) and not os.path.isfile(target):
-        number = EISDIR if os.path.isdir(target) else EINVAL
-        raise OSError(number, "it is not a regular file, so it cannot be replaced", path)
+        raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
     check_writable(target)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from math import isqrt, prod
 from typing import Any
 
 import dask.array
 import numpy as np
+from dask.array.core import normalize_chunks, slices_from_chunks
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
@@ -67,14 +67,6 @@ def _merge(
     return tuple(merged)
 
 
-def build_regular_chunks(shape: tuple[int, ...], block: tuple[int, ...]) -> Chunks:
-    """Divide a shape into blocks of one shape. The last blocks may be smaller."""
-    return tuple(
-        (step,) * (length // step) + ((length % step,) if length % step else ())
-        for length, step in zip(shape, map(min, block, shape), strict=True)
-    )
-
-
 def choose_tile(shape: tuple[int, ...], fast: int, max_size: int) -> tuple[int, ...]:
     """Return a block shape that is long along the fastest axes of both source and target."""
     last = len(shape) - 1
@@ -97,7 +89,7 @@ def _round_down(length: int, limit: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class BlockGrid:
-    """The blocks of a variable. Methods identify a block by its index in C order."""
+    """The blocks of a variable, in C order."""
 
     layout: WritableLayout
     axes: tuple[int, ...]
@@ -105,29 +97,14 @@ class BlockGrid:
     conversion: Conversion
     chunks: Chunks
 
-    @property
-    def count(self) -> int:
-        """Number of blocks."""
-        return prod(map(len, self.chunks))
-
     @cached_property
-    def _stops(self) -> list[list[int]]:
-        return [list(accumulate(lengths)) for lengths in self.chunks]
-
-    def get_multi_index(self, block: int) -> tuple[int, ...]:
-        """Return the index of a block along every axis."""
-        return tuple(map(int, np.unravel_index(block, tuple(map(len, self.chunks)))))
-
-    def get_slices(self, block: int) -> tuple[slice, ...]:
-        """Return the slices of a block in the variable."""
-        if self.count == 1:
-            return tuple(slice(0, lengths[0], 1) for lengths in self.chunks)
-        axes = zip(self.get_multi_index(block), self._stops, self.chunks, strict=True)
-        return tuple(slice(stops[i] - lengths[i], stops[i], 1) for i, stops, lengths in axes)
+    def slices(self) -> list[tuple[slice, ...]]:
+        """The slices of all blocks in the variable."""
+        return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call, no-any-return]
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        ranges = [range(part.start, part.stop) for part in self.get_slices(block)]
+        ranges = [range(part.start, part.stop) for part in self.slices[block]]
         array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
         selection = Selection(self.layout.shape, tuple(ranges[axis] for axis in self.axes))
         return self.layout.encode(selection, self.conversion.apply(array))
@@ -167,18 +144,16 @@ def is_chunked(variable: Variable) -> bool:
 
 
 def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariable]:
-    """Divide all variables that are not empty into blocks."""
-    return [_build_block_grid(item) for item in planned if item.variable.size]
-
-
-def _build_block_grid(planned: PlannedVariable) -> GriddedVariable:
-    """Leave a small variable whole, and divide others into dask chunks or chunks of the layout."""
-    variable, (layout, axes) = planned.variable, file_order(planned.layout)
-    chunks: Chunks = tuple((length,) for length in variable.shape)
-    is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
-    if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
-        variable, chunks = _choose_chunks(planned.conversion.name, variable, layout, axes)
-    return variable, BlockGrid(layout, axes, planned.conversion, chunks)
+    """Divide large variables into dask chunks or chunks of the layout. Leave out empty ones."""
+    gridded = []
+    for item in (item for item in planned if item.variable.size):
+        variable, (layout, axes) = item.variable, file_order(item.layout)
+        chunks: Chunks = tuple((length,) for length in variable.shape)
+        is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
+        if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
+            variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
+        gridded.append((variable, BlockGrid(layout, axes, item.conversion, chunks)))
+    return gridded
 
 
 def _choose_chunks(
@@ -190,7 +165,8 @@ def _choose_chunks(
     if tile or not is_chunked(variable):
         shape = tuple(variable.shape[axis] for axis in axes)
         variable = unchunked
-        chunks = build_regular_chunks(shape, tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES))
+        block = tile or layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+        chunks = normalize_chunks(block, shape)  # type: ignore[no-untyped-call]
     else:
         chunks = tuple(get_lazy_data(variable).chunks[axis] for axis in axes)
     stored_bytes = layout.locate(Selection.everything(layout.shape)).nbytes / prod(layout.shape)

@@ -29,8 +29,7 @@ from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtyp
 from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
 
 
-def check_name(path: str, name: Hashable) -> None:
-    """Raise an error if no format supports a name."""
+def _check_name(path: str, name: Hashable) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
@@ -41,7 +40,7 @@ def check_name(path: str, name: Hashable) -> None:
         ) from None
 
 
-def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
+def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
     if len(set(variable.dims)) != len(variable.dims):
         raise ValueError(
@@ -72,9 +71,6 @@ def check_variable(path: str, name: str, variable: Variable, *, is_coordinate: b
 
 DroppablePart = Literal["name", "dims", "coords", "attrs"]
 """A part of the input that ``drop=`` can omit."""
-
-_Loss = tuple[DroppablePart, str, str]
-"""A part that a format cannot store: its kind, a description and a hint."""
 
 _SCALING_ATTRS = {"unit": 1, "scale_factor": 1, "add_offset": 0}
 """Attributes that scale values, and the values that change nothing."""
@@ -113,18 +109,7 @@ class CheckedInput:
     is_encoded: bool = False
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
-        """Encode times, scaled and masked values by CF, for a format that stores attributes.
-
-        Parameters
-        ----------
-        dtypes : collection of str
-            Names of the dtypes of the format.
-
-        Returns
-        -------
-        CheckedInput
-            Variables as they are stored, and their attributes.
-        """
+        """Encode values and attributes by CF, as one of the dtypes of a format with attributes."""
         try:
             encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
         except ValueError as error:
@@ -156,28 +141,13 @@ class CheckedInput:
             )
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
-        """Return the name and the variable, for a format that stores only values.
-
-        Parameters
-        ----------
-        dims : tuple of str
-            The dimension names after opening the file.
-
-        Returns
-        -------
-        tuple of (str, Variable)
-
-        Raises
-        ------
-        ValueError
-            Something would be lost, and ``drop=`` does not allow it.
-        """
+        """Return the variable; raise ValueError if a file of values with `dims` loses something."""
         name, variable = self.single_variable
         if variable.ndim != len(dims):
             raise ValueError(
                 f"{self.path}: {name!r} must have {len(dims)} dimensions, not {variable.ndim}"
             )
-        losses: list[_Loss] = []
+        losses: list[tuple[DroppablePart, str, str]] = []
         if name != OpenOptions.name:
             losses.append(("name", f"the name {name!r}", f"rename it to {OpenOptions.name!r}"))
         if variable.dims != dims:
@@ -192,26 +162,10 @@ class CheckedInput:
         return name, variable
 
     def refuse_unless_dropped(self, part: DroppablePart, subject: str, hint: str) -> None:
-        """Raise an error about an unsupported part of the input, unless it may be dropped.
-
-        Parameters
-        ----------
-        part : {"name", "dims", "coords", "attrs"}
-            The part of the input.
-        subject : str
-            Description of the lost information, for the message.
-        hint : str
-            An alternative, for the message.
-
-        Raises
-        ------
-        ValueError
-            ``drop=`` does not contain the part.
-        """
+        """Raise ValueError about a lost `subject` with a hint, unless its part may be dropped."""
         self._refuse_losses([(part, subject, hint)])
 
-    def _refuse_losses(self, losses: Iterable[_Loss]) -> None:
-        """Raise one error about all lost parts that may not be dropped."""
+    def _refuse_losses(self, losses: Iterable[tuple[DroppablePart, str, str]]) -> None:
         refused = [loss for loss in losses if loss[0] not in self.drop]
         if refused:
             columns = zip(*refused, strict=True)
@@ -244,23 +198,7 @@ class CheckedInput:
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
-        """Choose the dtype of a variable in the file; raise ValueError if it is unsupported.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        variable : Variable
-            The variable.
-        elements : mapping of str to Element
-            The elements of the format, by dtype name.
-
-        Returns
-        -------
-        Conversion
-            Conversion to the dtype in ``encoding=``. Otherwise to the dtype in the opened file if
-            numpy does not have this dtype, or to the dtype of the variable.
-        """
+        """Choose the dtype in the file from ``encoding=``, the opened file, or the variable."""
         requested = self.encoding.get(name, {}).get("dtype")
         others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
         if others and not self.is_encoded:
@@ -328,15 +266,13 @@ class CheckedInput:
 def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
     """Return the smallest lossless element, or else the largest one of a similar kind."""
     kinds = {"b": "bu", "u": "uif", "i": "if", "c": "cf"}.get(dtype.kind, "f")
-    candidates = [key for key in elements if elements[key].dtype.kind in kinds] or list(elements)
-    lossless = [
-        key
-        for key in candidates
-        if elements[key].stored.itemsize == elements[key].dtype.itemsize
-        and np.can_cast(dtype, elements[key].dtype)
-    ]
-    choose = min if lossless else max
-    return choose(lossless or candidates, key=lambda key: elements[key].stored.itemsize)
+
+    def rate(name: str) -> tuple[bool, bool, int]:
+        actual, size = elements[name].dtype, elements[name].stored.itemsize
+        lossless = size == actual.itemsize and np.can_cast(dtype, actual)
+        return actual.kind in kinds, lossless, -size if lossless else size
+
+    return max(elements, key=rate)
 
 
 def check_input(
@@ -350,7 +286,7 @@ def check_input(
     dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
     for name in (*dataset.variables, *dataset.dims):
-        check_name(path, name)
+        _check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
             raise ValueError(
@@ -358,7 +294,7 @@ def check_input(
                 f"call reset_index({name!r}) first"
             )
     for name, variable in dataset.variables.items():
-        check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
+        _check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
     resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
     plain = {
         str(name): _merge_encoding(variable, resolved.get(name, {}))
@@ -368,23 +304,15 @@ def check_input(
     return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
 
 
-def _is_of_file(name: str, value: Any, encoding: Mapping[str, Any]) -> bool:
-    """Return whether an attribute repeats what the reader says about the opened file."""
-    file_info = encoding.get("tensorfmt")
-    if not (isinstance(file_info, Mapping) and isinstance(value, str)):
-        return False
-    return bool(file_info.get(name) == value)
-
-
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
-    """Return a variable with the requested encoding, and references in its attributes.
-
-    A requested encoding of values replaces the inherited one, as in `xarray.Dataset.to_netcdf`.
-    """
+    """Return a variable with the requested encoding, and references in its attributes."""
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
-    merged.attrs = {k: v for k, v in merged.attrs.items() if not _is_of_file(k, v, encoding)}
-    if not cf.VALUE_KEYS.isdisjoint(requested):
+    info = encoding.get("tensorfmt")
+    if isinstance(info, Mapping):  # leave out texts that the reader has found in the file
+        is_own = {k: not isinstance(v, str) or info.get(k) != v for k, v in merged.attrs.items()}
+        merged.attrs = {name: value for name, value in merged.attrs.items() if is_own[name]}
+    if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
     encoding.update(requested)
     references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}

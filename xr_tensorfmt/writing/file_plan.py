@@ -13,15 +13,7 @@ from xr_tensorfmt.writing.conversion import Conversion
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of a file that do not depend on values, such as a header.
-
-    Parameters
-    ----------
-    offset : int
-        Position of the first byte in the file.
-    data : bytes
-        The bytes.
-    """
+    """Bytes of a file that do not depend on values, such as a header, at an offset."""
 
     offset: int
     data: bytes
@@ -29,17 +21,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class PlannedVariable:
-    """A variable and its layout in the file.
-
-    Parameters
-    ----------
-    variable : Variable
-        The values: in memory, lazy or in dask chunks.
-    layout : Layout
-        The layout in the file.
-    conversion : Conversion
-        The dtype in the file.
-    """
+    """A variable (in memory, lazy or in dask chunks), and its layout and dtype in the file."""
 
     variable: Variable
     layout: Layout

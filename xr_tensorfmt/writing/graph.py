@@ -103,9 +103,8 @@ def plan_tasks(
                 arrays.append(variable.data)
                 # distributed removes the tasks of a persisted array from the graph, and would then
                 # pass a plain key on as a value. A TaskRef stays a dependency.
-                for block in range(grid.count):
-                    values = TaskRef((variable.data.name, *grid.get_multi_index(block)))
-                    tasks.append((write_block, grid_key, block, values, key))
+                values = map(TaskRef, flatten(variable.data.__dask_keys__()))  # type: ignore[no-untyped-call]
+                tasks += [(write_block, grid_key, *item, key) for item in enumerate(values)]
     writes = {(f"write-{token}", number): task for number, task in enumerate(tasks)}
     last = f"finish-{token}"
     graph |= writes | {last: (_finish, finish, begun, list(writes))}
@@ -116,13 +115,10 @@ def plan_tasks(
 def _optimize(arrays: Sequence[Any]) -> dict[Any, Any]:
     """Return the tasks of dask arrays, optimized together to compute shared tasks once."""
     graph: dict[Any, Any] = {}
-    computed = []
     for array in arrays:
-        if len(array.dask.layers) > 1:
-            computed.append(array)
-        else:  # values in memory, for which dask takes quadratic time
+        if len(array.dask.layers) == 1:  # values in memory, for which dask takes quadratic time
             graph |= array.dask
-    if computed:
+    if computed := [array for array in arrays if len(array.dask.layers) > 1]:
         merged = HighLevelGraph.merge(*(array.dask for array in computed))
         keys = list(flatten([array.__dask_keys__() for array in computed]))  # type: ignore[no-untyped-call]
         graph |= optimize(merged, keys)  # type: ignore[no-untyped-call]
@@ -140,17 +136,11 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozense
     """Write blocks one by one. Lazy blocks are read when they are written."""
     file.check()
     for variable, grid, block in batch:
-        # Errors of reading are no errors of writing.
-        values = _read(variable, grid.get_slices(block))
+        data, slices = get_lazy_data(variable), grid.slices[block]
+        # Lazy values are not kept in memory. Errors of reading are no errors of writing.
+        values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
         file.write(grid.encode(block, values))
     return frozenset({file.path})
-
-
-def _read(variable: Variable, slices: tuple[slice, ...]) -> Array:
-    """Return a part of a variable, which would keep lazy values in memory if it were loaded."""
-    data = get_lazy_data(variable)
-    values: Array = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-    return values
 
 
 def _finish(
@@ -174,8 +164,8 @@ def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBloc
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
-        nbytes = variable.size * variable.dtype.itemsize // grid.count
-        for block in range(grid.count):
+        nbytes = variable.size * variable.dtype.itemsize // len(grid.slices)
+        for block in range(len(grid.slices)):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0

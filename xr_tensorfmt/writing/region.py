@@ -17,14 +17,14 @@ from xarray import DataArray, Variable
 
 from xr_tensorfmt import cf
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import file_order
+from xr_tensorfmt.core.views import View, file_order
 from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
@@ -57,8 +57,8 @@ class MutableFile(LocalFile):
 
 
 @dataclass(frozen=True, eq=False)
-class RegionLayout(WritableLayout):
-    """The elements of another layout at some indices along every axis."""
+class RegionLayout(View, WritableLayout):
+    """The elements of another layout at some indices along every axis. It is only written."""
 
     inner: WritableLayout
     indices: tuple[Indices, ...]
@@ -69,38 +69,27 @@ class RegionLayout(WritableLayout):
         return tuple(map(len, self.indices))
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """dtype of the values."""
-        return self.inner.dtype
-
-    @property
     def write_units(self) -> tuple[int, ...]:
         """The units of the whole layout."""
         return self.inner.write_units
 
-    def stored_element(self) -> Element:
-        """Return the element of the whole layout."""
-        return self.inner.stored_element()
-
-    def chunk_shape(self, target: int) -> tuple[int, ...]:
-        """Return the chunk shape of the whole layout."""
-        return self.inner.chunk_shape(target)
-
-    def _select(self, selection: Selection) -> tuple[Indices, ...]:
+    def select(self, selection: Selection) -> Sequence[Selection]:
+        """Return the selection in the whole layout."""
         parts = zip(self.indices, selection.indices, strict=True)
-        return tuple(indices[part[0] : part[-1] + 1] for indices, part in parts)
+        inner = (indices[part[0] : part[-1] + 1] for indices, part in parts)
+        return (Selection(self.inner.shape, tuple(inner)),)
 
-    def locate(self, selection: Selection) -> Extents:
-        """Return the byte ranges of the elements."""
-        return self.inner.locate(Selection(self.inner.shape, self._select(selection)))
+    def apply(self, selection: Selection, *values: Array) -> Array:
+        """Return the values as they are."""
+        return values[0]
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode the elements, one part with consecutive indices at a time."""
-        axes = map(_split_runs, self._select(selection) if selection.size else ())
-        for parts in product(*axes) if selection.size else ():
-            target = Selection(self.inner.shape, tuple(run for run, _ in parts))
-            key: Any = (*(positions for _, positions in parts), ...)
-            yield from self.inner.encode(target, values[key])
+        for whole in self.select(selection) if selection.size else ():
+            for parts in product(*map(_split_runs, whole.indices)):
+                target = Selection(self.inner.shape, tuple(run for run, _ in parts))
+                key: Any = (*(positions for _, positions in parts), ...)
+                yield from self.inner.encode(target, values[key])
 
 
 def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
@@ -112,16 +101,6 @@ def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
         (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
         for start, stop in pairwise(edges)
     ]
-
-
-def _build_replaced_error(path: str) -> SourceChangedError:
-    return SourceChangedError(
-        path,
-        field="the file",
-        actual="replaced",
-        expected="the file whose header was read",
-        hint="call the writer again",
-    )
 
 
 def _read_header(path: str, read: Callable[[HeaderReader], Container]) -> tuple[Container, str]:
@@ -156,14 +135,22 @@ class ExistingFile:
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
         is_same = _get_identity(self.path) == self.identity
-        if not is_same or _read_header(self.header_path, self.read)[1] != self.token:
-            raise _build_replaced_error(self.path)
+        self._require(is_same and _read_header(self.header_path, self.read)[1] == self.token)
 
     def write(self, batches: Iterator[EncodedBatch]) -> None:
         """Write bytes at their offsets."""
-        if _get_identity(self.path) != self.identity:
-            raise _build_replaced_error(self.path)
+        self._require(_get_identity(self.path) == self.identity)
         write_batches(self.path, batches)
+
+    def _require(self, is_same: bool) -> None:
+        if not is_same:
+            raise SourceChangedError(
+                self.path,
+                field="the file",
+                actual="replaced",
+                expected="the file whose header was read",
+                hint="call the writer again",
+            )
 
 
 def _flush(files: Sequence[ExistingFile]) -> None:
@@ -200,16 +187,7 @@ def write_region(
             "stale; rewrite the whole file without region="
         )
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    variables, coordinates = (
-        {
-            name: _encode_like(checked, name, variable, tensors[name])
-            if name in tensors
-            else variable
-            for name, variable in group.items()
-        }
-        for group in (checked.variables, checked.coordinates)
-    )
-    checked = replace(checked, variables=variables, coordinates=coordinates)
+    checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
     if isinstance(region, str):
         dims = {dim for variable in checked.variables.values() for dim in variable.dims}
         region = dict.fromkeys(sorted(map(str, dims)), AUTO)
@@ -236,6 +214,7 @@ def write_region(
 def _check_names(
     checked: CheckedInput, tensors: Mapping[str, Tensor], region: Mapping[Any, Any]
 ) -> None:
+    dims: set[str] = set()
     for name in checked.variables:
         if name not in tensors:
             raise ValueError(
@@ -243,11 +222,11 @@ def _check_names(
                 f"{shorten(', '.join(map(repr, tensors)))}; rename the variable, or open the file "
                 "without group="
             )
-    dims = {dim for name in checked.variables for dim in tensors[name].dims}
-    for name in region:
-        if name not in dims:
+        dims.update(tensors[name].dims)
+    for dim in region:
+        if dim not in dims:
             raise ValueError(
-                f"region={region!r} names {name!r}{did_you_mean(name, dims)}, which is not one of "
+                f"region={region!r} names {dim!r}{did_you_mean(dim, dims)}, which is not one of "
                 f"the dimensions {', '.join(map(repr, sorted(dims)))} of the written variables"
             )
     for name in checked.variables:
@@ -258,8 +237,22 @@ def _check_names(
             )
 
 
-def _encode_like(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> Variable:
+def _change_each(
+    checked: CheckedInput, change: Callable[[str, Variable], Variable]
+) -> CheckedInput:
+    variables, coordinates = (
+        {name: change(name, variable) for name, variable in group.items()}
+        for group in (checked.variables, checked.coordinates)
+    )
+    return replace(checked, variables=variables, coordinates=coordinates)
+
+
+def _encode_like(
+    checked: CheckedInput, name: str, variable: Variable, tensor: Tensor | None
+) -> Variable:
     """Encode a variable by the attributes of a tensor, unless it has such attributes itself."""
+    if tensor is None:
+        return variable
     keys = _list_required(tensor, variable)
     is_encoded = not keys.isdisjoint(variable.attrs) or "_Unsigned" in keys
     if not keys or is_encoded or ("units" in keys and variable.dtype.kind not in "mMO"):
@@ -294,6 +287,7 @@ def _find_positions(
     for name in checked.variables:
         lengths |= zip(tensors[name].dims, tensors[name].layout.shape, strict=True)
     positions: dict[str, Indices] = {}
+    orders: dict[str, Integers] = {}
     for dim, requested in region.items():
         if isinstance(requested, slice):
             positions[dim] = _find_range(dim, requested, lengths[dim])
@@ -308,13 +302,9 @@ def _find_positions(
                 f"different ones from 0 to {lengths[dim] - 1}"
             )
         if (np.diff(order) != 1).any():
-            variables, coordinates = (
-                {n: v.isel({dim: order}) if dim in v.dims else v for n, v in group.items()}
-                for group in (checked.variables, checked.coordinates)
-            )
-            checked = replace(checked, variables=variables, coordinates=coordinates)
+            orders[dim] = order
         positions[dim] = array_to_indices(ascending)
-    return checked, positions
+    return _change_each(checked, lambda _, v: v.isel(orders, "ignore")), positions
 
 
 def _find_range(dim: str, requested: slice, length: int) -> range:
@@ -362,12 +352,12 @@ def _check_coordinates(
 ) -> None:
     """Raise an error if coordinates differ from the file, because they are not written."""
     for name, coordinate in checked.coordinates.items():
-        stored = _read_region(tensors[name], source, positions) if name in tensors else None
-        if stored is None:
+        if name not in tensors:
             raise ValueError(
                 f"{checked.path} has no coordinate {name!r}{did_you_mean(name, tensors)}, and "
                 f"region= does not add one; call drop_vars({name!r}) first"
             )
+        stored = _read_region(tensors[name], source, positions)
         if not coordinate.equals(stored):  # type: ignore[no-untyped-call]
             raise ValueError(
                 f"the coordinate {name!r} is {_list_values(coordinate)}, but the region of "
@@ -397,7 +387,7 @@ def _check_overlap(checked: CheckedInput, path: str) -> None:
         while hasattr(data, "array"):
             data = data.array  # xarray has wrapped the values
         arrays = find_values(data) if isinstance(data, dask.array.Array) else [data]
-        for file in read or {file for array in arrays if (file := find_mapped_file(array))}:
+        for file in read or filter(None, map(find_mapped_file, arrays)):
             with suppress(OSError):  # a URL, or a name of something without a path
                 if os.path.samefile(file, path):
                     hint = "copy(deep=True)" if variable.chunks is None and not read else "load()"
@@ -425,18 +415,17 @@ def _plan_variable(
         raise ValueError(
             f"{checked.path}: {name!r} cannot be written in part: {error}; write the whole file"
         ) from None
-    dims = [tensor.dims[axis] for axis in axes]
-    variable = variable.transpose(*dims)
+    variable = variable.transpose(*(tensor.dims[axis] for axis in axes))
     indices = []
-    sizes = zip(dims, layout.shape, variable.shape, layout.write_units, strict=True)
+    sizes = zip(variable.dims, layout.shape, variable.shape, layout.write_units, strict=True)
     for dim, whole, length, unit in sizes:
-        part = positions.get(dim, range(whole))
+        part = positions.get(str(dim), range(whole))
         if len(part) != length:
             raise ValueError(
                 f"region= selects {len(part)} of {whole} elements along {dim!r}, but the data have "
                 f"length {length}; pass a region of the same length, which cannot extend the file"
             )
-        _check_unit(name, dim, unit, part, whole)
+        _check_unit(name, str(dim), unit, part, whole)
         indices.append(part)
     requested = {"dtype": element.name, **checked.encoding.get(name, {})}
     if len(requested) > 1 or format_dtype(requested["dtype"]) != element.name:
@@ -450,20 +439,20 @@ def _plan_variable(
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=exact
     )
-    conversion = replace(conversion, is_fixed=True)
-    return PlannedVariable(variable, RegionLayout(layout, tuple(indices)), conversion)
+    region = RegionLayout(layout, tuple(indices))
+    return PlannedVariable(variable, region, replace(conversion, is_fixed=True))
 
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:
     """Raise an error if attributes of the file would give the values another meaning."""
     required = _list_required(tensor, variable)
     for attribute, expected in tensor.attrs.items():
-        is_missing = attribute in required and attribute not in variable.attrs
-        actual = variable.attrs.get(attribute, expected)
-        is_other = attribute in (*required, "unit", "units") and not DataArray(actual).equals(
-            DataArray(expected)
-        )
-        if is_missing or is_other:
+        if attribute not in (*required, "unit", "units"):
+            continue
+        is_missing = attribute not in variable.attrs
+        actual = variable.attrs.get(attribute)
+        is_other = not DataArray(actual).equals(DataArray(expected))
+        if (attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
                 f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
@@ -477,8 +466,7 @@ def _check_unit(name: str, dim: str, unit: int, part: Indices, whole: int) -> No
         return
     hint = f"write the whole dimension {dim!r} at once"
     if unit != WHOLE:
-        hint = f"pass a slice that starts and stops at a multiple of {unit}"
-        bounds = (part.start, part.stop % whole) if isinstance(part, range) else (1,)
-        if not any(bound % unit for bound in bounds):
+        if isinstance(part, range) and not (part.start % unit or part.stop % whole % unit):
             return
+        hint = f"pass a slice that starts and stops at a multiple of {unit}"
     raise ValueError(f"{name!r} is stored with several elements of {dim!r} in a byte; {hint}")

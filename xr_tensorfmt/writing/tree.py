@@ -19,7 +19,7 @@ _NO_VALUES = InMemory(np.zeros(()))
 
 
 @dataclass(frozen=True, eq=False)
-class _Member:
+class TreeMember:
     """A variable of a tree: path and dims in the tree, key and variable in the file."""
 
     path: str
@@ -46,7 +46,7 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
                 f"for the root; move them to the root or to variables, or {hint}"
             )
             raise with_hint(ValueError(message), hint)
-    members = list(_collect_members(tree, separator))
+    members = list(collect_members(tree, separator))
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}
     coordinates = {member.key: member.variable for member in members if member.is_coordinate}
@@ -54,17 +54,12 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
     return Dataset(data, Coordinates(coordinates, indexes={}), attrs)
 
 
-def iterate_keys(tree: DataTree, separator: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the group, the name and the key in the file of every variable of a tree."""
-    return ((member.path, member.name, member.key) for member in _collect_members(tree, separator))
-
-
 def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     """Replace groups and paths by keys: ``{"/layers/0": {"w": ...}}`` or ``{"/layers/0/w": ...}``.
 
     Other keys are those of the file, and patterns.
     """
-    keys = {(group, name): key for group, name, key in iterate_keys(tree, separator)}
+    keys = {(member.path, member.name): member.key for member in collect_members(tree, separator)}
     by_path = {f"{group.rstrip('/')}/{name}": key for (group, name), key in keys.items()}
     groups = {group for group, _ in keys}
     flat: dict[Any, Any] = {}
@@ -83,7 +78,7 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     return flat
 
 
-def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
+def collect_members(tree: DataTree, separator: str) -> Iterator[TreeMember]:
     """Yield the variables of all groups. Parents precede children."""
     dims: dict[str, dict[Any, str]] = {}
     for relative, node in tree.subtree_with_keys:
@@ -99,7 +94,7 @@ def _collect_members(tree: DataTree, separator: str) -> Iterator[_Member]:
             renamed = variable.to_base_variable()
             renamed.dims = tuple(dims[path][dim] for dim in variable.dims)
             key = f"{start}{_convert_name(str(name))}"
-            yield _Member(path, str(name), is_coordinate, variable.dims, key, renamed)
+            yield TreeMember(path, str(name), is_coordinate, variable.dims, key, renamed)
 
 
 def _convert_name(name: str) -> str:
@@ -117,7 +112,7 @@ def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
     return f"{start}{_convert_name(variable)}_dim_{axis}" if is_default else f"{start}{dim}"
 
 
-def _check(path: str, tree: DataTree, members: list[_Member], separator: str) -> None:
+def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str) -> None:
     """Raise ValueError if the file would open as another tree."""
     tensors, coordinates = (
         tuple(

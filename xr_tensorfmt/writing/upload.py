@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic
@@ -82,17 +82,14 @@ class UploadedFile(AtomicFile):
         finally:
             self.discard()
 
-    def lock(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """Do not wait for other writers, because stores have no locks."""
-        return nullcontext()
+        yield
 
-    def plan_replacement(self) -> ObjectReplacement:
-        """Plan to replace the object as one of a set."""
-        return ObjectReplacement(self)
-
-    def plan_index_replacement(self, siblings: Sequence[Replacement]) -> IndexReplacement:
-        """Plan to replace the object as the index of a set."""
-        return IndexReplacement(self, siblings)
+    def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> ObjectReplacement:
+        """Plan to replace one of a set of objects; `siblings` are the others if it is the index."""
+        return ObjectReplacement(self) if siblings is None else IndexReplacement(self, siblings)
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
@@ -144,7 +141,7 @@ class Upload:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
         url = self._location.name
         path = self._target.strip("/")
-        if url.endswith("/") or not path or (self._is_atomic and "/" not in path):
+        if not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
         if is_cache(self._fs):
             reason = "the cache would keep the previous object; write to the URL after '::'"

@@ -101,8 +101,8 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         [{"put": PREFIX, "fields": {"vector": {"type": f"tensor(x[{n}])", "values": [1] * n}}}
          for n in (1, 2)],
         {"type": None}, "line 2: the JSON states the type"),
-    "no field": (LINES, {"field": "vectr"}, "no document has the field 'vectr'"),
-    "no documents": ([""], {}, "there are no documents"),
+    "no field": (LINES, {"field": "vectr"}, "no line is a document with the field 'vectr'"),
+    "no documents": ([""], {}, "no line is a document with the field"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "surrogates"),

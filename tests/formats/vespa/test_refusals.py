@@ -49,9 +49,12 @@ REFUSED = {
     ),
     "unsorted": (
         vf.pack_header(indexed={"y": 1, "x": 1}) + bytes(8),
-        "dimension 1 at byte 6: 'x' after 'y', expected names in the order of their bytes",
+        "dimension 1 at byte 6: 'x', expected a name after 'y'",
     ),
-    "unsorted mapped": (vf.pack_header(None, ["y", "x"], None, 0), "'x' after 'y'"),
+    "unsorted mapped": (
+        vf.pack_header(None, ["y", "x"], None, 0),
+        "'x', expected a name after 'y'",
+    ),
     "empty name": (
         vf.pack_header(indexed={"": 1}) + bytes(8),
         "the size of the name of dimension 0 at byte 2: 0, expected 1",

@@ -198,7 +198,11 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
         actual, hint = "properties of a dimension", "open a tensor of that directory"
         raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
     if get_choice(fields, "type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
-        options.check_unnamed(fields.path)
+        if options.name != OpenOptions.name:
+            raise ValueError(
+                f"{fields.path} contains variable names, so name={options.name!r} does not apply; "
+                "use ds.rename"
+            )
         return list(_parse_components(fields.get_fields("components"), stem))
     is_default = options.name == OpenOptions.name
     name = get_variable_name(stem) if is_default else options.name

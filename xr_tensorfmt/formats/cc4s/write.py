@@ -119,7 +119,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
-    if not note.is_empty:
+    if note != EmbeddedMetadata():
         fields["metaData"][EMBEDDED] = encode_metadata(checked, note).decode()
     for item in (fields, *packed.values()):
         if not item.get("metaData", True):

@@ -8,7 +8,7 @@ from datetime import datetime
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats.mag import document
@@ -61,7 +61,7 @@ def _build_metadata(
         # JSON stores these numbers without their dtypes.
         numpy_attrs={n: v for n, v in attrs.items() if dumps(strip_dtypes(v)) != dumps(v)},
     )
-    if not embedded.is_empty:
+    if embedded != EmbeddedMetadata():
         encode_metadata(checked, embedded)  # checks the size
         metadata[EMBEDDED_KEY] = embedded.to_dict()
     return metadata

@@ -67,7 +67,7 @@ class Bits(Packed):
         packed = np.packbits(values, axis=1, bitorder="little")
         # Padding follows the last columns.
         padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
-        return np.pad(packed, ((0, 0), (0, padding))).reshape(-1) if padding else packed.reshape(-1)
+        return (np.pad(packed, ((0, 0), (0, padding))) if padding else packed).reshape(-1)
 
     @property
     def write_units(self) -> tuple[int, ...]:
@@ -90,10 +90,5 @@ def _unpack(
     for row, start, lead in zip(
         values[complete:], starts[complete:].tolist(), leads[complete:].tolist(), strict=True
     ):
-        row[lead:] = unpack_row(packed[start:], 0, width - lead)
-
-
-def unpack_row(packed: Bytes, bit: int, count: int) -> Bytes:
-    """Return `count` bits from a bit of the first byte on."""
-    raw = packed[: ceil_div(bit + count, 8)]
-    return np.unpackbits(raw, count=bit + count, bitorder="little")[bit:]
+        raw = packed[start : start + ceil_div(width - lead, 8)]
+        row[lead:] = np.unpackbits(raw, count=width - lead, bitorder="little")

@@ -26,21 +26,18 @@ from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
 def check(file: MatrixFile, limit: int) -> Iterator[Finding]:
     """Check a parsed file and the files of its blocks."""
     for part in file.files:
-        yield from _check_file(part)
+        matrix = part.matrix
+        if matrix.version == "r1":
+            payload_stop = matrix.offset + part.payload_bytes
+            yield from _check_container(HeaderReader(part.source), payload_stop)
+        elif matrix.version == "zip":
+            yield from check_checksums(part.source, matrix.members)
+        else:
+            gap = Gap(find_fields_stop(matrix), HEADER_BYTES, "the rest of the header")
+            yield from check_gaps(part.source, [gap])
         if part is not file and not part.blocks:
             dims = get_default_dims(len(part.stored.shape))
             yield from check_values(part.source, [Tensor("tensor", dims, part.stored)], limit)
-
-
-def _check_file(file: MatrixFile) -> Iterator[Finding]:
-    if file.matrix.version == "r1":
-        payload_stop = file.matrix.offset + file.payload_bytes
-        yield from _check_container(HeaderReader(file.source), payload_stop)
-    elif file.matrix.version == "zip":
-        yield from check_checksums(file.source, file.matrix.members)
-    else:
-        gap = Gap(find_fields_stop(file.matrix), HEADER_BYTES, "the rest of the header")
-        yield from check_gaps(file.source, [gap])
 
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:

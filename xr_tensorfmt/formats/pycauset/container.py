@@ -97,20 +97,20 @@ class Slot:
         return fault if stop > file_size else ""
 
 
-def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> dict[int, bytes]:
-    """Return header and metadata block by offset."""
+def pack_container(metadata: Mapping[str, Any], payload_bytes: int) -> tuple[bytes, int, bytes]:
+    """Return the header, and the offset and content of the metadata block."""
     encoded = encode_map(metadata)
-    size_and_checksum = (len(encoded), crc32(encoded))
-    block = _BLOCK_HEADER.pack(BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, *size_and_checksum, 0) + encoded
+    fields = (BLOCK_MAGIC, *_BLOCK_VERSIONS, 0, len(encoded), crc32(encoded), 0)
+    block = _BLOCK_HEADER.pack(*fields) + encoded
     payload_stop = HEADER_BYTES + payload_bytes
     start = payload_stop + -payload_stop % METADATA_ALIGNMENT
     header = bytearray(PREAMBLE.ljust(HEADER_BYTES, b"\0"))
     # PyCauset writes both slots with the same pointers.
     for generation, (name, offset) in zip((1, 0), SLOT_OFFSETS.items(), strict=True):
         slot = Slot(name, generation, HEADER_BYTES, payload_bytes, start, len(block))
-        _, *pointers, _ = astuple(slot)
-        Slot.STRUCT.pack_into(header, offset, *pointers, slot.computed_checksum)
-    return {0: bytes(header), start: block}
+        slot = replace(slot, checksum=slot.computed_checksum)
+        Slot.STRUCT.pack_into(header, offset, *astuple(slot)[1:])
+    return bytes(header), start, block
 
 
 def read_container(reader: HeaderReader) -> Matrix:
@@ -126,9 +126,9 @@ def read_container(reader: HeaderReader) -> Matrix:
         instead = f"slot {slot.name}, generation {slot.generation}, is read instead"
         faults = [*findings, *map(finding_from_error, errors)]
         faults = [replace(fault, message=f"{fault.message}; {instead}") for fault in faults]
-        offsets = [valid_slot.metadata_offset for valid_slot in slots]
         size = reader.source.size
-        limit = min((offset for offset in offsets if offset >= slot.payload_offset), default=size)
+        offsets = [s.metadata_offset for s in slots if s.metadata_offset >= slot.payload_offset]
+        limit = min(offsets, default=size)
         # A damaged slot may point to the last block.
         stop = size if findings else max(valid_slot.metadata_stop for valid_slot in slots)
         return replace(_parse_matrix(slot, metadata, limit), findings=tuple(faults), min_stop=stop)

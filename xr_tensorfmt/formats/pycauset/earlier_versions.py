@@ -79,9 +79,8 @@ def read_matrix(reader: HeaderReader) -> Matrix:
         seed=seed,
         scalar=scalar,
         is_transposed=bool(is_transposed),
-        is_temporary=bool(is_temporary),
         row_bytes=row_bytes,
-        encoding={"fields_offset": fields_offset},
+        encoding={"fields_offset": fields_offset, "is_temporary": bool(is_temporary)},
         min_stop=HEADER_BYTES + MIN_PAYLOAD_BYTES,
     )
 
@@ -115,10 +114,7 @@ def read_archive(reader: HeaderReader) -> Matrix:
 def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipInfo, int]]:
     """Yield the metadata and data members, and the offsets of their content."""
     members = {member.filename: member for member in directory.members}
-    hint = (
-        "this zip archive is not a PyCauset matrix; if it is a '.causet' archive, unzip "
-        "'matrix.bin' and open that file"
-    )
+    hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
     for name in (METADATA, DATA):
         field = f"the entry {name!r}"
         if name not in members:

@@ -11,7 +11,6 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import contiguous_chunk
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, Element
-from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.header import MAX_ITEM_BYTES, check_size
 from xr_tensorfmt.core.layout import EncodedBatch, Layout, WritableLayout
 from xr_tensorfmt.core.selection import Points, Selection, array_to_indices
@@ -37,15 +36,12 @@ class Diagonal(Composite):
     values: Dense | None = None
     shift: int = 0
 
+    dtype = np.dtype(np.float64)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns, or the length of a vector."""
         return self.lengths
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Double precision."""
-        return np.dtype(np.float64)
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected part of the diagonal."""
@@ -80,8 +76,7 @@ class Mirrored(View):
         """Return the selection, and its mirror image if elements are below the diagonal."""
         rows, columns = selection.index_arrays
         if isinstance(selection, Points):
-            upper = np.minimum(rows, columns), np.maximum(rows, columns)
-            return (Points(self.shape, upper),)
+            return (Points(self.shape, (np.minimum(rows, columns), np.maximum(rows, columns))),)
         if rows[-1] > columns[0]:
             return selection, selection.transpose((1, 0))
         return (selection,)
@@ -127,15 +122,13 @@ class Scaled(View):
         return np.conjugate(product, out=product, where=product != 0) if is_conjugated else product
 
     def _multiply(self, values: Array) -> Array:
-        real, imaginary = self.scalar.real, self.scalar.imag
         with np.errstate(invalid="ignore", over="ignore"):
-            if imaginary:
+            if self.scalar.imag:
                 scaled = np.multiply(values, self.scalar, dtype=np.complex128)
             else:
                 scaled = np.array(values, dtype=self.dtype, order="C")
-                scaled.view(np.float64)[...] *= real
-        if imaginary or not 0 < real < np.inf:
-            np.copyto(scaled, 0, where=values == 0)
+                scaled.view(np.float64)[...] *= self.scalar.real
+        np.copyto(scaled, 0, where=values == 0)
         return scaled
 
 
@@ -180,15 +173,12 @@ class OnlyRow(View, WritableLayout):
 class ComplexPlanes(View):
     """Complex numbers stored as all real parts, then all imaginary parts."""
 
+    dtype = np.dtype(np.complex64)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of either part."""
         return self.inner.shape[1:]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy's smallest complex type."""
-        return np.dtype(np.complex64)
 
     def select(self, selection: Selection) -> Sequence[Selection]:
         """Return the selections in both planes."""
@@ -235,41 +225,26 @@ class BlockMatrix(Composite):
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected parts of blocks."""
-        points = isinstance(selection, Points)
         for block in self.blocks:
-            find = _find_points if points else _find_outer
-            target, inner = find(selection, block.corner, block.layout.shape)
+            shape = block.layout.shape
+            corners = zip(selection.index_arrays, block.corner, strict=True)
+            moved = [indices - low for indices, low in corners]
+            target: Any
+            if isinstance(selection, Points):
+                inside = [(m >= 0) & (m < length) for m, length in zip(moved, shape, strict=True)]
+                target = np.flatnonzero(np.logical_and(*inside))
+                inner: Selection = Points(shape, tuple(indices[target] for indices in moved))
+            else:
+                axes = zip(moved, shape, strict=True)
+                target = tuple(slice(*m.searchsorted((0, length)).tolist()) for m, length in axes)
+                parts = zip(moved, target, strict=True)
+                inner = Selection(shape, tuple(array_to_indices(m[part]) for m, part in parts))
             if inner.size:
                 yield Part(block.layout, inner, target, block.source)
 
 
-def _find_outer(
-    selection: Selection, corner: tuple[int, int], shape: tuple[int, ...]
-) -> tuple[tuple[slice, ...], Selection]:
-    """Return the slices of a block in the selected values, and the selection in the block."""
-    target, indices = [], []
-    for array, low, length in zip(selection.index_arrays, corner, shape, strict=True):
-        part = slice(*np.searchsorted(array, (low, low + length)).tolist())
-        target.append(part)
-        indices.append(array_to_indices(array[part] - low))
-    return tuple(target), Selection(shape, tuple(indices))
-
-
-def _find_points(
-    points: Selection, corner: tuple[int, int], shape: tuple[int, ...]
-) -> tuple[Integers, Points]:
-    """Return the positions of the points in a block, and their indices in the block."""
-    moved = np.stack(points.index_arrays) - np.array(corner)[:, np.newaxis]
-    inside = (moved >= 0) & (moved < np.array(shape)[:, np.newaxis])
-    positions = np.flatnonzero(inside.all(axis=0))
-    return positions, Points(shape, tuple(moved[:, positions]))
-
-
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
-    """Return the layout of the stored values and their size in bytes.
-
-    The file may be shorter. The caller checks that.
-    """
+    """Return the layout of the stored values and their size, which the file may not have."""
     _check_types(matrix, path)
     check_size(path, (matrix.rows, matrix.columns), MAX_ITEM_BYTES, matrix.types_offset)
     element, offset = spec.ELEMENTS[matrix.data_type], matrix.offset
@@ -281,48 +256,42 @@ def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:
     if properties.stored == "none":
         return Diagonal(lengths, shift=matrix.seed if matrix.is_vector else 0), 0
     if properties.stored == "triangle" or matrix.data_type == spec.BIT:
-        rows = _build_rows(matrix, shape, element)
+        bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
+        diagonal = None
+        if properties.stored == "triangle":
+            diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
+        rows = Rows(*shape, bits, matrix.row_bytes, offset, diagonal)
         layout: Any = Bits(rows) if matrix.data_type == spec.BIT else Packed(rows, element)
         if properties.mirror_sign:
             layout = Mirrored(layout, properties.mirror_sign)
         return OnlyRow(layout) if is_flat else layout, rows.nbytes
     if properties.stored == "diagonal":
-        lengths = lengths[:1]
-    is_split = matrix.data_type == spec.COMPLEX_FLOAT16
-    dense = Dense((2, *lengths) if is_split else lengths, element, offset)
-    layout = ComplexPlanes(dense) if is_split else dense
-    if properties.stored == "diagonal":
-        layout = Diagonal(shape, dense)
-    return layout, dense.stop - offset
+        dense = Dense(lengths[:1], element, offset)
+        return Diagonal(shape, dense), dense.stop - offset
+    if matrix.data_type == spec.COMPLEX_FLOAT16:
+        dense = Dense((2, *lengths), element, offset)
+        return ComplexPlanes(dense), dense.stop - offset
+    dense = Dense(lengths, element, offset)
+    return dense, dense.stop - offset
 
 
 def _check_types(matrix: Matrix, path: str) -> None:
     """Raise TensorFormatError if matrix type, data type and shape do not match."""
     matrix_type, rows, columns = matrix.matrix_type, matrix.rows, matrix.columns
 
-    def check(field: str, actual: str, expected: str, *, holds: bool) -> None:
+    def check(field: str, actual: str, expected: str, holds: bool) -> None:
         if not holds:
             hint = "the header is corrupt, or of an unsupported version"
             raise TensorFormatError(path, field, actual, expected, hint, matrix.types_offset)
 
     types = ", ".join(sorted(spec.MATRIX_TYPES))
-    is_known = matrix_type in spec.MATRIX_TYPES
-    check("the matrix type", repr(matrix_type), f"one of {types}", holds=is_known)
+    check("the matrix type", repr(matrix_type), f"one of {types}", matrix_type in spec.MATRIX_TYPES)
     data_types = spec.MATRIX_TYPES[matrix_type].data_types
     field, expected = f"the data type of a {matrix_type} matrix", ", ".join(sorted(data_types))
     is_known = matrix.data_type in data_types
-    check(field, repr(matrix.data_type), f"one of {expected}", holds=is_known)
+    check(field, repr(matrix.data_type), f"one of {expected}", is_known)
     required = spec.find_required_shape(matrix_type, rows, columns)
     if matrix_type == "UNIT_VECTOR" and not 0 <= matrix.seed < rows:
         required = f"more rows than the active index {matrix.seed}"
     actual = f"{rows} rows and {columns} columns"
-    check(f"the shape of a {matrix_type}", actual, required, holds=not required)
-
-
-def _build_rows(matrix: Matrix, shape: tuple[int, int], element: Element) -> Rows:
-    bits = 1 if matrix.data_type == spec.BIT else 8 * element.stored.itemsize
-    properties = spec.MATRIX_TYPES[matrix.matrix_type]
-    diagonal = None
-    if properties.stored == "triangle":
-        diagonal = 0 if matrix.has_diagonal or properties.mirror_sign else 1
-    return Rows(*shape, bits, matrix.row_bytes, matrix.offset, diagonal)
+    check(f"the shape of a {matrix_type}", actual, required, not required)

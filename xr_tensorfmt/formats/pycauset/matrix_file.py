@@ -55,12 +55,6 @@ class MatrixFile:
         return layout
 
     @property
-    def is_mostly_implied(self) -> bool:
-        """Whether the matrix type may imply most elements, so that the file does not store them."""
-        matrix_type = spec.MATRIX_TYPES.get(self.matrix.matrix_type)
-        return matrix_type is None or matrix_type.stored in ("diagonal", "none")
-
-    @property
     def end(self) -> End:
         """End of the file."""
         stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
@@ -115,18 +109,14 @@ def _read_header(reader: HeaderReader) -> Matrix:
     hint = "the header is corrupt, or of a newer version"
     if version == 1 and not any(head[TYPES_OFFSET:]):
         hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
+    actual = f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}"
     preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
-    raise reader.error(
-        field="the version",
-        actual=f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}",
-        expected=f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4",
-        hint=hint,
-        offset=len(MAGIC),
-    )
+    expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
+    raise reader.error("the version", actual, expected, hint, len(MAGIC))
 
 
+# Excess of the payload length in files of PyCauset 0.5.0, in bytes.
 _LENGTH_EXCESS = 64
-"""Excess of the payload length in files of PyCauset 0.5.0, in bytes."""
 
 
 def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
@@ -141,8 +131,7 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
         # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
         # one by 0.6.
-        following = ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        offset = matrix.offset + following
+        offset = matrix.offset + ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
         magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
         has_diagonal = magic != BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
@@ -170,8 +159,7 @@ def _open_blocks(
 
 def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
     """Yield the entries of blocks, with their rows and columns."""
-    version = manifest.get("version", int)
-    if version != 1:
+    if (version := manifest.get("version", int)) != 1:
         raise manifest.error("version", version, "1", "the file is of a newer version")
     row_ranges = _get_ranges(manifest, "row_partitions", matrix.rows)
     column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)

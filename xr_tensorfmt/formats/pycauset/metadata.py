@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.errors import shorten
@@ -56,9 +57,7 @@ def _get_scalar(view: Fields) -> complex:
         raise view.error("scalar", shorten(repr(value)), expected) from None
 
 
-def build_metadata(
-    matrix: Matrix, uuid: str, object_type: str, attrs: Mapping[Any, Any]
-) -> dict[str, Any]:
+def build_metadata(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the metadata that PyCauset needs to load a matrix, or a causal set."""
     is_triangle = MATRIX_TYPES[matrix.matrix_type].stored == "triangle"
     layout = "raw_triangular" if is_triangle else "raw_dense"
@@ -68,7 +67,7 @@ def build_metadata(
         "seed": matrix.seed,
         "matrix_type": matrix.matrix_type,
         "data_type": matrix.data_type,
-        "payload_uuid": uuid,
+        "payload_uuid": uuid4().hex,
         "payload_layout": {"kind": layout, "params": {}},
         "view": {
             "is_transposed": False,
@@ -85,7 +84,9 @@ def build_attrs(metadata: Fields) -> Iterator[tuple[str, Any]]:
     if spacetime.values:
         yield "spacetime", spacetime.get("type", str)
         for key, value in spacetime.get("args", dict, {}).items():
-            yield f"{_ARGUMENT_PREFIX}{key}", _format_value(value)
+            is_plain = isinstance(value, int | float | str)
+            plain = value if is_plain else json.dumps(value, default=repr)
+            yield f"{_ARGUMENT_PREFIX}{key}", int(plain) if isinstance(plain, bool) else plain
 
 
 def _build_causal_set(matrix: Matrix, object_type: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -110,8 +111,3 @@ def describe_derived(metadata: Fields) -> Iterator[str]:
     for label, names in (("cached results", results), ("properties", true)):
         if names:
             yield f"the {label} {', '.join(map(repr, names))}"
-
-
-def _format_value(value: Any) -> Any:
-    value = int(value) if isinstance(value, bool) else value
-    return value if isinstance(value, int | float | str) else json.dumps(value, default=repr)

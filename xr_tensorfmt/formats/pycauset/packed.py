@@ -132,10 +132,9 @@ class Packed(WritableLayout):
 
     def pack(self, values: Array, pieces: Pieces) -> Bytes:
         """Encode rows one after the other, padded with zeros."""
-        lengths = pieces.stops - pieces.starts
-        positions = (np.cumsum(lengths) - lengths).tolist()
-        filled = np.zeros(int(lengths.sum()), dtype=np.uint8)
-        for row, position, lead in zip(values, positions, pieces.lead.tolist(), strict=True):
+        filled = np.zeros(int((pieces.stops - pieces.starts).sum()), dtype=np.uint8)
+        columns = pieces.packed_starts.tolist(), pieces.lead.tolist()
+        for row, position, lead in zip(values, *columns, strict=True):
             stored = self.pack_row(row[lead:])
             filled[position : position + stored.size] = stored
         return filled
@@ -149,24 +148,22 @@ class Packed(WritableLayout):
         step = max(1, elements // max(1, columns.size))
         for begin in range(0, indices.size if columns.size else 0, step):
             part, rows = values[begin : begin + step], indices[begin : begin + step]
-            batch = (range(int(rows[0]), int(rows[-1]) + 1), selection.indices[1])
-            self._check_below(Selection(selection.tensor_shape, batch), part)
+            if self.rows.is_triangle:
+                self._check_below(part, rows, columns)
             pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 
-    def _check_below(self, selection: Selection, values: Array) -> None:
+    def _check_below(self, values: Array, rows: Integers, columns: Integers) -> None:
         """Raise UnrepresentableValueError if an element below a triangle is not zero."""
-        if not self.rows.is_triangle:
-            return
-        rows, columns = selection.index_arrays
-        wrong = np.logical_and(values, columns < self.rows.find_first_columns(rows)[:, np.newaxis])
-        if wrong.any():
-            position = int(wrong.argmax())
-            index = selection.full_index(position)
+        firsts = self.rows.find_first_columns(rows)
+        wrong = np.argwhere(np.logical_and(values, columns < firsts[:, np.newaxis]))
+        if len(wrong):
+            row, column = wrong[0]
             name = "INTEGER" if self.dtype.kind in "iu" else "DENSE_FLOAT"
             triangle = "a strict upper triangle" if self.rows.diagonal else "an upper triangle"
             raise UnrepresentableValueError(
-                f"the element at {index} is {values.flat[position]}, but {triangle} has 0; pass "
-                f"matrix_type={name!r} to store all elements"
+                f"the element at {(int(rows[row]), int(columns[column]))} is "
+                f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} to store "
+                "all elements"
             )

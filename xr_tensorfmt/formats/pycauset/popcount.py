@@ -14,19 +14,20 @@ from xarray import DataArray
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Integers
 from xr_tensorfmt.core.indexing import PostIndexer, normalize_entry
-from xr_tensorfmt.core.selection import indices_to_array
+from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.bits import Bits, unpack_row
+from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
 
 _WORD_BYTES = 8
 # Words whose first bits are set, by the number of these bits.
 _LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
-# Rows to add in bytes at a time: the sum of a column fits in a byte.
+# The sum of so many bits fits in a byte.
 _BYTE_ROWS = 255
-# Packed bytes to count at a time, to stay within a processor cache.
+# Packed or unpacked bytes to count at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
@@ -72,64 +73,40 @@ class BitCounts:
 
     def count_columns(self, rows: Integers) -> Integers:
         """Count the bits of the columns in some rows. The result is a matrix with one row."""
-        counts = np.zeros((1, self.stop - self.first), dtype=np.int64)
-        for begin in range(0, rows.size if counts.size else 0, _BYTE_ROWS):
-            part = rows[begin : begin + _BYTE_ROWS]
-            pieces = self.bits.rows.find_pieces(part, self.first, self.stop)
-            raw = self.source.read(pieces.extents) if len(pieces) else np.empty(0, np.uint8)
-            sums = np.zeros(counts.size, dtype=np.uint8)
-            columns = pieces.packed_starts, pieces.bit, pieces.lead
-            for start, bit, lead in zip(*(column.tolist() for column in columns), strict=True):
-                sums[lead:] += unpack_row(raw[start:], bit, counts.size - lead)
-            counts += sums
+        columns = range(self.first, self.stop)
+        counts = np.zeros((1, len(columns)), dtype=np.int64)
+        step = max(1, min(_BYTE_ROWS, _CACHED_BYTES // max(1, len(columns))))
+        for begin in range(0, rows.size if columns else 0, step):
+            selection = Selection(self.bits.shape, (rows[begin : begin + step], columns))
+            values = read(self.bits, self.source, selection).view(np.uint8)
+            counts += values.sum(axis=0, dtype=np.uint8)
         return counts
 
-
-@dataclass(frozen=True)
-class CountPlan:
-    """How to count bits: in which rows, per row or per column, and the indexer for the counts.
-
-    Without an indexer, all counts are added.
-    """
-
-    counts: BitCounts
-    rows: Integers
-    by_column: bool
-    post_indexer: PostIndexer | None
-
-    def compute(self) -> Any:
-        """Count in memory."""
-        if self.by_column:
-            return self.counts.count_columns(self.rows)[0]
-        return self.counts.count_rows(self.rows)
-
-    def build_dask_array(self) -> Any:
+    def build_dask_array(self, rows: Integers, *, by_column: bool) -> Any:
         """Return the counts as a dask array, with a block of rows per task."""
-        bits, width = self.counts.bits, self.counts.stop - self.counts.first
-        nbytes = bits.rows.nbytes * self.rows.size * width // max(1, prod(bits.shape))
-        tasks = max(1, ceil_div(nbytes, _COLUMNS_TASK if self.by_column else _TASK))
-        block_rows = max(1, ceil_div(self.rows.size, tasks))
-        blocks: Any = dask.array.from_array(self.rows, chunks=block_rows)  # type: ignore[no-untyped-call]
-        if not self.by_column:
-            return blocks.map_blocks(self.counts.count_rows, dtype=np.int64, meta=self.rows[:0])
-        partial_counts = blocks.map_blocks(
-            self.counts.count_columns,
+        width = self.stop - self.first
+        nbytes = self.bits.rows.nbytes * rows.size * width // max(1, prod(self.bits.shape))
+        tasks = max(1, ceil_div(nbytes, _COLUMNS_TASK if by_column else _TASK))
+        block_rows = max(1, ceil_div(rows.size, tasks))
+        blocks: Any = dask.array.from_array(rows, chunks=block_rows)  # type: ignore[no-untyped-call]
+        if not by_column:
+            return blocks.map_blocks(self.count_rows, dtype=np.int64, meta=rows[:0])
+        return blocks.map_blocks(
+            self.count_columns,
             chunks=((1,) * blocks.npartitions, (width,)),
             new_axis=1,
             dtype=np.int64,
-            meta=self.rows[:0, np.newaxis],
-        )
-        return partial_counts.sum(axis=0)
+            meta=rows[:0, np.newaxis],
+        ).sum(axis=0)
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
     """Count the elements that are True along dimensions, as ``da.sum(dim)`` does.
 
     If `da` is a bit matrix or vector that has not been read yet, this counts the packed bytes of
-    the file. Counts per row unpack no bits, and counts per column unpack at most 255 rows at a
-    time. This applies to arrays as opened, with or without ``chunks={}``. If the array was opened
-    without chunks, it may be transposed, indexed by rows, cut to a range of columns, and chunked
-    later. Other arrays of bool are summed with ``da.sum(dim)``.
+    the file, in bounded memory. This applies to arrays as opened, with or without ``chunks={}``. If
+    the array was opened without chunks, it may be transposed, indexed by rows, cut to a range of
+    columns, and chunked later. Other arrays of bool are summed with ``da.sum(dim)``.
 
     Parameters
     ----------
@@ -191,15 +168,25 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     plan = None if lazy is None else _plan(lazy, axes)
     if plan is None:
         return da.sum(summed, keep_attrs=False).astype(np.int64, copy=False)
-    values = plan.compute() if da.chunks is None else plan.build_dask_array()
-    values = values.sum() if plan.post_indexer is None else values[plan.post_indexer]
+    counts, rows, by_column, post_indexer = plan
+    if da.chunks is not None:
+        values = counts.build_dask_array(rows, by_column=by_column)
+    else:
+        values = counts.count_columns(rows)[0] if by_column else counts.count_rows(rows)
+    values = values.sum() if post_indexer is None else values[post_indexer]
     dims = [name for name in da.dims if name not in summed]
     coords = {name: coord for name, coord in da.coords.items() if set(coord.dims) <= set(dims)}
     return DataArray(values, coords, dims, da.name)
 
 
-def _plan(lazy: LazyTensor, summed_axes: list[int]) -> CountPlan | None:
-    """Plan the counts. Return None if the array is not a bit matrix that can be counted."""
+def _plan(
+    lazy: LazyTensor, summed_axes: list[int]
+) -> tuple[BitCounts, Integers, bool, PostIndexer | None] | None:
+    """Return what to count: in which rows, per column or per row, and the key of the counts.
+
+    Without a key, all counts are added. Return None if the array is not a bit matrix that can be
+    counted.
+    """
     view = lazy.array.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):
@@ -219,4 +206,4 @@ def _plan(lazy: LazyTensor, summed_axes: list[int]) -> CountPlan | None:
         return None
     counts = BitCounts(lazy.array.source, bits, columns.start, columns.stop)
     post_indexer = picks[kept[0]][1] if kept else None
-    return CountPlan(counts, rows, kept == [1], post_indexer)
+    return counts, rows, kept == [1], post_indexer

@@ -22,12 +22,20 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     options.refuse_stored(reader.source.name)
     file = open_file(reader)
     matrix, layout = file.matrix, file.layout
-    if options.sparse == "auto":
-        _check_element_count(reader, file)
+    matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
+    is_mostly_implied = matrix_type is None or matrix_type.stored in ("diagonal", "none")
+    is_large = is_mostly_implied and prod(layout.shape) > MAX_FILLED_ELEMENTS
+    if is_large and options.sparse == "auto":
+        raise reader.error(
+            field=f"the shape of a {matrix.matrix_type}",
+            actual=f"{matrix.rows} rows and {matrix.columns} columns",
+            expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most are not stored",
+            hint=Hint("open it with {sparse} to read all of them", sparse="dense"),
+            offset=matrix.types_offset,
+        )
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
-    encoding = _build_encoding(file)
     return Container(
-        (Tensor(options.name, dims, layout, matrix.attrs, encoding),),
+        (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
         siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
@@ -35,20 +43,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         derived=matrix.derived,
         parsed=file,
     )
-
-
-def _check_element_count(reader: HeaderReader, file: MatrixFile) -> None:
-    """Raise TensorFormatError if a small file describes too many elements."""
-    matrix = file.matrix
-    if file.is_mostly_implied and prod(file.layout.shape) > MAX_FILLED_ELEMENTS:
-        raise reader.error(
-            field=f"the shape of a {matrix.matrix_type}",
-            actual=f"{matrix.rows} rows and {matrix.columns} columns",
-            expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most elements are "
-            "not stored",
-            hint=Hint("open it with {sparse} to read all of them", sparse="dense"),
-            offset=matrix.types_offset,
-        )
 
 
 def get_default_dims(rank: int) -> tuple[str, ...]:
@@ -67,7 +61,7 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
         "scalar": [complex(matrix.scalar).real, complex(matrix.scalar).imag],
         "is_transposed": matrix.is_transposed,
         "is_conjugated": matrix.is_conjugated,
-        "is_temporary": matrix.is_temporary,
+        "is_temporary": False,
         "shape": (matrix.rows, matrix.columns),
         "byteorder": "little",
         **matrix.encoding,

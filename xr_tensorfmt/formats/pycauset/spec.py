@@ -49,8 +49,7 @@ ELEMENTS: Mapping[str, Element] = {
 """Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart."""
 
 _INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
-_REALS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64"})
-_ALL = frozenset({BIT, COMPLEX_FLOAT16, *DTYPES})
+_ALL = frozenset(ELEMENTS)
 _DOUBLE = frozenset({"FLOAT64"})
 
 
@@ -66,16 +65,11 @@ class MatrixType:
     stored: Literal["all", "triangle", "diagonal", "none"] = "all"
     mirror_sign: int = 0
 
-    @property
-    def is_square(self) -> bool:
-        """Whether the matrix must be square."""
-        return self.stored in ("triangle", "diagonal")
 
-
-MATRIX_TYPES: Mapping[str, MatrixType] = {
+MATRIX_TYPES = {
     "CAUSAL": MatrixType(frozenset({BIT}), "triangle"),
     "TRIANGULAR_INTEGER": MatrixType(_INTEGERS, "triangle"),
-    "TRIANGULAR_FLOAT": MatrixType(_REALS, "triangle"),
+    "TRIANGULAR_FLOAT": MatrixType(frozenset({"FLOAT16", "FLOAT32", "FLOAT64"}), "triangle"),
     "DENSE_FLOAT": MatrixType(_ALL),
     "INTEGER": MatrixType(_INTEGERS),
     "VECTOR": MatrixType(_ALL),
@@ -100,7 +94,7 @@ def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
     """Return the shape that a matrix type requires, or an empty string if the shape fits."""
     if matrix_type in VECTORS and columns != 1:
         return "one column"
-    if MATRIX_TYPES[matrix_type].is_square and rows != columns:
+    if MATRIX_TYPES[matrix_type].stored in ("triangle", "diagonal") and rows != columns:
         return "a square matrix"
     return ""
 
@@ -137,7 +131,6 @@ class Matrix:
     is_conjugated: bool = False
     row_bytes: int = WORD_BYTES
     has_diagonal: bool = False
-    is_temporary: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)

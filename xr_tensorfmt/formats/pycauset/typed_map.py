@@ -29,26 +29,23 @@ _KEY_LENGTH = Struct("<H")
 
 def encode_map(values: Mapping[str, Any]) -> bytes:
     """Encode a map. The keys ascend, as in files written by PyCauset."""
-    entries = [
-        _prefix_length(key.encode(), _KEY_LENGTH) + _encode(value)
-        for key, value in sorted(values.items())
-    ]
-    return bytes([_MAP]) + _LENGTH.pack(len(entries)) + b"".join(entries)
+    encoded = bytes([_MAP]) + _LENGTH.pack(len(values))
+    for key, value in sorted(values.items()):
+        raw = key.encode()
+        encoded += _KEY_LENGTH.pack(len(raw)) + raw + _encode(value)
+    return encoded
 
 
 def _encode(value: Any) -> bytes:
     if isinstance(value, Mapping):
         return encode_map(value)
     if isinstance(value, str):
-        return bytes([_STRING]) + _prefix_length(value.encode(), _LENGTH)
+        raw = value.encode()
+        return bytes([_STRING]) + _LENGTH.pack(len(raw)) + raw
     tag = _FLOAT if isinstance(value, float) else _BOOL
     if not isinstance(value, bool | float):
         tag = _SIGNED if value < 0 else _UNSIGNED
     return bytes([tag]) + _NUMBERS[tag].pack(value)
-
-
-def _prefix_length(raw: bytes, length: Struct) -> bytes:
-    return length.pack(len(raw)) + raw
 
 
 def decode_map(encoded: bytes, path: str, start: int) -> dict[str, Any]:
@@ -78,13 +75,13 @@ class _Decoder:
         return TensorFormatError(self.path, "the metadata", actual, expected, hint, offset)
 
     def decode(self, depth: int = 0) -> Any:
-        if depth > MAX_METADATA_LEVELS:
-            actual = f"more than {MAX_METADATA_LEVELS} nested maps and arrays"
-            raise self.error(actual, f"at most {MAX_METADATA_LEVELS}")
         self.values += 1
-        if self.values > MAX_METADATA_VALUES:
-            actual = f"more than {MAX_METADATA_VALUES} values"
-            raise self.error(actual, f"at most {MAX_METADATA_VALUES}")
+        for count, limit, things in (
+            (depth, MAX_METADATA_LEVELS, "nested maps and arrays"),
+            (self.values, MAX_METADATA_VALUES, "values"),
+        ):
+            if count > limit:
+                raise self.error(f"more than {limit} {things}", f"at most {limit}")
         (tag,) = self._take(1)
         if tag in _NUMBERS:
             return self._decode_number(_NUMBERS[tag])

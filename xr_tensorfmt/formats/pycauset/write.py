@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -35,21 +34,17 @@ MatrixType = Literal[
 
 DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
 ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
-
-_INTEGER_DTYPES = tuple(name for name in ELEMENTS if "int" in name)
-_OTHER_DTYPES = tuple(name for name in ELEMENTS if "int" not in name)
+_INTEGERS = tuple(name for name in ELEMENTS if "int" in name)
 
 # The dtypes that PyCauset loads unchanged. It reads triangles of numbers as int32 or float64.
 WRITTEN: Mapping[str, tuple[str, ...]] = {
     "CAUSAL": ("bool",),
     "TRIANGULAR_FLOAT": ("float64",),
     "TRIANGULAR_INTEGER": ("int32",),
-    "DENSE_FLOAT": _OTHER_DTYPES,
-    "INTEGER": _INTEGER_DTYPES,
+    "DENSE_FLOAT": tuple(name for name in ELEMENTS if "int" not in name),
+    "INTEGER": _INTEGERS,
     "VECTOR": tuple(ELEMENTS),
 }
-
-MAX_SEED = 2**64 - 1
 
 
 def plan(
@@ -59,7 +54,8 @@ def plan(
     seed: int | None = None,
 ) -> Sequence[FilePlan]:
     """Plan a PyCauset file."""
-    if seed is not None and not _is_seed(seed):
+    is_integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if seed is not None and not (is_integer and 0 <= seed < 2**64):
         raise ValueError(f"seed={seed!r} is not an integer from 0 to 2**64 - 1")
     checked = checked.encode(ELEMENTS)
     types, conversion = _choose_types(checked, matrix_type)
@@ -74,18 +70,25 @@ def _plan_matrix(
     file_info = _get_file_info(variable)
     if seed is None and file_info.get("matrix_type") != "UNIT_VECTOR":
         seed = file_info.get("seed")
-    matrix = _build_matrix(variable, matrix_type, DATA_TYPES[conversion.element.name])
-    matrix = replace(matrix, seed=int(seed or 0))
+    matrix = Matrix(
+        version="r1",
+        matrix_type=matrix_type,
+        data_type=DATA_TYPES[conversion.element.name],
+        rows=variable.shape[0],
+        columns=1 if variable.ndim == 1 else variable.shape[1],
+        offset=spec.HEADER_BYTES,
+        limit=MAX_TENSOR_BYTES,
+        types_offset=0,
+        seed=int(seed or 0),
+        row_bytes=spec.R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else spec.WORD_BYTES,
+    )
     layout, payload_bytes = build_layout(matrix, checked.path)
     embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
-    metadata = build_metadata(
-        matrix, uuid.uuid4().hex, file_info.get(OBJECT_TYPE, ""), variable.attrs
-    )
-    parts = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
-    size = max(offset + len(part) for offset, part in parts.items())
-    pieces = tuple(Piece(offset, part) for offset, part in parts.items())
+    metadata = build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
+    header, start, block = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
+    pieces = (Piece(0, header), Piece(start, block))
     planned = (PlannedVariable(variable, layout, conversion),)
-    return FilePlan(size, pieces, planned)
+    return FilePlan(start + len(block), pieces, planned)
 
 
 def _check_shape(checked: CheckedInput, requested: str | None) -> None:
@@ -118,15 +121,14 @@ def _choose_types(
     """Return the matrix types to try, in order, and the conversion to the stored dtype."""
     _check_shape(checked, requested)
     name, variable = checked.single_variable
-    is_vector = variable.ndim == 1
     if requested is not None:
         elements = {dtype: ELEMENTS[dtype] for dtype in WRITTEN[requested]}
         checked = replace(checked, format=f"PyCauset's {requested}")
         return (requested,), checked.choose_conversion(name, variable, elements)
     conversion = checked.choose_conversion(name, variable, ELEMENTS)
     dtype = conversion.element.name
-    plain = "INTEGER" if dtype in _INTEGER_DTYPES else "DENSE_FLOAT"
-    if is_vector:
+    plain = "INTEGER" if dtype in _INTEGERS else "DENSE_FLOAT"
+    if variable.ndim == 1:
         plain = "VECTOR"
     special = _guess_type(variable)
     is_special = special in WRITTEN and not _find_mismatch(special, variable.shape)
@@ -160,25 +162,3 @@ def _guess_type(variable: Variable) -> str:
     # PyCauset loads triangles of numbers as if they had no diagonal.
     is_plain = view == ([1, 0], 0, 0) and not file_info.get("has_diagonal")
     return str(file_info["matrix_type"]) if is_plain else "CAUSAL"
-
-
-def _build_matrix(variable: Variable, matrix_type: str, data_type: str) -> Matrix:
-    """Build the matrix that describes the file."""
-    is_vector = matrix_type in spec.VECTORS
-    is_padded = matrix_type == "DENSE_FLOAT"
-    return Matrix(
-        version="r1",
-        matrix_type=matrix_type,
-        data_type=data_type,
-        rows=variable.shape[0],
-        columns=1 if is_vector else variable.shape[1],
-        offset=spec.HEADER_BYTES,
-        limit=MAX_TENSOR_BYTES,
-        types_offset=0,
-        row_bytes=spec.R1_BIT_ROW_BYTES if is_padded else spec.WORD_BYTES,
-    )
-
-
-def _is_seed(value: Any) -> bool:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and 0 <= value <= MAX_SEED

@@ -9,7 +9,7 @@ from functools import partial
 from json import dumps, loads
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
 from xr_tensorfmt.datasets.building import parse_size
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -64,7 +64,7 @@ def _build_metadata(
     strings = {name: value for name, value in attrs.items() if isinstance(value, str)}
     other_attrs = {name: value for name, value in attrs.items() if name not in strings}
     embedded = replace(keyed.embed_variables(checked, entries, others), attrs=other_attrs)
-    if embedded.is_empty:
+    if embedded == EmbeddedMetadata():
         return strings, {}
     return strings, {EMBEDDED_KEY: encode_metadata(checked, embedded).decode()}
 

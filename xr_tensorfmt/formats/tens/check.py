@@ -13,7 +13,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import check_readable
-from xr_tensorfmt.core.views import get_stored_layout
+from xr_tensorfmt.core.views import View
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.read import TensFile
@@ -33,7 +33,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         )
         yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
     yield from check_gaps(source, _find_gaps(file), limit)
-    pairs = get_stored_layout(layout)
+    pairs = layout
+    while isinstance(pairs, View):
+        pairs = pairs.inner
     if isinstance(pairs, Pairs):
         _, _, wrong = pairs.find_wrong_pairs(source)
         for pair in wrong[:limit].tolist():

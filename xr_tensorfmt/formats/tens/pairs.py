@@ -93,15 +93,20 @@ class Pairs(SearchedLayout):
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
         """Return the indices in ascending order, their pairs, and pairs with a wrong index.
 
-        An index is wrong if it is out of bounds, or occurs in an earlier pair.
+        An index is wrong if it is out of bounds, or occurs in an earlier pair. The search ends
+        after the first batch with a wrong index.
         """
-        column = np.empty(self.count, INDEX_DTYPE)
+        batches, total = [], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             pairs = self._read_pairs(source, first, min(first + PAIRS_AT_ONCE, self.count))
-            column[first : first + pairs.size] = pairs["index"]
+            batches.append(pairs["index"].copy())
+            batch = np.sort(batches[-1])
+            if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
+                break
+        column = np.concatenate([*batches, np.empty(0, INDEX_DTYPE)])
         order = np.argsort(column, kind="stable")
         ascending = column[order]
-        is_wrong = ascending >= prod(self.lengths)
+        is_wrong = ascending >= total
         is_wrong[1:] |= ascending[1:] == ascending[:-1]
         return ascending.view(np.int64), order, np.sort(order[is_wrong])
 

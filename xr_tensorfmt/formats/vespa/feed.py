@@ -40,7 +40,6 @@ class FeedReader:
     type: str | None
     dim: str
     prefix: str
-    without_field: int = 0
 
     def read(self, lines: Iterable[Any]) -> bytearray:
         """Return a typed binary tensor."""
@@ -53,10 +52,8 @@ class FeedReader:
             labels, cells = zip(*batch, strict=True)
             content += pack_blocks(header, labels, cells)
             blocks += len(batch)
-        if header is None and self.without_field:
-            raise ValueError(f"{self.name}: no document has the field {self.field!r}")
         if header is None:
-            raise ValueError(f"{self.name}: there are no documents, expected one per line")
+            raise ValueError(f"{self.name}: no line is a document with the field {self.field!r}")
         # Four bytes for the number of blocks, which is known at the end.
         content[header.stop - 4 : header.stop] = (LONG_BIT << 24 | blocks).to_bytes(4, "big")
         return content
@@ -74,7 +71,6 @@ class FeedReader:
     def _parse_document(self, document: Any) -> Iterator[tuple[Labels, Array]]:
         fields = document.get("fields") if isinstance(document, dict) else None
         if not isinstance(fields, dict) or fields.get(self.field) is None:
-            self.without_field += 1
             return
         header, blocks = parse_tensor(select_field(document, self.field), self.type)
         self.type = self.type or format_type(header)
@@ -95,9 +91,8 @@ class FeedReader:
                 "another name"
             )
         mapped = tuple(sorted((*header.mapped, self.dim)))
-        return VespaHeader.create(
-            header.cell_type, mapped, header.indexed, header.lengths, MAX_INTEGER
-        )
+        indexed, lengths = header.indexed, header.lengths
+        return VespaHeader.create(header.cell_type, mapped, indexed, lengths, MAX_INTEGER)
 
 
 def format_document(

@@ -34,9 +34,6 @@ _TYPE = re.compile(r"tensor(?:<(\w+)>)?\((.*)\)")
 _DIMENSION = re.compile(r"([A-Za-z_]\w*)(?:\{\}|\[(\d{1,18})\])", re.ASCII)
 _SCALARS = {"double": "tensor()"}
 
-Member = tuple[str, Any] | None
-"""The key of the cells in a wrapper object, and the cells."""
-
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
 
@@ -49,14 +46,14 @@ def parse_type(string: str) -> VespaHeader:
     parts = match[2].split(",") if match and match[2] else []
     sizes = {dim[1]: dim[2] for part in parts if (dim := _DIMENSION.fullmatch(part))}
     cell_type = (match and match[1]) or "double"
+    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
+    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
+    lengths = tuple(int(sizes[name]) for name in indexed)
     if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
         raise ValueError(
             f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
             "'tensor<float>(user{},x[3])'; state the size of all indexed dimensions"
         )
-    mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
-    indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
-    lengths = tuple(int(sizes[name]) for name in indexed)
     if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
         raise ValueError(
             f"{shorten(repr(string))} has a size of 0, more than {MAX_DIMENSIONS} "
@@ -156,7 +153,7 @@ def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[A
     return b"".join(parts)
 
 
-def _find_content(data: Any) -> Member:
+def _find_content(data: Any) -> tuple[str, Any] | None:
     """Return ``(key, content)`` of a wrapper object, or None if `data` is no wrapper.
 
     A dict can also map labels to cells, and a label may be ``type``, ``cells`` or ``values``, so
@@ -178,7 +175,7 @@ def _find_content(data: Any) -> Member:
     return (key, content) if all(isinstance(item, dict) for item in first) else None
 
 
-def _unwrap(header: VespaHeader, data: Any, member: Member) -> tuple[str, Any]:
+def _unwrap(header: VespaHeader, data: Any, member: tuple[str, Any] | None) -> tuple[str, Any]:
     """Return ``(key, content)`` of a tensor. Infer the key if `data` has no wrapper object."""
     # A tensor with labels has no values, so "values" is a label.
     is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}

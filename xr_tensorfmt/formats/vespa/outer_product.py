@@ -116,14 +116,13 @@ def _factorize(labels: Strings) -> tuple[Strings, Integers]:
 def _choose_fill_value(
     source: Source, header: VespaHeader, options: OpenOptions, *, has_holes: bool
 ) -> float:
+    is_int8 = header.cell_type == "int8"
     value = options.fill_value
-    if header.cell_type != "int8":
-        return float("nan") if value is None else float(value)
-    if value is None and not has_holes:
-        return 0
-    if value is None or not -128 <= value <= 127 or value != int(value):
+    if value is None:
+        value = 0 if is_int8 and not has_holes else np.nan
+    if is_int8 and value not in range(-128, 128):
         raise ValueError(
-            f"{source.name}: cells of type int8 cannot hold fill_value={value!r}; pass an integer "
-            "from -128 to 127"
+            f"{source.name}: cells of type int8 cannot hold fill_value={options.fill_value!r}; "
+            "pass an integer from -128 to 127"
         )
-    return int(value)
+    return float(value)

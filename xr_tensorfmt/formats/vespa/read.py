@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -94,15 +93,17 @@ def _scan_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Blocks, list[Strings], tuple[Finding, ...]]:
     """Scan the blocks. Return the labels of each dimension too if all of them are required."""
-    reason = ", because their offsets are kept in memory"
-    _check_block_count(source, header, MAX_BLOCKS, reason, "split the file")
     is_index = len(header.mapped) == 1 and options.sparse == "auto"
+    limit, hint = MAX_BLOCKS, Hint("split the file")
+    if options.sparse == "dense":  # keeps all labels in memory
+        limit, hint = MAX_INDEXED_LABELS, Hint("open the file with {sparse}", sparse="stored")
+    if header.blocks > limit:
+        field, expected = "the number of blocks", f"at most {limit}"
+        raise TensorFormatError(
+            source.name, field, header.blocks, expected, hint, offset=header.stop
+        )
     findings: list[Finding] = []
-    if options.sparse == "dense":
-        reason = " for sparse='dense', which keeps all labels in memory"
-        hint = Hint("open the file with {sparse}", sparse="stored")
-        _check_block_count(source, header, MAX_INDEXED_LABELS, reason, hint)
-    elif is_index and header.blocks > MAX_INDEXED_LABELS:
+    if is_index and header.blocks > MAX_INDEXED_LABELS:
         is_index = False
         (name,) = header.mapped
         message = (
@@ -129,17 +130,6 @@ def _scan_blocks(
         if repeated is not None:
             findings.append(repeated.create_finding(source.name, blocks))
     return blocks, columns, tuple(findings)
-
-
-def _check_block_count(
-    source: Source, header: VespaHeader, limit: int, reason: str, hint: Any
-) -> None:
-    """Raise TensorFormatError if a file has more blocks than the limit."""
-    if header.blocks > limit:
-        field, expected = "the number of blocks", f"at most {limit}{reason}"
-        raise TensorFormatError(
-            source.name, field, header.blocks, expected, hint, offset=header.stop
-        )
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:

@@ -30,8 +30,8 @@ MAX_INTEGER = (1 << 31) - 1
 COUNTS = range(MAX_INTEGER + 1)
 """The integers of the format."""
 
+# Bits of the tag that state the parts of the header.
 SPARSE, DENSE, WITH_CELL_TYPE = 1, 2, 4
-"""Bits of the tag that state the parts of the header."""
 
 TAGS = (1, 2, 3, 5, 6, 7)
 
@@ -43,6 +43,8 @@ BLOCK = "block"
 
 TYPE = "vespa_type"
 """The attribute of a variable that contains `VespaHeader.type`."""
+
+Names = tuple[str, ...]
 
 Strings = NDArray[Any]
 """A one-dimensional array of Python strings."""
@@ -101,8 +103,8 @@ class VespaHeader:
 
     tag: int
     cell_type: str
-    mapped: tuple[str, ...]
-    indexed: tuple[str, ...]
+    mapped: Names
+    indexed: Names
     lengths: tuple[int, ...]
     blocks: int
     stop: int
@@ -110,12 +112,7 @@ class VespaHeader:
 
     @classmethod
     def create(
-        cls,
-        cell_type: str,
-        mapped: tuple[str, ...],
-        indexed: tuple[str, ...],
-        lengths: tuple[int, ...],
-        blocks: int,
+        cls, cell_type: str, mapped: Names, indexed: Names, lengths: tuple[int, ...], blocks: int
     ) -> VespaHeader:
         """Create the header that Vespa writes for a tensor. The names must be sorted."""
         tag = SPARSE * bool(mapped) | DENSE * (bool(indexed) or not mapped)
@@ -246,8 +243,6 @@ class _Fields(Cursor):
         if name in previous:
             raise self.error(field, repr(name), "a unique name", _CORRUPT, back=size)
         if not is_first and raw < previous[-1].encode():
-            actual = f"{name!r} after {previous[-1]!r}"
-            expected = "names in the order of their bytes"
             hint = "Vespa would confuse the dimensions; write the file again with sorted names"
-            raise self.error(field, actual, expected, hint, back=size)
+            raise self.error(field, repr(name), f"a name after {previous[-1]!r}", hint, back=size)
         return name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from math import prod
 
 import numpy as np
 from xarray import Variable
@@ -92,8 +92,13 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
                 f"{checked.path}: encoding= names {other!r}, but labels are always written "
                 f"as strings; give a dtype for {name!r} alone"
             )
-    dimensions = _find_dimensions(checked, variable)
-    _check_lengths(checked, variable, dimensions)
+    block_dims, labels = _find_block_labels(checked, variable)
+    indexed = [str(dim) for dim in variable.dims if dim not in block_dims]
+    name_in_file = _find_file_names(checked, variable, (*labels, *indexed))
+    order = sorted(name_in_file, key=lambda dim: name_in_file[dim].encode())
+    labels = {dim: labels[dim] for dim in order if dim in labels}
+    indexed = [dim for dim in order if dim in indexed]
+    _check_lengths(checked, variable, block_dims)
     elements = {element.name: element for element in CELL_TYPES.values()}
     if not variable.ndim:
         # The C++ code of Vespa refuses scalars of other types.
@@ -102,38 +107,25 @@ def arrange_tensor(checked: CheckedInput) -> Arranged:
     conversion = checked.choose_conversion(name, variable, elements)
     header = VespaHeader.create(
         _CELL_TYPE_BY_ELEMENT[conversion.element.name],
-        tuple(dimensions.name_in_file[dim] for dim in dimensions.labels),
-        tuple(dimensions.name_in_file[dim] for dim in dimensions.indexed),
-        tuple(variable.sizes[dim] for dim in dimensions.indexed),
-        1 if dimensions.block_dim is None else variable.sizes[dimensions.block_dim],
+        tuple(name_in_file[dim] for dim in labels),
+        tuple(name_in_file[dim] for dim in indexed),
+        tuple(variable.sizes[dim] for dim in indexed),
+        prod(variable.sizes[dim] for dim in block_dims),
     )
-    _check_attrs(checked, name, variable, dimensions)
-    block_dims = () if dimensions.block_dim is None else (dimensions.block_dim,)
-    columns = list(dimensions.labels.values())
+    _check_attrs(checked, name, variable, labels)
+    columns = list(labels.values())
     for repeated in find_repeated_blocks(lambda: [(0, columns)]) if columns else ():
         raise ValueError(
             f"{checked.path}: block {repeated.block} has the same labels as block "
             f"{repeated.earlier}, {repeated.labels}, which Vespa may refuse; use different labels"
         )
-    variable = variable.transpose(*block_dims, *dimensions.indexed)
-    return Arranged(header, dimensions.labels, variable, conversion)
+    return Arranged(header, labels, variable.transpose(*block_dims, *indexed), conversion)
 
 
-@dataclass(frozen=True, eq=False)
-class Dimensions:
-    """Roles of the dimensions, in the order of their names in the file."""
-
-    # The dimension that counts blocks, if any.
-    block_dim: str | None
-    # Labels of the blocks by mapped dimension.
-    labels: Mapping[str, Strings]
-    indexed: tuple[str, ...]
-    # Names of the mapped and the indexed dimensions in the file.
-    name_in_file: Mapping[str, str]
-
-
-def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
-    """Find the mapped dimensions. Their coordinates contain strings."""
+def _find_block_labels(
+    checked: CheckedInput, variable: Variable
+) -> tuple[list[str], dict[str, Strings]]:
+    """Return the dimension that counts blocks, if any, and the labels by mapped dimension."""
     dims = tuple(map(str, variable.dims))
     labelled = _find_labels(checked, {dim: dim for dim in dims})
     if len(labelled) > 1:
@@ -144,19 +136,14 @@ def _find_dimensions(checked: CheckedInput, variable: Variable) -> Dimensions:
             f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
             "all but one"
         )
-    labels = labelled
-    block_dim = next(iter(labelled), None)
-    if block_dim is None and BLOCK in dims:
+    labels, block_dims = labelled, list(labelled)
+    if not labels and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
-        block_dim = BLOCK if labels else None
+        block_dims = [BLOCK] if labels else []
     for name in checked.coordinates:
         if name not in labels:
-            _check_dropped(checked, name, dims, block_dim)
-    indexed = [dim for dim in dims if dim != block_dim]
-    names = _find_file_names(checked, variable, (*labels, *indexed))
-    order = sorted(names, key=lambda dim: names[dim].encode())
-    labels = {dim: labels[dim] for dim in order if dim in labels}
-    return Dimensions(block_dim, labels, tuple(dim for dim in order if dim in indexed), names)
+            _check_dropped(checked, name, dims, block_dims)
+    return block_dims, labels
 
 
 def _find_labels(checked: CheckedInput, dims: Mapping[str, str]) -> dict[str, Strings]:
@@ -178,20 +165,20 @@ def _may_be_strings(coordinate: Variable) -> bool:
 
 
 def _check_dropped(
-    checked: CheckedInput, name: str, dims: tuple[str, ...], block_dim: str | None
+    checked: CheckedInput, name: str, dims: tuple[str, ...], block_dims: list[str]
 ) -> None:
     """Raise an error for a coordinate that cannot be written, unless it may be dropped."""
     coordinate = checked.coordinates[name]
     subject, hint = f"the coordinate {name!r}", f"call drop_vars({name!r})"
     dim = coordinate.dims[0] if coordinate.ndim == 1 else None
-    if dim in dims and dim in (name, BLOCK) and block_dim in (None, dim):
+    if dim in dims and dim in (name, BLOCK) and block_dims in ([], [dim]):
         types = {str(coordinate.dtype)}
         if coordinate.dtype.kind == "O":
             types = {type(label).__name__ for label in coordinate.values.tolist()}
         names = shorten(" and ".join(sorted(types)))
         subject += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
-    elif dim in dims and block_dim is None and BLOCK not in dims and _may_be_strings(coordinate):
+    elif dim in dims and not block_dims and BLOCK not in dims and _may_be_strings(coordinate):
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
     checked.refuse_unless_dropped("coords", subject, hint)
@@ -204,11 +191,10 @@ def _find_file_names(
     file_info = variable.encoding.get("tensorfmt", {})
     type_ = str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
     typed = set(re.findall(r"(\w+)[\[{]", type_))
-    missing = typed.difference(names)
-    stripped = {name: name.rstrip("_") for name in names if name not in typed}
-    names_in_file = {
-        name: stripped[name] if stripped.get(name) in missing else name for name in names
-    }
+    names_in_file = {name: name for name in names}
+    for name in set(names) - typed:
+        if name.rstrip("_") in typed.difference(names):
+            names_in_file[name] = name.rstrip("_")
     _check_names(checked, list(names_in_file.values()))
     return names_in_file
 
@@ -229,14 +215,14 @@ def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
             )
 
 
-def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimensions) -> None:
+def _check_lengths(checked: CheckedInput, variable: Variable, block_dims: list[str]) -> None:
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         if length > MAX_INTEGER:
             raise ValueError(
                 f"{checked.path}: {dim!r} has length {length}, but Vespa allows at most "
                 f"{MAX_INTEGER}; write several files"
             )
-        if not length and dim != dimensions.block_dim:
+        if not length and dim not in block_dims:
             raise ValueError(
                 f"{checked.path}: {dim!r} has no elements, but only mapped dimensions of Vespa can "
                 "be empty; leave it out, or give it a coordinate of strings"
@@ -244,15 +230,14 @@ def _check_lengths(checked: CheckedInput, variable: Variable, dimensions: Dimens
 
 
 def _check_attrs(
-    checked: CheckedInput, name: str, variable: Variable, dimensions: Dimensions
+    checked: CheckedInput, name: str, variable: Variable, labels: Iterable[str]
 ) -> None:
-    owners: dict[str, Iterable[Any]] = {"ds": checked.attrs}
-    owners[f"ds[{name!r}]"] = [
-        key for key, value in variable.attrs.items() if key != TYPE or not isinstance(value, str)
-    ]
-    owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in dimensions.labels}
+    owners = {"ds": checked.attrs, f"ds[{name!r}]": variable.attrs}
+    owners |= {f"ds[{dim!r}]": checked.coordinates[dim].attrs for dim in labels}
     for owner, attributes in owners.items():
-        for attribute in attributes:
+        for attribute, value in attributes.items():
+            if attribute == TYPE and isinstance(value, str) and attributes is variable.attrs:
+                continue
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
             checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
