@@ -24,7 +24,7 @@ from benchmark.cases import CASES, OURS
 ROOT = Path(__file__).resolve().parents[2]
 DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
-QUICK_SCALE, SECONDS = 16, 4.0
+QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS = 16, 9, 4.0
 Row = dict[str, Any]
 
 
@@ -35,9 +35,9 @@ class FailedRunError(RuntimeError):
 class Worker:
     """A process that runs contenders with one version of the package."""
 
-    def __init__(self, package: Path, folder: Path, scale: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmark.worker", str(folder), str(scale)],
+    def __init__(self, package: Path, folder: str, scale: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "benchmark.worker", folder, str(scale)],
             cwd=folder,  # a package in the current directory would precede PYTHONPATH
             env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'ci'}"},
             stdin=subprocess.PIPE,
@@ -48,51 +48,53 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         try:
-            self._process.communicate(timeout=20)
+            self.process.communicate(timeout=20)
         except subprocess.TimeoutExpired:  # a thread of a package goes on
-            self._process.kill()
+            self.process.kill()
 
     def ask(self, case: str, contender: str | None = None) -> Any:
         """Run a contender once, or return the contenders of a case."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([case, contender]) + "\n")
-        self._process.stdin.flush()
-        reply = json.loads(self._process.stdout.readline() or '{"error": "the worker ended"}')
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps([case, contender]) + "\n")
+        self.process.stdin.flush()
+        reply = json.loads(self.process.stdout.readline() or '{"error": "the worker ended"}')
         if "error" in reply:
             raise FailedRunError(f"{case}: {contender or 'build'}: {reply['error']}")
         return reply
 
 
 def measure(name: str, workers: dict[str, Worker], seconds: float, failures: list[str]) -> Row:
-    """Run all contenders of a case in interleaved rounds after a round to warm up."""
-    runs = {}
+    """Run all contenders of a case in interleaved rounds after a round to warm up.
+
+    Other packages run in the last worker. An earlier version of this package may fail.
+    """
+    *earlier, newest = workers
+    runs, times, memory = {}, dict[str, list[float]](), dict[str, float]()
     for label, worker in workers.items():
         try:
             names = worker.ask(name)
         except FailedRunError as error:
-            failures += [str(error)] if label == OURS else []
+            failures += [str(error)] if label == newest else []
             continue
-        chosen = names if label == OURS else [OURS]
+        chosen = names if label == newest else [OURS]
         runs |= {label if x == OURS else x: (worker, x) for x in chosen}
-    times: dict[str, list[float]] = {label: [] for label in runs}
-    memory, start, max_rounds = {}, time.perf_counter(), CASES[name].max_rounds
-    for number in range(max_rounds + 1):
+    start = time.perf_counter()
+    for number in range(MAX_ROUNDS + 1):
         if number > 1 and time.perf_counter() - start > seconds:
             break
-        for label, (worker, contender) in runs.items():
-            if label not in times:
-                continue
+        for label, (worker, contender) in list(runs.items()):
             try:
                 reply = worker.ask(name, contender)
             except FailedRunError as error:
-                failures += [str(error)] if label not in workers or label == OURS else []
-                del times[label]
+                failures += [] if label in earlier else [str(error)]
+                del runs[label]
+                times.pop(label, None)
                 continue
             if number == 0:
                 memory[label] = round(reply["memory"], 1)
-            if number > 0 or max_rounds == 0:
-                times[label].append(float(f"{reply['seconds']:.4g}"))
+            else:
+                times.setdefault(label, []).append(float(f"{reply['seconds']:.4g}"))
     return {
         "case": name,
         "section": CASES[name].section,
@@ -113,17 +115,15 @@ def format_row(row: Row, packages: list[str]) -> list[str]:
         text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
         return f"**{text}**" if times[label] == min(times.values()) else text
 
-    others = sorted((label for label in times if label not in packages), key=times.__getitem__)
+    others = sorted(set(times) - set(packages), key=times.__getitem__)
     cells = [f"{show(label)} ({label})" for label in others]
     return [row["text"], *map(show, packages), ", ".join(cells)]
 
 
-def format_table(rows: list[Row], packages: list[str], *, all_rows: bool = False) -> str:
-    """Return a Markdown table; rows without another contender are only in the data."""
+def format_table(rows: list[Row], packages: list[str]) -> str:
+    """Return a Markdown table of the rows with more than one contender."""
     lines = [["Task", *packages, "Others"], ["---"] * (2 + len(packages))]
-    lines += [
-        format_row(row, packages) for row in rows if all_rows or set(row["median"]) - set(packages)
-    ]
+    lines += [format_row(row, packages) for row in rows if len(row["median"]) > 1]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -140,9 +140,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the arguments of the command."""
     parser = argparse.ArgumentParser(prog="sh ci/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
-    parser.add_argument(
-        "--package", metavar="DIR", type=Path, help="also measure the package in a directory"
-    )
+    parser.add_argument("--package", metavar="DIR", type=Path, help="also measure another version")
     parser.add_argument("cases", nargs="*", metavar="NAME", help="names of cases or sections")
     options = parser.parse_args(arguments)
     unknown = set(options.cases) - {*CASES, *(case.section for case in CASES.values())}
@@ -156,27 +154,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     packages = {OURS: ROOT}
     if options.package:
-        packages[options.package.name] = options.package.resolve()
-    scale, seconds = (QUICK_SCALE, 0.0) if options.quick else (1, SECONDS)
-    names = options.cases or list(CASES)
-    chosen = [name for name, case in CASES.items() if {name, case.section} & set(names)]
+        packages = {"before": options.package.resolve(), "after": ROOT}
+    scale, seconds = (QUICK_SCALE, 0.0) if options.quick else (1, MAX_SECONDS)
+    names = set(options.cases or CASES)
+    chosen = [name for name, case in CASES.items() if {name, case.section} & names]
     rows, failures, start = [], list[str](), time.perf_counter()
     for _, group in groupby(chosen, key=lambda name: CASES[name].section):
-        with ExitStack() as stack:
-            directory = TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR"))
-            folder = Path(stack.enter_context(directory))
+        directory = TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR"))
+        with directory as folder, ExitStack() as stack:
             workers = {x: Worker(package, folder, scale) for x, package in packages.items()}
             for worker in workers.values():
                 stack.callback(worker.close)
             for name in group:
                 row = measure(name, workers, seconds, failures)
-                row["text"] = CASES[name].get_text(scale)
-                rows.append(row)
-                cells = " | ".join(format_row(row, list(packages)))
-                seconds_passed = time.perf_counter() - start
-                print(f"[{seconds_passed:4.0f} s] {cells}", file=sys.stderr, flush=True)
-    table = format_table(rows, list(packages), all_rows=bool(options.package))
-    table = f"{describe_machine()}\n\n{table}"
+                rows.append(row | {"text": CASES[name].get_text(scale)})
+                cells = " | ".join(format_row(rows[-1], list(packages)))
+                print(f"[{time.perf_counter() - start:4.0f} s] {cells}", file=sys.stderr)
+    table = f"{describe_machine()}\n\n{format_table(rows, list(packages))}"
     print(table, *failures, sep="\n")
     if not (options.quick or options.cases or options.package):
         lines = ",\n".join(map(json.dumps, rows))

@@ -12,9 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fsspec.implementations.memory import MemoryFileSystem
+
 LATENCY_SECONDS = 0.02
 BYTES_PER_SECOND = 100e6  # of a connection
-SLICE_BYTES = 256 << 10
 BUCKET = "bench"
 MOTO = """
 import logging, signal
@@ -49,23 +50,33 @@ class SlowStore(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(stop - start if is_found else 0))
         self.end_headers()
         if is_found and self.command == "GET":
-            self._send(path, start, stop)
+            with path.open("rb") as file:
+                file.seek(start)
+                time.sleep((stop - start) / BYTES_PER_SECOND)
+                self.wfile.write(file.read(stop - start))
 
     do_HEAD = do_GET  # noqa: N815
 
-    def _send(self, path: Path, start: int, stop: int) -> None:
-        due = time.perf_counter()
-        with path.open("rb") as file:
-            file.seek(start)
-            while start < stop:
-                piece = file.read(min(SLICE_BYTES, stop - start))
-                start += len(piece)
-                due += len(piece) / BYTES_PER_SECOND
-                self.wfile.write(piece)
-                time.sleep(max(due - time.perf_counter(), 0))
-
     def log_message(self, *arguments: Any) -> None:
         """Print nothing."""
+
+
+class SlowMemory(MemoryFileSystem):  # type: ignore[misc]
+    """A store of fsspec that answers late and states no version with the bytes."""
+
+    protocol = "slow"
+    store: dict[str, Any] = {}  # noqa: RUF012
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def info(self, path: str, **kw: Any) -> Any:
+        """Return the size of a file."""
+        time.sleep(LATENCY_SECONDS)
+        return super().info(path, **kw)
+
+    def cat_file(self, path: str, **kw: Any) -> Any:
+        """Return a range of a file."""
+        time.sleep(LATENCY_SECONDS)
+        return super().cat_file(path, **kw)
 
 
 @contextmanager

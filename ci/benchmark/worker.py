@@ -33,8 +33,7 @@ def get_own_memory() -> float:
 
 def run(contender: Any, expected: Any) -> dict[str, float]:
     """Run a contender; with `expected`, check its value and measure its memory."""
-    prepare, function = contender if isinstance(contender, tuple) else (None, contender)
-    arguments = (prepare(),) if prepare else ()
+    function, read = contender if isinstance(contender, tuple) else (contender, None)
     gc.collect()
     samples, done = [get_own_memory()], Event()
 
@@ -45,11 +44,11 @@ def run(contender: Any, expected: Any) -> dict[str, float]:
     if expected:
         Thread(target=sample, daemon=True).start()
     start = perf_counter()
-    value = function(*arguments)
+    value = function()
     seconds = perf_counter() - start
     done.set()
     if expected:
-        check(value() if callable(value) else value, expected())
+        check(read(value) if read else value, expected())
     return {"seconds": seconds, "memory": max(samples) - samples[0]}
 
 
@@ -68,19 +67,17 @@ def main(folder: str, scale: int) -> None:
     os.dup2(2, 1)  # output of packages is not a reply
     dask.config.set(num_workers=CPU_COUNT)
     warnings.simplefilter("ignore")
-    built, seen = {}, set()
+    contenders, expected, seen = {}, None, set()
     for line in sys.stdin:
         name, contender = json.loads(line)
         try:
             if contender is None:
                 case = CASES[name]
-                built = {name: case.build(Path(folder), case.get_size(scale))}
-                reply: Any = list(built[name][0])
+                contenders, expected = case.build(Path(folder), case.get_size(scale))
+                reply: Any = list(contenders)
             else:
-                contenders, expected = built[name]
-                is_first = (name, contender) not in seen
-                seen.add((name, contender))
-                reply = run(contenders[contender], expected if is_first else None)
+                reply = run(contenders[contender], None if line in seen else expected)
+                seen.add(line)
         except Exception:  # noqa: BLE001  # the parent reports it and goes on
             reply = {"error": traceback.format_exc()}
         print(json.dumps(reply), file=replies, flush=True)

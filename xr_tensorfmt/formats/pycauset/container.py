@@ -142,15 +142,10 @@ def read_slots(reader: HeaderReader) -> tuple[list[Slot], list[Finding]]:
     faults = {slot.name: slot.find_fault(reader.source.size) for slot in slots}
     valid = [slot for slot in slots if not faults[slot.name]]
     if not valid:
-        raise reader.error(
-            field="the header slots",
-            actual=" and ".join(
-                f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults
-            ),
-            expected="at least one valid slot",
-            hint="the header is corrupt or the file is truncated; download it again",
-            offset=SLOT_OFFSETS["A"],
-        )
+        actual = " and ".join(f"slot {n} at byte {SLOT_OFFSETS[n]} has {faults[n]}" for n in faults)
+        hint = "the header is corrupt or the file is truncated; download it again"
+        expected = "at least one valid slot"
+        raise reader.error("the header slots", actual, expected, hint, SLOT_OFFSETS["A"])
     hint = "the file is corrupt or was not written completely; save it again"
     findings = [
         Finding(reader.source.name, SLOT_OFFSETS[name], f"slot {name}", f"{fault}; {hint}")

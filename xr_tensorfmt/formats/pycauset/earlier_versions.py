@@ -42,11 +42,8 @@ TYPES_OFFSET = 12
 
 METADATA, DATA = "metadata.json", "data.bin"
 
-MAX_DIRECTORY_BYTES = 1 << 17
-"""Limit on the size of the central directory of a zip archive."""
-
-MAX_METADATA_BYTES = 1 << 20
-"""Limit on the size of ``metadata.json``."""
+# Limits on the sizes of the central directory of a zip archive, and of its metadata.
+MAX_DIRECTORY_BYTES, MAX_METADATA_BYTES = 1 << 17, 1 << 20
 
 
 def read_matrix(reader: HeaderReader) -> Matrix:
@@ -116,12 +113,11 @@ def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[
     members = {member.filename: member for member in directory.members}
     hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
     for name in (METADATA, DATA):
-        field = f"the entry {name!r}"
+        field, expected = f"the entry {name!r}", "an entry stored without compression"
         if name not in members:
             actual = f"missing among {', '.join(map(repr, members))}"
-            raise reader.error(field, actual, "an entry stored without compression", hint, 0)
+            raise reader.error(field, actual, expected, hint, 0)
         content, start, _ = open_member(reader, members[name], field)
         if content is not None:
-            expected, offset = "an uncompressed member", members[name].header_offset
-            raise reader.error(field, "compressed", expected, hint, offset)
+            raise reader.error(field, "compressed", expected, hint, members[name].header_offset)
         yield members[name], start

@@ -83,13 +83,10 @@ def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> Matrix
     stored, size = build_layout(matrix, source.name)
     if matrix.offset + size > matrix.limit:
         shape = f"{matrix.rows} x {matrix.columns}"
-        raise reader.error(
-            field=f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}",
-            actual=f"{max(0, matrix.limit - matrix.offset)} bytes",
-            expected=f"{size} bytes",
-            hint="the file is truncated, or its header is corrupt; download or save it again",
-            offset=matrix.offset,
-        )
+        field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
+        actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
+        hint = "the file is truncated, or its header is corrupt; download or save it again"
+        raise reader.error(field, actual, f"{size} bytes", hint, matrix.offset)
     return MatrixFile(source, matrix, stored, size)
 
 

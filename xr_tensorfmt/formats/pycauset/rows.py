@@ -59,13 +59,10 @@ class Rows:
         return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
 
     def compute_starts(self, rows: Integers) -> Integers:
-        """Return the offsets of rows. The offset of row `count` is the end of the last row.
-
-        A triangle ends with rows of all lengths down to 0. The offset is its size minus the size
-        of the rows from the given row on.
-        """
+        """Return the offsets of rows. The offset of row `count` is the end of the last row."""
         if self.diagonal is None:
             return self.offset + rows * self.stride
+        # A triangle ends with rows of all lengths down to 0.
         remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
         return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 

@@ -55,11 +55,7 @@ _DOUBLE = frozenset({"FLOAT64"})
 
 @dataclass(frozen=True)
 class MatrixType:
-    """Properties of a matrix type.
-
-    `stored` is the stored part of the matrix. The lower triangle is the upper one times
-    `mirror_sign`, which is 0 if the lower triangle is zero.
-    """
+    """Data types and stored part. The lower triangle is the upper one times `mirror_sign`."""
 
     data_types: frozenset[str]
     stored: Literal["all", "triangle", "diagonal", "none"] = "all"

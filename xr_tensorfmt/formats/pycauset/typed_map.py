@@ -9,11 +9,9 @@ from typing import Any
 
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
+# Limits on the nesting of maps and arrays, and on the number of values.
 MAX_METADATA_LEVELS = 32
-"""Limit on the nesting of maps and arrays in the metadata."""
-
 MAX_METADATA_VALUES = 1 << 19
-"""Limit on the number of values in the metadata."""
 
 _BOOL, _SIGNED, _UNSIGNED, _FLOAT, _STRING, _BYTES, _ARRAY, _MAP = range(1, 9)
 _NUMBERS = {

@@ -99,9 +99,7 @@ def _scan_blocks(
         limit, hint = MAX_INDEXED_LABELS, Hint("open the file with {sparse}", sparse="stored")
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
-        raise TensorFormatError(
-            source.name, field, header.blocks, expected, hint, offset=header.stop
-        )
+        raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
     findings: list[Finding] = []
     if is_index and header.blocks > MAX_INDEXED_LABELS:
         is_index = False
@@ -136,20 +134,16 @@ def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) 
     """Name the mapped, then the indexed dimensions. Append underscores to reserved names."""
     own = header.mapped + header.indexed
     taken = {options.name, *reserved}
-    used = taken.union(own)
-    unique_names = []
+    unique_names: list[str] = []
     for name in own:
         unique = name
-        if name in taken:
-            while unique in used:
-                unique += "_"
-            used.add(unique)
+        while unique in taken or (unique != name and unique in (*own, *unique_names)):
+            unique += "_"
         unique_names.append(unique)
     names = name_dims(options.dims, options.name, tuple(unique_names))
-    for name in reserved:
-        if name in names:
-            raise ValueError(
-                f"dims={options.dims!r} contains {name!r}, which is the dimension that counts the "
-                "blocks; choose another name"
-            )
+    if not {*names}.isdisjoint(reserved):
+        raise ValueError(
+            f"dims={options.dims!r} contains {BLOCK!r}, which is the dimension that counts the "
+            "blocks; choose another name"
+        )
     return names

@@ -76,13 +76,7 @@ class Window:
 
 
 def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, int]]:
-    """Scan a file. Yield windows of consecutive blocks, and the end of their last block.
-
-    Raises
-    ------
-    TensorFormatError
-        The file is truncated.
-    """
+    """Scan a file. Yield windows of consecutive blocks, and the end of their last block."""
     # Downloading many cells is faster than another request.
     large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
     size = _LABEL_WINDOW_BYTES if header.block_bytes > large else WINDOW_BYTES
@@ -155,10 +149,9 @@ def _scan_blocks(
 
 
 def _find_run(content: Bytes, start: int, stop: int, limit: int) -> Integers:
-    """Return the offsets of the blocks after a block whose labels have the same length.
+    """Return the offsets of the blocks after ``[start, stop)`` whose labels have the same length.
 
-    `start` and `stop` are the bounds of the block. The last block is left out, because its label
-    may not be in the window.
+    The last one is left out, because its label may not be in the window.
     """
     step = stop - start
     is_same = content[stop : stop + limit * step : step] == content[start]
