@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -187,20 +186,14 @@ def test_statistics_of_all_values() -> None:
     assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
 
 
-def test_statistics_need_one_block_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.arange(60_000, dtype="i4").reshape(300, 200)
-    save("a.mag", xr.Dataset({"w": (("x", "y"), values)}))
-    shapes = []
-    read = xr.Variable.values.fget
-    monkeypatch.setattr(
-        xr.Variable, "values", property(lambda v: (shapes.append(v.shape), read(v))[1])
-    )
-    module = importlib.import_module("xr_tensorfmt.cli.info")
-    monkeypatch.setattr(module, "iterate_blocks", lambda _: [(slice(200),), (slice(200, 300),)])
-    variable = xr.open_dataset("a.mag", engine="tensorfmt").w.variable
-    stats = module.compute_statistics(variable)
-    assert stats == {"min": 0, "max": 59_999, "mean": 29_999.5, "nan": 0, "zeros": 1}
-    assert shapes == [(200, 200), (100, 200)]
+def test_info_of_a_model_fits_80_columns() -> None:
+    keys = [f"model.layers.{layer}.post_attention_layernorm.weight" for layer in (0, 31)]
+    weights = {key: ([f"{key}_dim_0", f"{key}_dim_1"], np.ones((8, 8), "f4")) for key in keys}
+    bfloat16 = {"*": {"dtype": "bfloat16"}}
+    to_file(xr.Dataset(weights), "m.safetensors.index.json", encoding=bfloat16)
+    output = run_ok("info", "m.safetensors.index.json")
+    assert f"  {keys[1]}\n    float32 (bfloat16)  256 B  (8, 8)\n" in output
+    assert max(map(len, output.splitlines())) <= 80
 
 
 def test_patterns_of_urls() -> None:

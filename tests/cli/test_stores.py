@@ -172,7 +172,7 @@ def test_errors_show_no_secrets() -> None:
 def test_limits_of_netcdf_and_of_options() -> None:
     save()
     assert "only be written to local paths" in run_failing("convert", "a.mag", "memory://b.nc")
-    assert "--option applies only to tensor formats" in run_failing(
+    assert "--option is only for tensor formats" in run_failing(
         "convert", "a.mag", "b.nc", "-o", "version=1"
     )
 

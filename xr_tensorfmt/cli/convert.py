@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +22,6 @@ from xr_tensorfmt.cli.files import (
     flatten,
     open_input,
     select_variable,
-    split_encoding,
     write_store,
 )
 from xr_tensorfmt.cli.messages import (
@@ -34,6 +34,7 @@ from xr_tensorfmt.cli.messages import (
 )
 from xr_tensorfmt.cli.options import (
     NETCDF,
+    STORE_SUFFIXES,
     STORED_VALUES,
     STORES,
     ZARR,
@@ -47,7 +48,6 @@ from xr_tensorfmt.cli.options import (
     group_options,
     parse_key_dtype,
     parse_key_json,
-    parse_target_format,
     sparse_option,
     storage_option,
     store_format,
@@ -59,6 +59,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
+from xr_tensorfmt.writing.tree import collect_members
 
 _PART = click.Choice(get_args(DroppablePart))
 
@@ -245,14 +246,14 @@ def _convert_file(
     from tqdm.dask import TqdmCallback  # noqa: PLC0415  # imports dask
 
     with errors_in_one_line(target):
-        to = to or parse_target_format(target)
+        if to is None:
+            to = store_format(target) or registry.find_format_for_path(target, STORE_SUFFIXES).name
     with errors_in_one_line(source), open_argument(source) as content:
         data, encoding = _open_selected(
             source, content, to, drop=drop, storage_options=storage_options, **reading
         )
         with errors_in_one_line(target, source):
-            location = _locate(target, storage_options)
-            _check_target(source, target, location, storage_options, overwrite=overwrite)
+            location = _locate_target(source, target, storage_options, overwrite=overwrite)
             name = os.path.basename(to_one_line(target).rstrip("/"))
             # Without a terminal, None disables the bar.
             bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
@@ -266,9 +267,7 @@ def _convert_file(
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
-                    raise ValueError(
-                        f"--option applies only to tensor formats, and {target} is {to}"
-                    )
+                    raise ValueError(f"--option is only for tensor formats, and {target} is {to}")
                 else:
                     write_store(data, target, location, to, **writing)
 
@@ -299,22 +298,19 @@ def _open_selected(
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
     encoding = resolve_encoding(ds.variables, ds.coords, encoding)
     if keeps_groups and isinstance(data, xr.DataTree):
-        return data, split_encoding(data, separator, encoding)
+        groups: dict[str, dict[Any, Any]] = defaultdict(dict)
+        for member in collect_members(data, separator):
+            if member.key in encoding:
+                groups[member.path][member.name] = encoding[member.key]
+        return data, groups
     return ds, encoding
 
 
-def _locate(file: str, storage_options: KeyValues) -> Location:
-    """Locate a file, with resolved links."""
-    location = locate(file, get_storage_options(file, storage_options), None)
-    path = os.path.realpath(location.path) if location.is_local else location.path
-    return replace(location, path=path)
-
-
-def _check_target(
-    source: str, target: str, location: Location, storage_options: KeyValues, *, overwrite: bool
-) -> None:
+def _locate_target(
+    source: str, target: str, storage_options: KeyValues, *, overwrite: bool
+) -> Location:
     """Raise an error if the target is, contains or is inside the input, or exists."""
-    origin = _locate(source, storage_options)
+    origin, location = (_resolve(file, storage_options) for file in (source, target))
     # A PurePath accepts both separators of Windows.
     read, written = PurePath(origin.path), PurePath(location.path)
     is_inside, contains = written.is_relative_to(read), read.is_relative_to(written)
@@ -324,6 +320,14 @@ def _check_target(
     location.fs.invalidate_cache()
     if not overwrite and exists(location.fs, location.path):
         raise FileExistsError(f"{target} exists already; pass --overwrite to replace it")
+    return location
+
+
+def _resolve(file: str, storage_options: KeyValues) -> Location:
+    """Locate a file, with resolved links."""
+    location = locate(file, get_storage_options(file, storage_options), None)
+    path = os.path.realpath(location.path) if location.is_local else location.path
+    return replace(location, path=path)
 
 
 def _write_tensors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -88,7 +88,6 @@ def diff(
 def _compare_directories(
     first: str, second: str, first_files: Iterable[str], second_files: Iterable[str], **options: Any
 ) -> dict[str, Any]:
-    """Compare files with the same name, and return a document for JSON."""
     firsts = {os.path.basename(file): file for file in first_files}
     seconds = {os.path.basename(file): file for file in second_files}
     common = [name for name in firsts if name in seconds]
@@ -97,30 +96,38 @@ def _compare_directories(
         "first": to_one_line(first),
         "second": to_one_line(second),
         "equal": firsts.keys() == seconds.keys() and all(part["equal"] for part in compared),
-        "only_first": sorted(firsts.keys() - seconds.keys()),
-        "only_second": sorted(seconds.keys() - firsts.keys()),
+        **_find_unmatched(firsts, seconds),
         "files": compared,
     }
 
 
+def _find_unmatched(first: Collection[Any], second: Collection[Any]) -> dict[str, list[str]]:
+    return {
+        "only_first": [str(name) for name in first if name not in second],
+        "only_second": [str(name) for name in second if name not in first],
+    }
+
+
 def _compare_files(
-    first: str, second: str, *, rtol: float, atol: float, **options: Any
+    first: str, second: str, *, rtol: float, atol: float, separator: str, **options: Any
 ) -> dict[str, Any]:
     # Stores contain decoded values, or attributes by which xarray decodes them.
     formats = (options["format"] or store_format(file) for file in (first, second))
     if not any(name in STORES for name in formats):
         options |= STORED_VALUES
-    a, b = (_open(file, **options) for file in (first, second))
+    datasets = []
+    for file in (first, second):
+        with errors_in_one_line(file):
+            data = open_input(file, file, separator=separator, **options)
+            datasets.append(flatten(file, data, separator, ["attrs"]))
     with errors_in_one_line(first, second):
         names = {"first": to_one_line(first), "second": to_one_line(second)}
-        return {**names, "rtol": rtol, "atol": atol, **compare(a, b, rtol, atol)}
-
-
-def _open(file: str, separator: str, **options: Any) -> Dataset:
-    """Open a file as one Dataset, with flattened groups."""
-    with errors_in_one_line(file):
-        data = open_input(file, file, separator=separator, **options)
-        return flatten(file, data, separator, ["attrs"])
+        return {
+            **names,
+            "rtol": rtol,
+            "atol": atol,
+            **compare(datasets[0], datasets[1], rtol, atol),
+        }
 
 
 def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
@@ -129,20 +136,18 @@ def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -
     used = {*second.variables, *second.dims}
     if len(first.data_vars) == len(second.data_vars) == 1 and names[0] not in used:
         second = second.rename_vars({names[1]: names[0]})  # some formats store no name
-    common = [name for name in first.variables if name in second.variables]
-    differences = {
-        str(name): _compare_variables(first.variables[name], second.variables[name], rtol, atol)
-        for name in common
+    one, other = first.variables, second.variables
+    compared = {
+        str(name): _compare_variables(one[name], other[name], rtol, atol)
+        for name in one
+        if name in other
     }
-    different = {name: difference for name, difference in differences.items() if difference}
-    only_first = [str(name) for name in first.variables if name not in second.variables]
-    only_second = [str(name) for name in second.variables if name not in first.variables]
+    different = {name: difference for name, difference in compared.items() if difference}
     return {
-        "equal": not (only_first or only_second or different),
-        "only_first": only_first,
-        "only_second": only_second,
+        "equal": one.keys() == other.keys() and not different,
+        **_find_unmatched(one, other),
         "variables": different,
-        "equal_variables": len(differences) - len(different),
+        "equal_variables": len(compared) - len(different),
     }
 
 

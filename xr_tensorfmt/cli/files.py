@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -19,7 +18,7 @@ from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
-from xr_tensorfmt.writing.tree import collect_members, flatten_tree
+from xr_tensorfmt.writing.tree import flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -95,17 +94,6 @@ def select_variable(
     old = (*map(str, only.dims), str(only.name))
     new = (*name_dims(dims, old[-1], old[:-1]), old[-1] if name is None else name)
     return ds.rename({a: b for a, b in zip(old, new, strict=True) if a != b})
-
-
-def split_encoding(
-    tree: xr.DataTree, separator: str, encoding: Mapping[Any, Any]
-) -> dict[str, dict[Any, Any]]:
-    """Split an encoding with the keys of a tensor file by the groups of a tree."""
-    groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-    for member in collect_members(tree, separator):
-        if member.key in encoding:
-            groups[member.path][member.name] = encoding[member.key]
-    return groups
 
 
 def write_store(

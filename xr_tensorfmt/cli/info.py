@@ -11,7 +11,6 @@ import click
 import numpy as np
 import xarray as xr
 
-from xr_tensorfmt.cli.files import iterate_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     STORED_VALUES,
@@ -36,7 +35,7 @@ from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.formats.recognition import choose_format, open_header
 from xr_tensorfmt.writing.conversion import is_numeric
 
-_MAX_CHARACTERS = 72
+_MAX_CHARACTERS, _MAX_WIDTH = 72, 80
 # Properties of a file that are shown like attributes. --json has all of them.
 _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skipped_chunks"
 
@@ -84,6 +83,7 @@ def info(
             ds = xr.open_dataset(
                 content,
                 engine="tensorfmt",
+                chunks={},
                 format=format,
                 group=group,
                 separator=separator,
@@ -91,18 +91,13 @@ def info(
                 verify=verify,
                 **STORED_VALUES,
             )
-            _add_statistics(document, ds)
+            for name, variable in (document["variables"] | document["coordinates"]).items():
+                variable["stats"] = to_plain(compute_statistics(ds.variables[name]))
         return document
 
     expanded = expand_paths(files, storage_options)
     documents = describe_files(expanded, describe, _format_lines, as_json=as_json, separate=True)
     raise SystemExit(int(any("error" in document for document in documents)))
-
-
-def _add_statistics(document: Mapping[str, Any], ds: xr.Dataset) -> None:
-    for part in ("variables", "coordinates"):
-        for name, variable in document[part].items():
-            variable["stats"] = to_plain(compute_statistics(ds.variables[name]))
 
 
 def _build_document(source: Source, container: Container, format: str) -> dict[str, Any]:
@@ -111,10 +106,10 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     single = not container.siblings
     directory = source.name[: source.name.rfind("/") + 1]
-    variables = {tensor.name: _describe_tensor(tensor, single) for tensor in container.tensors}
-    coordinates = {
-        tensor.name: _describe_tensor(tensor, single) for tensor in container.coordinates
-    }
+    variables, coordinates = (
+        {tensor.name: _describe_tensor(tensor, single) for tensor in tensors}
+        for tensors in (container.tensors, container.coordinates)
+    )
     return {
         "size": source.size,
         "format": format,
@@ -188,13 +183,12 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
     description = " ".join(str(word) for word in words if word is not None)
     embedded = ", with metadata by xr_tensorfmt" if document["embedded_metadata"] else ""
     yield f"{document['path']}: {description}, {format_size(document['size'])}{embedded}"
-    totals = document["totals"]
-    counts = f"{totals['tensors']} tensors, {totals['parameters']:,} parameters"
-    total = f"  {counts}, {format_size(totals['size'])}"
+    count, parameters, size = document["totals"].values()
+    total = f"  {count} tensors, {parameters:,} parameters, {format_size(size)}"
     for heading, content in (
         ("Coordinates", _describe_variables(document["coordinates"])),
         ("Variables", _describe_variables(document["variables"])),
-        ("Total", [total] if totals["tensors"] > 1 else ()),
+        ("Total", [total] if count > 1 else ()),
         ("Attributes", _format_attributes(document["attrs"], "  ")),
         ("Other files", (f"  {file}" for file in document["files"])),
         ("Warnings", (f"  {warning}" for warning in document["warnings"])),
@@ -204,13 +198,17 @@ def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_variables(variables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one row per variable, followed by its attributes."""
+    """Yield a row per variable, with long names on lines of their own, and its attributes."""
     rows = [_format_cells(name, variable) for name, variable in variables.items()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row, variable in zip(rows, variables.values(), strict=True):
-        yield "  " + "  ".join(map(str.ljust, row, widths)).rstrip()
+    lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    width = max(map(len, lines), default=0)
+    has_own_lines = width > _MAX_WIDTH >= width - widths[0]
+    for line, (name, *_), variable in zip(lines, rows, variables.values(), strict=True):
+        yield from [f"  {name}", f"    {line[widths[0] + 4 :]}"] if has_own_lines else [line]
         stats = variable.get("stats") or {}
-        shown = ", ".join(f"{name} {_shorten_value(value)}" for name, value in stats.items())
+        numbers = (f"{n:.6g}" if isinstance(n, float) else n for n in stats.values())
+        shown = ", ".join(map("{} {}".format, stats, numbers))
         yield from [f"      {shown}"] if shown else []
         yield from _format_attributes(variable["attrs"], "      ")
         file_info = variable["encoding"]
@@ -239,10 +237,6 @@ def _format_cells(name: str, variable: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _shorten_value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in attrs.items():
         line = " ".join(str(value).split())
@@ -254,29 +248,17 @@ def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
 
     Complex numbers are compared by their absolute values. NaN is ignored.
     """
+    is_complex = variable.dtype.kind == "c"
     if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
         return None
-    minima, maxima = [], []
-    total = 0.0 + 0.0j
-    count = zeros = 0
-    for block in iterate_blocks(variable):
-        values = variable[block].values
-        numbers = values[values == values]
-        if not numbers.size:
-            continue
-        is_complex = numbers.dtype.kind == "c"
-        ordered = np.abs(numbers) if is_complex else numbers
-        minima.append(ordered.min().item())
-        maxima.append(ordered.max().item())
-        with np.errstate(all="ignore"):
-            total += numbers.sum(dtype=np.complex128 if is_complex else np.float64).item()
-        count += numbers.size
-        zeros += numbers.size - int(np.count_nonzero(numbers))
-    mean = total if variable.dtype.kind == "c" else total.real
-    return {
-        "min": min(minima, default=None),
-        "max": max(maxima, default=None),
-        "mean": mean / count if count else None,
-        "nan": variable.size - count,
-        "zeros": zeros,
+    if not variable.size:
+        return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
+    ordered = abs(variable) if is_complex else variable
+    statistics = {
+        "min": ordered.min(),
+        "max": ordered.max(),
+        "mean": variable.mean(dtype=np.complex128 if is_complex else np.float64),
+        "nan": variable.isnull().sum(),
+        "zeros": (variable == 0).sum(),
     }
+    return {str(key): value.item() for key, value in xr.Dataset(statistics).compute().items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -55,10 +54,9 @@ def open_argument(file: str) -> Iterator[str | BinaryIO]:
     with TemporaryFile() as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy, 1 << 20)
         copy.flush()
-        raw = io.FileIO(os.dup(copy.fileno()), "rb")
+        raw: Any = copy.raw
         raw.name = _SHOWN
-        with io.BufferedReader(raw) as content:
-            yield content
+        yield copy
 
 
 def escape_unprintable(string: str) -> str:

@@ -30,17 +30,12 @@ STORED_VALUES: dict[str, Any] = {
 }
 """Keywords to open values as they are in the file."""
 
-_SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), NETCDF)}
+STORE_SUFFIXES = {".zarr": ZARR, **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), NETCDF)}
 
 
 def store_format(file: str) -> str | None:
     """Return "zarr" or "netcdf" if a name has such a suffix."""
-    return _SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
-
-
-def parse_target_format(file: str) -> str:
-    """Return the name of the format or store for the suffix of a new file."""
-    return store_format(file) or registry.find_format_for_path(file, _SUFFIXES).name
+    return STORE_SUFFIXES.get(os.path.splitext(file.rstrip("/").casefold())[1])
 
 
 def format_examples(*lines: str) -> str:
@@ -150,22 +145,19 @@ def expand_paths(
     """
     for path in paths:
         with errors_in_one_line(path):
-            files = match_pattern(path, storage_options)
+            files = _match_pattern(path, storage_options)
             if not files and format not in STORES:
                 files = list_files(path, storage_options)
         yield from files or [path]
 
 
-def match_pattern(path: str, storage_options: KeyValues) -> list[str]:
-    """Return the paths or URLs that match a pattern, or an empty list."""
+def _match_pattern(path: str, storage_options: KeyValues) -> list[str]:
     if not is_url(path):
         return [] if os.path.exists(path) else sorted(glob(path))
     if "*" not in path:
         return []
     location = locate(path, get_storage_options(path, storage_options), None)
-    return [
-        location.fs.unstrip_protocol(match) for match in sorted(location.fs.glob(location.path))
-    ]
+    return sorted(map(location.fs.unstrip_protocol, location.fs.glob(location.path)))
 
 
 def list_files(path: str, storage_options: KeyValues) -> list[str]:

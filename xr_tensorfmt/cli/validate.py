@@ -47,10 +47,9 @@ def validate(
         return () if quiet and not document["findings"] else _format_lines(document)
 
     def has_failed(document: Mapping[str, Any]) -> bool:
-        findings = document.get("findings", ())
-        return "error" in document or any(
-            strict or finding.severity == "error" for finding in findings
-        )
+        if "error" in document:
+            return True
+        return any(strict or finding.severity == "error" for finding in document["findings"])
 
     expanded = list(expand_paths(files, storage_options))
     shown = show_progress(expanded, quiet=quiet or as_json)

@@ -50,10 +50,7 @@ def get_stored_name(dtype: Any) -> str | None:
 
 
 class Element(ABC):
-    """A numeric type of a file. Its values are numpy values in native byte order.
-
-    Elements are frozen dataclasses, so they compare and pickle by value.
-    """
+    """A numeric type of a file, a frozen dataclass. Its values are in native byte order."""
 
     @property
     @abstractmethod
@@ -122,8 +119,9 @@ class ElementError(ValueError):
 
     def in_file(self, path: str, offset: int | None) -> TensorFormatError:
         """Return the error about the file, with the offset of the element."""
-        arguments = self.field, self.actual, self.expected, self.hint
-        return TensorFormatError(path, *arguments, offset=offset)
+        return TensorFormatError(
+            path, self.field, self.actual, self.expected, self.hint, offset=offset
+        )
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,9 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Return the ranges to fetch at once.
+        """Merge ranges that begin within `limit` bytes, except over a gap longer than `gap`.
 
-        Ranges that begin within `limit` bytes are merged, except over a gap longer than `gap`. If
-        merged ranges have a `max_length`, ranges above `limit` are divided into equal parts.
+        If merged ranges have a `max_length`, ranges above `limit` are divided into equal parts.
         """
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self

@@ -23,10 +23,9 @@ _EXPECTED: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping of a file, such as a JSON object.
+    """A mapping of a file, such as a JSON object. `prefix` is the full name of its key.
 
-    `prefix` is the full name of its key, and `offset` the offset of the document. `hint` says what
-    to do about a wrong value. `repeated` are the objects of the document with a repeated key.
+    `repeated` are the objects of the document with a repeated key.
     """
 
     path: str
@@ -51,10 +50,7 @@ class Fields:
         return TensorFormatError(self.path, field, actual, expected, hint, offset=self.offset)
 
     def get(self, key: Any, kind: type[Value], default: Value | None = None) -> Value:
-        """Return a value. Raise TensorFormatError if it is missing or of another type.
-
-        Integers are numbers, and bools are not integers.
-        """
+        """Return a value. Raise TensorFormatError if it is missing or of another type."""
         if key not in self.values:
             if default is None:
                 raise self.error(key, "no such key", _EXPECTED[kind])

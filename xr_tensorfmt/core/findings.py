@@ -136,15 +136,11 @@ class End:
         extra = self.source.size - self.stop
         if extra <= 0:
             return None
-        return TensorFormatError(
-            self.source.name,
-            field=f"the end of {self.last_part}",
-            actual=f"{extra} more bytes",
-            expected="the end of the file",
-            hint=Hint(
-                "the header is corrupt or bytes were appended: compare the size with the original "
-                "({verify} ignores trailing bytes)",
-                verify=False,
-            ),
-            offset=self.stop,
+        field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
+        hint = Hint(
+            "the header is corrupt or bytes were appended: compare the size with the original "
+            "({verify} ignores trailing bytes)",
+            verify=False,
         )
+        expected = "the end of the file"
+        return TensorFormatError(self.source.name, field, actual, expected, hint, offset=self.stop)

@@ -34,8 +34,7 @@ class ReadPlan:
     """The Selections of a key, and the arrangement of their values.
 
     `select` returns the Selection of a batch: some rows of the values, whose shape is `shape`.
-    `post_indexers` are then applied to every axis. With `result_axes`, the remaining axes map
-    to these axes of a result of `result_shape`, and are broadcast along the others.
+    After `post_indexers`, the axes map to `result_axes` of a result of `result_shape`, or to all.
     """
 
     shape: tuple[int, ...]

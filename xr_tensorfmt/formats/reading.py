@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.core.findings import Finding, finding_from_error
+from xr_tensorfmt.core.findings import finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, match_names
 from xr_tensorfmt.errors import did_you_mean, shorten, suggest_pattern
@@ -62,15 +62,13 @@ def _report_omitted(container: Container, dropped: Collection[str]) -> Container
 
 def _check_ends(container: Container, options: OpenOptions) -> Container:
     """Report trailing bytes. Raise an error if `verify` is True."""
-    findings: list[Finding] = []
+    findings = []
     for end in container.ends:
-        error = end.error
-        if error is not None and end.severity == "error" and options.verify:
-            raise error
-        if error is not None:
-            findings.append(replace(finding_from_error(error), severity=end.severity))
-    if not findings:
-        return container
+        if end.error is None:
+            continue
+        if end.severity == "error" and options.verify:
+            raise end.error
+        findings.append(replace(finding_from_error(end.error), severity=end.severity))
     return replace(container, findings=(*container.findings, *findings))
 
 

@@ -14,7 +14,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
 from io import FileIO
@@ -181,11 +181,9 @@ class LocalFile(Source):
         if stop - start < _MIN_WINDOW:
             return None
         origin = start - start % mmap.ALLOCATIONGRANULARITY
-        with self._open_file() as file:
-            try:
-                window = _build_window(file.fileno(), origin, stop - origin)
-            except (OSError, ValueError, OverflowError):
-                return None
+        window = None
+        with self._open_file() as file, suppress(OSError, ValueError, OverflowError):
+            window = _build_window(file.fileno(), origin, stop - origin)
         if window is None:
             return None
         window.path = self.path

@@ -20,7 +20,6 @@ _ROOTS = {
     "MemoryStore": "memory://",
     "S3Store": "s3://",
 }
-_BUCKETS = "bucket", "container_name"
 
 _processes: set[int] = set()
 """Processes that have used obstore. A process forked from one of them lacks its threads."""
@@ -67,7 +66,8 @@ class ObstoreStore:
         """Return the URL of an object."""
         options = self.storage_options
         config = options["config"] or {}
-        parts = options["url"], *map(config.get, _BUCKETS), options["prefix"], path
+        bucket = config.get("bucket") or config.get("container_name")
+        parts = options["url"], bucket, options["prefix"], path
         joined = "/".join(str(part).strip("/") for part in parts if part)
         names = [base.__name__ for base in type(self.store).__mro__]
         root = next((_ROOTS[name] for name in names if name in _ROOTS), f"{names[0]}://")

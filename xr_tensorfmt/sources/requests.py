@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 from xr_tensorfmt.errors import SourceChangedError
@@ -44,10 +45,9 @@ class Version:
 
     def __str__(self) -> str:
         """Describe the version for messages."""
-        parts = [] if self.size is None else [f"{self.size} bytes"]
-        parts += [f"entity tag {self.etag}"] if self.etag else []
-        parts += [f"modified {self.modified}"] if self.modified else []
-        return ", ".join(parts) or "another version"
+        names = f"{self.size} bytes", f"entity tag {self.etag}", f"modified {self.modified}"
+        is_known = self.size is not None, self.etag, self.modified
+        return ", ".join(compress(names, is_known)) or "another version"
 
 
 def _get_first(info: Mapping[str, Any], names: Iterable[str]) -> str:
@@ -102,10 +102,10 @@ class RangeRequest:
             raise build_changed_error(self.url, response.version, self.version)
         # The size is unknown before the first response, so its range may pass the end.
         is_short = self.version.size is not None and response.count < self.length
-        starts_elsewhere = response.start not in (None, self.start)
-        if starts_elsewhere or is_short or response.count > self.length:
-            count = f"more than {self.length}" if response.count > self.length else response.count
-            offset = self.start if response.start is None else response.start
+        is_long = response.count > self.length
+        offset = self.start if response.start is None else response.start
+        if offset != self.start or is_short or is_long:
+            count = f"more than {self.length}" if is_long else response.count
             reason = (
                 f"the server sent {count} bytes from byte {offset}, expected {self.length} from "
                 f"byte {self.start}; the object has changed, or its server does not serve byte "

@@ -65,13 +65,10 @@ class TensorFormatParser:
     >>> registry = ObjectStoreRegistry(
     ...     {"file://": LocalStore()}
     ... )
-    >>> parser = TensorFormatParser(
-    ...     dims=["x"], chunk_bytes="8MiB"
-    ... )
     >>> virtual = open_virtual_dataset(
     ...     "numbers.npy",
     ...     registry=registry,
-    ...     parser=parser,
+    ...     parser=TensorFormatParser(dims=["x"]),
     ... )
     >>> virtual.sizes
     Frozen({'x': 6})
@@ -93,7 +90,10 @@ class TensorFormatParser:
         options = dict(vars(self))
         dropped, is_nested = options.pop("skip_variables"), options.pop("nested")
         keywords = EngineKeywords(drop_variables=dropped, **options)
-        source, head = _open(url, registry)
+        # VirtualiZarr quotes local paths, but does not unquote them.
+        url = unquote(url) if url.startswith("file:") else url
+        store, path = registry.resolve(url)
+        source, head = open_remote(Location(url, adapt_obstore(store), path))
         container = parse_file(HeaderReader(source, head), keywords)
         root = groups.select_group(container, keywords.group, keywords.separator)
         containers = {"/": root}
@@ -101,13 +101,6 @@ class TensorFormatParser:
             containers = groups.split_groups(root, keywords.separator, is_tree=True)
         nodes = {path: _build_node(source, keywords, group) for path, group in containers.items()}
         return VirtualStore(nodes, registry)
-
-
-def _open(url: str, registry: ObjectStoreRegistry[Any]) -> tuple[RemoteFile, bytes]:
-    # VirtualiZarr quotes local paths, but does not unquote them.
-    url = unquote(url) if url.startswith("file:") else url
-    store, path = registry.resolve(url)
-    return open_remote(Location(url, adapt_obstore(store), path))
 
 
 def _find_file(tensor: Tensor, source: RemoteFile) -> RemoteFile:

@@ -139,8 +139,7 @@ class Upload:
 
     def check(self) -> None:
         """Raise if the target cannot be an object, or exists and must not be replaced."""
-        url = self._location.name
-        path = self._target.strip("/")
+        url, path = self._location.name, self._target.strip("/")
         if not path or (self._is_atomic and "/" not in path):
             raise IsADirectoryError(f"{url} is a directory, expected a file; append a name")
         if is_cache(self._fs):

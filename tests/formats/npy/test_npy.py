@@ -118,9 +118,9 @@ def test_long_headers_are_read(spaces: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["\\u540d", "\\ud800", "\\xff", "\\0"])
-def test_escaped_names_of_fields_are_named(name: str) -> None:
+def test_escaped_names_of_fields_have_a_hint(name: str) -> None:
     content = pack_header(format_fields(descr=f"[('{name}', '<f4')]"), b"\3\0", bytes(8))
-    with pytest.raises(TensorFormatError, match="take one of the fields '") as caught:
+    with pytest.raises(TensorFormatError, match="take one of its fields") as caught:
         open_lazily(content)
     str(caught.value).encode()
 
@@ -170,9 +170,8 @@ def test_names_without_flag_of_utf8_are_read() -> None:
 
 FOREIGN: Mapping[str, tuple[Any, str]] = {
     "objects": (np.array([{}, None]), "object, .*Python objects are a pickle"),
-    "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of the fields 'x', 'y'"),
-    "many fields": (np.zeros(2, [(f"f{i:04}", "f4") for i in range(700)]), "fields 'f0000', "),
-    "fields of version 3": (np.zeros(2, [("名", "f4")]), "take one of the fields '名'"),
+    "fields": (np.zeros(2, [("x", "f4"), ("y", "i4")]), "take one of its fields"),
+    "fields of version 3": (np.zeros(2, [("名", "f4")]), "take one of its fields"),
     "an object in fields": (np.zeros(2, [("x", "O")]), "Python objects are a pickle"),
     "days": (np.zeros(2, "M8[D]"), r"convert it with .astype\('M8\[s\]'\)"),
     "25 s": (np.zeros(2, "m8[25s]"), r"convert it with .astype\('m8\[s\]'\)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -119,19 +120,11 @@ def is_count(value: object) -> TypeGuard[int]:
 
 def _check_keys(path: str, tensors: Iterable[StoredTensor]) -> None:
     """Raise TensorFormatError if a key is repeated or not encodable as UTF-8."""
-    keys: set[str] = set()
-    hint = "the header is corrupt"
-    for tensor in tensors:
-        key = tensor.key
-        if key in keys:
-            expected = "a different key for each tensor"
-            raise TensorFormatError(path, "the key", f"{key!r} twice", expected, hint)
-        try:
-            key.encode()
-        except UnicodeEncodeError:
-            expected = "a string that UTF-8 can encode"
-            raise TensorFormatError(path, "the key", ascii(key), expected, hint) from None
-        keys.add(key)
+    for key, count in Counter(tensor.key for tensor in tensors).items():
+        if count > 1 or key.encode(errors="ignore").decode() != key:
+            actual = f"{key!a} twice" if count > 1 else ascii(key)
+            expected = "different strings that UTF-8 can encode"
+            raise TensorFormatError(path, "the key", actual, expected, "the header is corrupt")
 
 
 def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, ...]:

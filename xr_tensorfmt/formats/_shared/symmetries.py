@@ -1,4 +1,4 @@
-"""Check claims of a file about its values, such as symmetries, one chunk at a time."""
+"""Check symmetries of the values of a file, one chunk at a time."""
 
 from __future__ import annotations
 
@@ -35,34 +35,21 @@ def check_symmetry(
         yield _build_finding(source, None, name, reason)
         return
     inverse = [axes.index(axis) for axis in range(len(shape))]
-
-    def find_wrong(selection: Selection) -> BoolArray:
+    for selection in iterate_selections(layout, CHECKED_BYTES // 2):
         values = read(layout, source, selection)
         permuted = read(layout, source, selection.transpose(axes)).transpose(inverse)
-        return ~are_nearly_equal(values, change(permuted))
-
-    yield from check_claim(source, layout, name, find_wrong, CHECKED_BYTES // 2)
-
-
-def check_claim(
-    source: Source,
-    layout: Layout,
-    name: str,
-    find_wrong: Callable[[Selection], Array],
-    target: int = CHECKED_BYTES,
-) -> Iterator[Finding]:
-    """Find elements that violate a claim. Stop at the first chunk that has any."""
-    for selection in iterate_selections(layout, target):
-        wrong = find_wrong(selection)
+        wrong = ~_are_nearly_equal(values, change(permuted))
         if wrong.any():
             index = selection.full_index(int(np.argmax(wrong)))
             others = np.count_nonzero(wrong) - 1
             reason = f"it does not hold for the element {index}, nor {others} more of its chunk"
-            yield _build_finding(source, _find_offset(layout, index), name, reason)
+            extents = layout.locate(Selection(shape, tuple(range(i, i + 1) for i in index)))
+            offset = extents.bounds[0] if len(extents) else None  # None if it is not stored
+            yield _build_finding(source, offset, name, reason)
             return
 
 
-def are_nearly_equal(values: Array, others: Array) -> BoolArray:
+def _are_nearly_equal(values: Array, others: Array) -> BoolArray:
     """Return a mask of values that are equal up to rounding. NaN equals NaN."""
     with np.errstate(all="ignore"):  # NaN and infinity warn
         same = (values == others) | ((values != values) & (others != others))
@@ -76,10 +63,3 @@ def are_nearly_equal(values: Array, others: Array) -> BoolArray:
 def _build_finding(source: Source, offset: int | None, name: str, reason: str) -> Finding:
     message = f"{reason}; programs that rely on it compute wrong results: write the file without it"
     return Finding(source.name, offset, f"the claim {name}", message)
-
-
-def _find_offset(layout: Layout, index: Sequence[int]) -> int | None:
-    """Return the offset of an element in bytes, or None if the element is not stored."""
-    indices = tuple(range(i, i + 1) for i in index)
-    extents = layout.locate(Selection(layout.shape, indices))
-    return extents.bounds[0] if len(extents) else None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import MappingProxyType
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Match, Option
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
@@ -45,9 +43,3 @@ class Cc4sFormat(LazyFormat):
         from xr_tensorfmt.formats.cc4s.read import convert_attrs  # noqa: PLC0415
 
         return convert_attrs(container) if options.apply_unit else container
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Compare the YAML file with the elements and with the rules of cc4s."""
-        from xr_tensorfmt.formats.cc4s.check import check  # noqa: PLC0415
-
-        return check(reader.source, container.parsed, container.tensors)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.reading import read
@@ -27,11 +27,10 @@ ENERGY_TOLERANCE = 1e-6
 """Relative tolerance of energies in metadata, which are often rounded."""
 
 
-def check(
-    source: Source, entries: Sequence[TensorEntry], tensors: Sequence[Tensor]
-) -> Iterator[Finding]:
-    """Check the tensors of a YAML file. `entries` and `tensors` have the same order."""
-    for entry, tensor in zip(entries, tensors, strict=True):
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
+    """Check the tensors of a YAML file."""
+    source, entries = reader.source, container.parsed
+    for entry, tensor in zip(entries, container.tensors, strict=True):
         yield from _check_conditions(entry)
         yield from _check_energies(entry, tensor)
         for name in COMPARED:

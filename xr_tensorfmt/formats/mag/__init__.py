@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
 
@@ -20,9 +15,3 @@ class MagFormat(LazyFormat):
     directory_patterns = ("*.mag",)
     magics = (MAGIC, STREAM_MAGIC)
     open_options = frozenset({"verify", "decode_floats"})
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check padding."""
-        from xr_tensorfmt.formats.mag.read import check  # noqa: PLC0415
-
-        return check(reader, container.parsed, limit)

@@ -61,7 +61,18 @@ class SnapshotHeader:
         """Read and check the header."""
         raw = reader.read_field(0, cls.struct.size, "the MAG header")
         header = cls(*cls.struct.unpack(raw)[2:])
-        header._check(reader)
+        if header.aux > 1:
+            hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
+            raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)
+        document = header.document_start, header.document_stop
+        data = header.data_start, header.data_stop
+        if [*document, *data] != sorted(document + data) or document[0] < cls.struct.size:
+            field, actual = "the offsets of document and data", f"{document} and {data}"
+            raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
+        if header.data_stop > reader.source.size:
+            actual = f"truncated by the end of the file at byte {reader.source.size}"
+            expected = f"data up to byte {header.data_stop}"
+            raise reader.error("the data", actual, expected, INCOMPLETE, header.data_start)
         return header
 
     def pack(self) -> bytes:
@@ -77,20 +88,6 @@ class SnapshotHeader:
     def data_stop(self) -> int:
         """Offset of the first byte after the data."""
         return self.data_start + self.data_bytes
-
-    def _check(self, reader: HeaderReader) -> None:
-        if self.aux > 1:
-            hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
-            raise reader.error("aux", f"{self.aux:#x}", "0 or 1", hint, 8)
-        offsets = (self.document_start, self.document_stop, self.data_start, self.data_stop)
-        if list(offsets) != sorted(offsets) or self.document_start < self.struct.size:
-            document, data = f"{offsets[0]} to {offsets[1]}", f"{offsets[2]} to {offsets[3]}"
-            field, actual = "the offsets of document and data", f"bytes {document} and {data}"
-            raise reader.error(field, actual, "ascending offsets", CORRUPT, 12)
-        if self.data_stop > reader.source.size:
-            actual = f"truncated by the end of the file at byte {reader.source.size}"
-            expected = f"data up to byte {self.data_stop}"
-            raise reader.error("the data", actual, expected, INCOMPLETE, self.data_start)
 
 
 _METADATA, _TENSORS = "usr_metadata", "tensor_map"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from operator import attrgetter
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
+from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
@@ -53,15 +51,3 @@ def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
     if version not in earlier.ARCHIVE_VERSIONS or (version in earlier.SNAPSHOTS and has_pool):
         return earlier.read_snapshot(reader, options)
     return earlier.read_archive(reader, options)
-
-
-def check(reader: HeaderReader, file: MagFile, limit: int) -> Iterator[Finding]:
-    """Check the padding of a file."""
-    gaps, stop = [*file.gaps], file.data_start
-    for tensor in sorted(file.tensors, key=attrgetter("offset")):
-        if tensor.nbytes:
-            field = f"the padding before the data of {tensor.key!r}"
-            gaps.append(Gap(stop, tensor.offset, field, file.fillers))
-            stop = tensor.stop
-    gaps.append(Gap(stop, file.data_stop, "the padding after the last tensor", file.fillers))
-    return check_gaps(reader.source, gaps, limit)

@@ -79,29 +79,24 @@ def check_placement(
     bytes follow the last tensor. Unreleased versions of magnetron wrote other dtypes and gaps.
     """
     start, end = file.data_start, min(file.data_stop, reader.source.size)
-    tensors = sorted(file.tensors, key=attrgetter("offset"))
+    unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""
-    for tensor in tensors:
+    for tensor in sorted(file.tensors, key=attrgetter("offset")):
         field, actual = f"the data of {tensor.key!r}", f"bytes {tensor.offset} to {tensor.stop}"
         if not start <= tensor.offset <= tensor.stop <= end:
             expected = f"a range between byte {start} and the end at byte {end}"
             raise reader.error(field, actual, expected, INCOMPLETE, tensor.offset)
-        if tensor.nbytes and tensor.offset < stop:
+        if not tensor.nbytes:
+            continue
+        if tensor.offset < stop:
             expected = f"data after the end of {previous!r} at byte {stop}"
             hint = "two tensors cannot share bytes; the header is corrupt"
             raise reader.error(field, actual, expected, hint, tensor.offset)
-        if tensor.nbytes:
-            stop, previous = tensor.stop, tensor.key
-    hint = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
-    stop = start
-    for tensor in tensors if alignment else ():
-        aligned = round_up(stop - start, alignment)
-        if tensor.nbytes and tensor.offset - start != aligned:
-            field = f"the data of {tensor.key!r}"
-            actual = f"at byte {tensor.offset - start} of the data section"
-            expected = f"the first multiple of {alignment} after other data, {aligned}"
-            raise reader.error(field, actual, expected, hint, tensor.offset)
-        stop = max(stop, tensor.stop)
+        aligned = start + round_up(stop - start, alignment) if alignment else tensor.offset
+        if tensor.offset != aligned:
+            expected = f"data from byte {aligned} on, the first aligned one after other data"
+            raise reader.error(field, actual, expected, unreleased, tensor.offset)
+        stop, previous = tensor.stop, tensor.key
     if alignment and file.data_stop - stop > max_spare:
         actual = f"{file.data_stop - stop} bytes more than its tensors need"
-        raise reader.error("the data section", actual, f"up to {max_spare}", hint, stop)
+        raise reader.error("the data section", actual, f"up to {max_spare}", unreleased, stop)

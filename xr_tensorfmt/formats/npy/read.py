@@ -16,7 +16,7 @@ from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader, check_rank
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
@@ -40,8 +40,7 @@ _PARSERS = {
     MAGIC + b"\3\0": npy.read_array_header_2_0,
 }
 
-# Exceptions of the parsers for corrupt headers. Nested parentheses exhaust the parser of Python,
-# which then raises MemoryError.
+# Exceptions of the parsers for corrupt headers. The last two are for nested parentheses.
 _UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
 _TOO_DEEP = (RecursionError, MemoryError)
 
@@ -145,7 +144,7 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         actual = f"not readable ({str(fault).partition(chr(10))[0]})"
         expected, hint = "a header that numpy can read", "the file is truncated or corrupt"
         raise error("the header", actual, expected, hint) from None
-    if hint := _find_hint(dtype, "utf-8" if head[6] == 3 else "latin-1"):
+    if hint := _find_hint(dtype):
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
         raise UnsupportedMemberError(path, f"the dtype of {title}", dtype, expected, hint, offset)
     shape = tuple(map(int, lengths))
@@ -161,27 +160,15 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
     return replace(stored, order="F" if is_fortran else "C")
 
 
-def _decode_name(name: str, encoding: str) -> str:
-    """Decode the name of a field. An escape in it may be any character."""
-    try:
-        return name.encode("latin-1").decode(encoding)
-    except UnicodeError:
-        return name
-
-
-def _find_hint(dtype: np.dtype[Any], encoding: str) -> str:
-    """Return how to load values of an unsupported dtype, or an empty string.
-
-    The parser has decoded the names of fields as Latin-1, but the file has another `encoding`.
-    """
+def _find_hint(dtype: np.dtype[Any]) -> str:
+    """Return how to load values of an unsupported dtype, or an empty string."""
     if dtype.hasobject:
         return (
             "Python objects are a pickle, which can run any code: if you trust the file, load "
             "it by np.load(path, allow_pickle=True) and convert it to numbers or strings"
         )
     if dtype.names is not None:
-        fields = shorten(", ".join(repr(_decode_name(name, encoding)) for name in dtype.names))
-        return f"load it with np.load(path, mmap_mode='r') and take one of the fields {fields}"
+        return "load it with np.load(path, mmap_mode='r') and take one of its fields"
     if dtype.kind in "mM" and np.datetime_data(dtype) not in _TIMES:
         return f"load it with np.load(path) and convert it with .astype('{dtype.kind}8[s]')"
     if dtype.kind not in "biufcmMSU" or not dtype.itemsize or dtype.subdtype:

@@ -6,7 +6,6 @@ from io import BytesIO
 
 import numpy as np
 from numpy.lib import format as npy
-from xarray import Variable
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
@@ -24,21 +23,17 @@ def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
     checked.check_rank(*checked.single_variable)
     name, variable = checked.require_values_only(get_default_dims(checked.single_variable[1].ndim))
-    conversion = _choose_conversion(checked, name, variable)
+    dtype = variable.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
+        conversion = Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
+    else:
+        conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
-    dtype = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
+    stored = np.dtype(np.bool_) if isinstance(element, Boolean) else element.stored
     shape = tuple(map(int, variable.shape))
-    fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    fields = {"descr": npy.dtype_to_descr(stored), "fortran_order": False, "shape": shape}
     header = BytesIO()
     npy.write_array_header_1_0(header, fields)
     layout = Dense(shape, element, header.tell())
     planned = PlannedVariable(variable, layout, conversion)
     return FilePlan(layout.stop, (Piece(0, header.getvalue()),), (planned,))
-
-
-def _choose_conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    """Return the conversion of a variable. Strings and times keep their dtypes."""
-    dtype = variable.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:
-        return Conversion(name, Plain(dtype.newbyteorder("<")), exact=True)
-    return checked.choose_conversion(name, variable, _ELEMENTS)

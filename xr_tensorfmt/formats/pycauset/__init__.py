@@ -13,12 +13,9 @@ Modules, in the order to read them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import MappingProxyType
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Match, Option
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
@@ -65,9 +62,3 @@ class PycausetFormat(LazyFormat):
     def validation_options(self) -> OpenOptions:
         """Options that allow a matrix with many elements that are not stored."""
         return OpenOptions(sparse="dense", verify=False)
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check slots, metadata, unused bytes and checksums."""
-        from xr_tensorfmt.formats.pycauset.check import check  # noqa: PLC0415
-
-        return check(container.parsed, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xr_tensorfmt.core.container import Tensor
+from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import check_values
@@ -23,8 +23,9 @@ from xr_tensorfmt.formats.pycauset.read import get_default_dims
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
 
 
-def check(file: MatrixFile, limit: int) -> Iterator[Finding]:
+def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Check a parsed file and the files of its blocks."""
+    file: MatrixFile = container.parsed
     for part in file.files:
         matrix = part.matrix
         if matrix.version == "r1":

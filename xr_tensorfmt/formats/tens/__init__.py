@@ -5,12 +5,9 @@ This package only reads pairs and symmetries, because no known program loads the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import MappingProxyType
 
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Match, Option
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
@@ -51,9 +48,3 @@ class TensFormat(LazyFormat):
     def validation_options(self) -> OpenOptions:
         """Options to open all elements of a file of pairs."""
         return OpenOptions(sparse="dense", verify=False)
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check reserved bytes, chunks, pairs and symmetries."""
-        from xr_tensorfmt.formats.tens.check import check  # noqa: PLC0415
-
-        return check(reader, container, limit)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.file_format import Match
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 
@@ -28,9 +24,3 @@ class VespaFormat(LazyFormat):
 
         match = super().match(reader)
         return Match.CERTAIN if match and reader.head and reader.head[0] in TAGS else match
-
-    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
-        """Check all labels."""
-        from xr_tensorfmt.formats.vespa.check import check  # noqa: PLC0415
-
-        return check(reader, container, limit)
