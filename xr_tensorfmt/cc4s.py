@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import xarray as xr
-from xarray import DataArray, Dataset
+from xarray import Dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s.dimensions import choose_types, get_file_info, name_dimensions
@@ -86,36 +86,13 @@ def open_calculation(
 
     Examples
     --------
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> from xr_tensorfmt import cc4s
-    >>> energies = xr.DataArray(
-    ...     [-0.5, 0.2, 0.7],
-    ...     dims="State",
-    ...     name="EigenEnergies",
-    ...     attrs={"fermiEnergy": 0.0},
-    ... )
-    >>> energies.tensorfmt.to_file(
-    ...     "EigenEnergies.yaml"
-    ... )
-    >>> dims = (
-    ...     "AuxiliaryField",
-    ...     "State",
-    ...     "State_2",
-    ... )
-    >>> vertex = xr.DataArray(
-    ...     [[[1.0] * 3] * 3],
-    ...     dims=dims,
-    ...     name="CoulombVertex",
-    ... )
-    >>> vertex.tensorfmt.to_file(
-    ...     "CoulombVertex.yaml"
-    ... )
-    >>> ds = cc4s.open_calculation(".")
+    >>> from xr_tensorfmt import cc4s, tutorial
+    >>> directory = tutorial.get_path("LiH").parent
+    >>> ds = cc4s.open_calculation(directory)
     >>> dict(ds.sizes)
-    {'AuxiliaryField': 1, 'State': 3, 'State_2': 3}
-    >>> ds.occupied.values
-    array([ True, False, False])
+    {'AuxiliaryField': 40, 'State': 10, 'State_2': 10}
+    >>> ds.occupied[:4].values
+    array([ True,  True, False, False])
     """
     tensors: dict[str, Dataset] = {}
     dimensions: dict[str, list[Dimension]] = {}
@@ -192,20 +169,11 @@ def to_calculation(
 
     Examples
     --------
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> from xr_tensorfmt import cc4s
-    >>> energies = xr.DataArray(
-    ...     [-9.0, -0.5, 0.2, 0.7],
-    ...     dims="State",
-    ...     attrs={"fermiEnergy": 0.0},
-    ... )
-    >>> ds = xr.Dataset({"EigenEnergies": energies})
-    >>> cc4s.to_calculation(ds, "LiH")
-    >>> ds = cc4s.open_calculation("LiH")
-    >>> frozen = ds.isel(State=slice(1, None))
-    >>> frozen.occupied.values
-    array([ True, False, False])
+    >>> from xr_tensorfmt import cc4s, tutorial
+    >>> directory = tutorial.get_path("LiH").parent
+    >>> ds = cc4s.open_calculation(directory)
+    >>> states = slice(1, None)
+    >>> frozen = ds.isel(State=states, State_2=states)
     >>> cc4s.to_calculation(frozen, "frozen")
     """
     _check_units(ds, directory)
@@ -221,7 +189,10 @@ def to_calculation(
         )
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
-        file, component = _split_name(str(name), tensor)
+        file, _, component = str(name).rpartition(".")
+        file_info = get_file_info(tensor.variable)
+        if not file or (file_info and "component" not in file_info):
+            file = component = str(name)
         files.setdefault(file, {})[str(name)] = component
     for file, components in files.items():
         variables = {name: ds[name].variable for name in components}
@@ -272,14 +243,6 @@ def _find_tensors(directory: Path) -> list[Path]:
             "directory with CoulombVertex.yaml"
         )
     return paths
-
-
-def _split_name(name: str, tensor: DataArray) -> tuple[str, str]:
-    """Return the names of the file and of its variable."""
-    file_info = get_file_info(tensor.variable)
-    file, _, component = name.rpartition(".")
-    is_component = file and (not file_info or "component" in file_info)
-    return (file, component) if is_component else (name, name)
 
 
 def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
@@ -342,7 +305,7 @@ def _check_selection(ds: Dataset) -> None:
         sizes = {
             str(dim): length
             for dim, length in tensor.sizes.items()
-            if str(dim).rpartition("_")[0] == STATE or dim == STATE
+            if str(dim).partition("_")[0] == STATE
         }
         expected = {size} if name == VERTEX else allowed
         if not str(name).startswith("Sliced") and not expected.issuperset(sizes.values()):

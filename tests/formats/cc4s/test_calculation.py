@@ -14,8 +14,8 @@ import pytest
 import xarray as xr
 
 from tests import cc4sfiles as cf
+from tests.cc4sfiles import get_functions
 from tests.commands import run
-from tests.formats.cc4s.test_tutorial import get_functions
 from tests.paths import DATA
 from xr_tensorfmt import TensorFormatWarning, validate
 from xr_tensorfmt.cc4s import open_calculation, to_calculation

@@ -22,8 +22,8 @@ from tests.recording import HollowSource
 from xr_tensorfmt import TensorFormatError, validate
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.formats.cc4s import layouts as elements_as_text
 from xr_tensorfmt.formats.cc4s import read as reading
-from xr_tensorfmt.formats.cc4s import text as elements_as_text
 from xr_tensorfmt.formats.cc4s import yaml_text
 from xr_tensorfmt.formats.cc4s.yaml_text import get_list, get_plain, parse_fields
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from tests.paths import DOCS
+from tests.cc4sfiles import get_functions
 from xr_tensorfmt import to_file
 
-PAGE = DOCS / "tutorials" / "cc4s.md"
 OCCUPIED, STATES, POINTS = 2, 5, 16
 MOMENTA = 2 * np.pi * np.arange(-3, 4) / POINTS
-
-
-def get_functions() -> dict[str, Any]:
-    """Return the functions that the page defines."""
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, Any] = {"xr": xr, "np": np}
-    for definition in re.findall(
-        r"^def .*?(?=\n\n\n|\Z)", "\n\n\n".join(cells), re.DOTALL | re.MULTILINE
-    ):
-        exec(definition, names)
-    return names
 
 
 def make_orbitals(*, is_complex: bool) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -205,8 +204,8 @@ class TestRoundTrips:
         xr.testing.assert_identical(load(tmp_path / "a.yaml"), dataset)
         assert validate(tmp_path / "a.yaml") == []
         spins = dataset.assign_coords(a_Spin=("a", [0, 1]))
-        with pytest.raises(ValueError, match="would hold the coordinates of the dimension 'a'; "):
-            to_file(spins, tmp_path / "a.yaml")
+        to_file(spins, tmp_path / "a.yaml")
+        xr.testing.assert_identical(load(tmp_path / "a.yaml"), spins)
 
     def test_set_may_have_name_of_dimension(self, tmp_path: Path) -> None:
         variables = {name: ("set", np.ones(2), {"unit": 1.0}) for name in "xy"}
@@ -761,7 +760,9 @@ class TestRefusals:
 
     def test_names_that_differ_only_by_case(self, tmp_path: Path) -> None:
         ds = xr.Dataset({"ph": ("x", np.ones(2)), "Ph": ("x", np.zeros(2))})
-        with pytest.raises(ValueError, match=r"a\.yaml: 'ph' differs .* only by case.*rename it"):
+        with pytest.raises(
+            ValueError, match=r"a\.yaml: 'ph' .* differs .* only by case.*rename it"
+        ):
             to_file(ds, tmp_path / "a.yaml")
         assert not any(tmp_path.iterdir())
 
@@ -817,7 +818,7 @@ class TestFilesThatExist:
 
     def test_directory_instead_of_elements(self, tmp_path: Path) -> None:
         (tmp_path / "a.elements").mkdir()
-        with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
+        with pytest.raises(IsADirectoryError, match=r"not a regular file.*a\.elements"):
             to_file(make_vertex(), tmp_path / "a.yaml")
         assert [path.name for path in tmp_path.iterdir()] == ["a.elements"]
 
@@ -960,7 +961,7 @@ class TestStores:
         dataset = make_vertex().assign_coords(labels)
         with monkeypatch.context() as patched:
             patched.setattr(MemoryFileSystem, "cat_file", fail)
-            with pytest.raises(OSError, match="no answer"):
+            with pytest.raises(OSError, match=r"no answer|not complete in time"):
                 to_file(dataset, "memory://b/CoulombVertex.yaml")
         assert memory.find("/b") == ["/b/State.yaml"]
         assert memory.cat_file("/b/State.yaml") == b"others need this"
@@ -1022,13 +1023,3 @@ def test_validation_finds_faults(name: str, severity: str, message: str) -> None
     (finding,) = validate(DATA / f"{name}.yaml", format="cc4s")
     assert finding.severity == severity
     assert message in finding.message or message in str(finding)
-
-
-def test_validation_finds_conditions_without_names(tmp_path: Path) -> None:
-    folder = shutil.copytree(DATA / "blocks", tmp_path / "blocks")
-    path = folder / "Blocks.yaml"
-    assert validate(path) == []
-    path.write_text(re.sub(r"- name: \w+\n +properties", "- properties", path.read_text()))
-    (finding,) = validate(path)
-    assert (finding.field, finding.severity) == ("nonZeroCondition.all.0.name", "error")
-    assert load(path).Blocks.shape == (4, 4)

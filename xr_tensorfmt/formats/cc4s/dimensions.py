@@ -1,18 +1,28 @@
-"""The types of the dimensions of variables, and their names in a file."""
+"""The types, names and properties of the dimensions of variables in a file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.formats.cc4s.header import Dimension, make_dims_unique
-from xr_tensorfmt.formats.cc4s.spec import TYPES, get_object_types
+from xr_tensorfmt.core.json_values import to_json
+from xr_tensorfmt.core.source import is_file_name
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, make_dims_unique
+from xr_tensorfmt.formats.cc4s.spec import TYPES, YAML, get_object_types
+from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
+from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 Types = Mapping[str, str | None]
 """Types of dimensions by name."""
+
+MAX_WRITTEN_DIMENSIONS = 10
+"""Limit on dimensions. cc4s sorts their numbers as text."""
 
 
 def get_file_info(variable: Variable) -> Mapping[str, Any]:
@@ -79,6 +89,11 @@ def name_dimensions(
 
 def check_types(path: str, cc4s_object: str, name: str, variable: Variable, types: Types) -> None:
     """Raise ValueError if an object of cc4s has a wrong type. cc4s does not check the types."""
+    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the dimensions "
+            f"of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
+        )
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     pairs = zip(actual, expected, strict=False)
@@ -91,3 +106,93 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
         f"{path}: {name!r} has the dims {variable.dims}, but cc4s expects the types "
         f"{expected} for {cc4s_object}; transpose or rename them, for instance to {dims}"
     )
+
+
+def plan_properties(
+    checked: CheckedInput, types: Types, names: Mapping[str, Collection[str]]
+) -> tuple[list[SiblingFile], dict[str, Variable]]:
+    """Return the files of dimension types, and the coordinates that they cannot hold."""
+    others = dict(checked.coordinates)
+    files: list[SiblingFile] = []
+    sizes: dict[Any, int] = {}
+    defaults: dict[Any, set[str]] = {}
+    for name, variable in checked.variables.items():
+        sizes |= variable.sizes
+        for dim, default in zip(variable.dims, names[name], strict=True):
+            defaults.setdefault(dim, set()).add(default)
+    # The reader omits properties that have the name of a dimension.
+    candidates = {name: item for name, item in others.items() if name not in sizes}
+    for dimension_type in dict.fromkeys(filter(None, types.values())):
+        dims = [dim for dim in types if types[dim] == dimension_type]
+        file = f"{dimension_type}{YAML}"
+        has_file = is_file_name(dimension_type) and file != checked.file_name
+        if not has_file or any(len(defaults[dim]) > 1 for dim in dims):
+            continue
+        prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
+        by_dim = {
+            dim: _get_properties(dimension_type, dim, prefixes[dim], candidates) for dim in dims
+        }
+        first = next((dim for dim in dims if by_dim[dim].indices), None)
+        # The reader labels all dimensions of the type and length.
+        if first is not None and all(
+            item.pack() == by_dim[first].pack() if sizes[dim] == sizes[first] else not item.indices
+            for dim, item in by_dim.items()
+        ):
+            files.append(_plan_file(checked.path, by_dim[first]))
+            for dim, item in by_dim.items():
+                for name in item.indices:
+                    del others[f"{prefixes[dim]}{name}"]
+    return files, others
+
+
+def _get_properties(
+    dimension_type: str, dim: str, prefix: str, coordinates: Mapping[str, Variable]
+) -> Properties:
+    """Return the coordinates of a dimension that can become its properties."""
+    indices, values = {}, {}
+    for name, variable in coordinates.items():
+        if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable):
+            indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
+            if "values" in variable.attrs:
+                values[name.removeprefix(prefix)] = variable.attrs["values"]
+    return Properties(dimension_type, indices, values)
+
+
+def _is_property(variable: Variable) -> bool:
+    """Return whether a coordinate has integers that number values, or are values."""
+    if variable.dtype.kind not in "iu" or set(variable.attrs) - {"values"}:
+        return False
+    smallest, largest = variable.values.min(initial=0), variable.values.max(initial=-1)
+    if smallest < 0 or largest >= MAX_BYTES:
+        return False
+    values = variable.attrs.get("values", [0] * (int(largest) + 1))
+    return isinstance(values, list) and len(values) > largest and _is_lossless(values)
+
+
+def _is_lossless(values: list[Any]) -> bool:
+    try:
+        return to_json(values, "values") == values and is_portable(values)
+    except TypeError:
+        return False
+
+
+def _plan_file(path: str, properties: Properties) -> SiblingFile:
+    """Plan the file of a dimension type. A file with equal content is kept."""
+    content = format_yaml(properties.pack())
+    name = f"{properties.dimension_type}{YAML}"
+
+    def has_equal_content(existing: bytes) -> bool:
+        try:
+            present = Properties.unpack(parse_fields("", existing))
+        except TensorFormatError:
+            return False
+        if present.pack() != properties.pack():
+            names = ", ".join(properties.indices)
+            raise ValueError(
+                f"{path}: {name} in the same directory has other values of {names}, but it applies "
+                "to all tensors there; write into another directory, or remove that file if no "
+                "other tensor needs it"
+            )
+        return True
+
+    return SiblingFile(name, FilePlan(len(content), (Piece(0, content),), ()), has_equal_content)

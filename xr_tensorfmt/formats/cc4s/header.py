@@ -5,9 +5,10 @@ The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from math import prod
 from typing import Any, Self
 
@@ -56,7 +57,7 @@ class Dimension:
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
-        """Check the fields and create the object."""
+        """Check the fields."""
         length = fields.get("length", int)
         if length < 0:
             raise fields.error("length", length, "0 or more")
@@ -99,9 +100,14 @@ def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
 
 
 @dataclass(frozen=True)
-class TensorHeader:
-    """Description of a tensor in YAML."""
+class TensorEntry:
+    """A tensor of a YAML file."""
 
+    name: str
+    fields: Fields
+    # The object that the YAML file is named after, and the name of the file of elements.
+    cc4s_object: str
+    elements_file: str
     scalar_type: str
     # The first dimension varies fastest in the file.
     dimensions: tuple[Dimension, ...]
@@ -109,13 +115,13 @@ class TensorHeader:
     # Factor from the values in the file to atomic units.
     unit: float
     # Free-form additions of programs.
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any]
     # The stored blocks; empty if all elements are stored.
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...]
 
     @classmethod
-    def unpack(cls, fields: Fields) -> Self:
-        """Check the fields and create the object."""
+    def unpack(cls, fields: Fields, stem: str, name: str) -> Self:
+        """Check the fields of a tensor or a component. The stem is that of the YAML file."""
         check_version(fields)
         get_choice(fields, "type", (TENSOR,))
         rank = len(get_list(fields, "dimensions"))
@@ -128,6 +134,10 @@ class TensorHeader:
             listed = get_mappings(fields.get_fields("nonZeroCondition"), "all")
             conditions = tuple(Condition.unpack(condition, len(dimensions)) for condition in listed)
         return cls(
+            name,
+            fields,
+            get_variable_name(stem),
+            get_elements_file(stem, name if fields.prefix else None),
             get_choice(fields, "scalarType", SCALAR_TYPES),
             dimensions,
             get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
@@ -156,43 +166,27 @@ class TensorHeader:
         """Number of elements of the tensor."""
         return prod(self.lengths)
 
+    @property
+    def energies(self) -> list[Any] | None:
+        """The list ``metaData.energies`` if it repeats the elements."""
+        energies = self.metadata.get("energies")
+        repeats = lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
+        is_real = self.element.dtype.kind == "f"
+        return energies if repeats and is_real and isinstance(energies, list) else None
+
 
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
     if version != VERSION:
-        hint = "another program or another version of cc4s wrote the file"
-        if version == "v1.0":
-            hint = (
-                "cc4s wrote this form in 2020 and 2021; read the numbers of its data file with "
-                "numpy.fromfile, reshape them with order='F', and write them with to_file"
-            )
+        hint = "another program or another version of cc4s wrote the file; read the numbers with "
+        hint += "numpy.fromfile, and write them with to_file"
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
     return get_plain(fields, "metaData") if fields.values.get("metaData") is not None else {}
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """A tensor of the YAML file, and the name of its file of elements."""
-
-    name: str
-    fields: Fields
-    header: TensorHeader
-    elements: str
-    cc4s_object: str
-    """The object that the file is named after."""
-
-    @property
-    def energies(self) -> list[Any] | None:
-        """The list ``metaData.energies`` if it repeats the elements."""
-        header, energies = self.header, self.header.metadata.get("energies")
-        repeats = lists_energies(self.cc4s_object, header.lengths, header.types, header.metadata)
-        is_real = header.element.dtype.kind == "f"
-        return energies if repeats and is_real and isinstance(energies, list) else None
 
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
@@ -212,8 +206,7 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
         return list(_parse_components(fields.get_fields("components"), stem))
     is_default = options.name == OpenOptions.name
     name = get_variable_name(stem) if is_default else options.name
-    header, cc4s_object = TensorHeader.unpack(fields), get_variable_name(stem)
-    return [TensorEntry(name, fields, header, get_elements_file(stem), cc4s_object)]
+    return [TensorEntry.unpack(fields, stem, name)]
 
 
 def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
@@ -227,9 +220,7 @@ def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
             raise components.error(key, repr(name), "a part of a file name")
         if name != key and name in components:
             raise components.error(key, f"{name} twice", "different keys")
-        fields = components.get_fields(key)
-        header, elements = TensorHeader.unpack(fields), get_elements_file(stem, name)
-        yield TensorEntry(name, fields, header, elements, get_variable_name(stem))
+        yield TensorEntry.unpack(components.get_fields(key), stem, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,12 +237,10 @@ class Properties:
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
-        """Check the fields and create the object."""
+        """Check the fields."""
         check_version(fields)
-        properties, per_index = (
-            fields.get_fields("properties", {}),
-            fields.get_fields("propertyIndices"),
-        )
+        properties = fields.get_fields("properties", {})
+        per_index = fields.get_fields("propertyIndices")
         indices, values = {}, {}
         for name in per_index.values:
             array = _to_integers(per_index, name, get_list(per_index, name))
@@ -263,22 +252,24 @@ class Properties:
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
                 raise per_index.error(name, actual, expected)
-            if listed != list(range(int(array.max(initial=-1)) + 1)):
+            if listed != _count_to(array):
                 values[str(name)] = listed
         return cls(get_string(fields, "dimensionType"), indices, values, fields.path)
 
     def pack(self) -> dict[str, Any]:
         """Return the fields."""
-        values = {
-            name: list(self.values.get(name, range(int(array.max(initial=-1)) + 1)))
-            for name, array in self.indices.items()
-        }
+        items = self.indices.items()
         return {
             "version": VERSION,
             "dimensionType": self.dimension_type,
-            "properties": values,
-            "propertyIndices": {name: array.tolist() for name, array in self.indices.items()},
+            "properties": {name: self.values.get(name, _count_to(array)) for name, array in items},
+            "propertyIndices": {name: array.tolist() for name, array in items},
         }
+
+
+def _count_to(indices: Integers) -> list[int]:
+    """Return the values that are equal to their numbers."""
+    return list(range(int(indices.max(initial=-1)) + 1))
 
 
 def complete_types(
@@ -313,23 +304,22 @@ def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, 
     if type and length are equal.
     """
     lengths: dict[str, int] = {}
-    # Names by type and length, and the largest number of a type.
-    names_by_type: dict[tuple[str, int], list[str]] = {}
-    numbers: dict[str, int] = {}
+    # Names by type and length, and the numbers of a type that are not used yet.
+    names_by_type: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)
+    numbers: dict[str, Iterator[int]] = defaultdict(count)
     names_of_tensors = []
     for dimensions in tensors:
         names: list[str] = []
         for position, dimension in enumerate(dimensions):
             plain, length = dimension.type or f"dim_{position}", dimension.length
-            candidates = names_by_type.setdefault((plain, length), [])
-            name = next((candidate for candidate in candidates if candidate not in names), "")
-            while not name:
-                number = numbers[plain] = numbers.get(plain, 0) + 1
-                name = plain if number == 1 else f"{plain}_{number}"
-                if name in names or lengths.get(name, length) != length:
-                    name = ""
-                    continue
-                candidates.append(name)
+            known = names_by_type[plain, length]
+            new = (f"{plain}_{number + 1}" if number else plain for number in numbers[plain])
+            name = next(
+                candidate
+                for candidate in chain(known, new)
+                if candidate not in names and lengths.get(candidate, length) == length
+            )
+            known[name] = None
             lengths[name] = length
             names.append(name)
         names_of_tensors.append(tuple(names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -25,7 +25,6 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import InMemory, View, column_major
 from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.cc4s.blocks import StoredBlocks, ZeroFilledBlocks, find_blocks
 from xr_tensorfmt.formats.cc4s.header import (
     Dimension,
     Properties,
@@ -34,18 +33,17 @@ from xr_tensorfmt.formats.cc4s.header import (
     make_dims_unique,
     parse_entries,
 )
+from xr_tensorfmt.formats.cc4s.layouts import StoredBlocks, Text, ZeroFilledBlocks, find_blocks
 from xr_tensorfmt.formats.cc4s.spec import (
     ELEMENTS,
     EMBEDDED,
     OCCUPIED,
-    SLICED_ENERGIES,
     TEXT,
     VERSION,
     YAML,
     get_stem,
     get_unit_keys,
 )
-from xr_tensorfmt.formats.cc4s.text import Text
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
@@ -102,33 +100,39 @@ def _build_container(
     properties, findings = _read_properties(opened)
     embedded, note = _read_note(fields)
     noted_tensors = dict(note.tensors)
-    defaults = make_dims_unique([entry.header.dimensions for entry in entries])
-    variables: list[Container] = []
+    tensors: list[Tensor] = []
+    coordinates: list[Tensor] = []
+    ends: list[End] = []
     dimensions: list[tuple[str, str, Dimension]] = []
+    defaults = make_dims_unique([entry.dimensions for entry in entries])
     for entry, default_dims in zip(entries, defaults, strict=True):
         key = entry.name if entry.name in note.tensors else OpenOptions.name
         noted = note.tensors.get(key, EmbeddedVariable())
-        names = _get_dims(noted, len(default_dims))
-        names = names or name_dims(options.dims, entry.name, default_dims)
-        source, _ = opened[entry.elements]
-        variable = _build_variable(entry, source, properties, names, options)
-        # Embedded variables replace the coordinates of the reader.
-        taken = {noted.name, *note.coordinates}
-        coordinates = tuple(item for item in variable.coordinates if item.name not in taken)
-        variables.append(replace(variable, coordinates=coordinates))
+        dims = noted.dims
+        if dims is None or not all(dims) or not len({*dims}) == len(dims) == len(default_dims):
+            dims = name_dims(options.dims, entry.name, default_dims)
+        source, _ = opened[entry.elements_file]
+        tensor, end = _build_tensor(entry, source, properties, dims, options)
+        tensors.append(tensor)
+        ends.append(end)
         if noted.attrs is not None:
-            attrs = _merge_attrs(variable.tensors[0].attrs, noted.attrs)
-            noted_tensors[key] = replace(noted, attrs=attrs)
-        dimensions += zip(names, default_dims, entry.header.dimensions, strict=True)
-        findings += variables[-1].findings
-    tensors = tuple(tensor for variable in variables for tensor in variable.tensors)
-    labels, label_findings = _build_labels(tensors, dimensions, properties)
+            noted_tensors[key] = replace(noted, attrs=_merge_attrs(tensor.attrs, noted.attrs))
+        # Embedded variables replace the coordinates of the reader.
+        occupied, taken = _find_occupied(entry), {noted.name, *note.coordinates}
+        if occupied is not None and OCCUPIED not in {*dims, entry.name, *taken}:
+            coordinates.append(Tensor(OCCUPIED, dims, InMemory(occupied)))
+        dimensions += zip(dims, default_dims, entry.dimensions, strict=True)
+        if "unit" in entry.metadata:
+            message = (
+                "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
+            )
+            findings.append(Finding(entry.fields.path, None, "metaData.unit", message, "warning"))
     return Container(
-        tensors,
-        (*(index for variable in variables for index in variable.coordinates), *labels),
+        tuple(tensors),
+        (*coordinates, *_build_labels(tensors, dimensions, properties)),
         siblings=tuple(source for source, _ in opened.values()),
-        findings=(*findings, *label_findings),
-        ends=tuple(end for variable in variables for end in variable.ends),
+        findings=tuple(findings),
+        ends=tuple(ends),
         embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
         derived=tuple(
             f"a list of the energies of {tensor.name!r}"
@@ -148,15 +152,8 @@ def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
     return embedded, note
 
 
-def _get_dims(noted: EmbeddedVariable, rank: int) -> tuple[str, ...] | None:
-    """Return the embedded names of dimensions if they can be used."""
-    names = noted.dims
-    is_usable = names is not None and all(names) and len(set(names)) == len(names) == rank
-    return names if is_usable else None
-
-
 def _merge_attrs(attrs: Mapping[str, Any], noted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of the file and the embedded ones, which it cannot hold."""
+    """Return the attributes of the file and the embedded ones."""
     merged = dict(attrs)
     for name, value in noted.items():
         if name == "unit" and value is None and attrs["unit"] == 1:
@@ -193,10 +190,10 @@ def _multiply(value: Any, factor: float) -> Any:
 
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
-    types = {dimension.type for entry in entries for dimension in entry.header.dimensions}
+    types = {dimension.type for entry in entries for dimension in entry.dimensions}
     property_files = {f"{name}{YAML}" for name in types if is_file_name(name)}
     property_files.discard(source.file_name)
-    files = [*(entry.elements for entry in entries), *sorted(property_files)]
+    files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
     opened: dict[str, tuple[Source, bytes]] = {}
 
     def open_one(index: int) -> None:
@@ -228,9 +225,6 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     return properties, findings
 
 
-_MIN_TEXT = 2  # a digit and the end of the line
-
-
 @dataclass(frozen=True)
 class InAtomicUnits(View):
     """Values multiplied by the unit of the file."""
@@ -244,166 +238,118 @@ class InAtomicUnits(View):
         return stored
 
 
-def _build_variable(
+def _build_tensor(
     entry: TensorEntry,
     source: Source,
     properties: Mapping[str, Properties],
-    names: tuple[str, ...],
+    dims: tuple[str, ...],
     options: OpenOptions,
-) -> Container:
-    """Build the variable of a tensor, and the coordinate of its occupied states."""
-    header, path = entry.header, entry.fields.path
-    check_size(path, header.lengths, header.element.dtype.itemsize, 0)
-    blocks = None
-    if header.conditions and not _is_only_block_whole(entry, source, properties):
-        blocks = find_blocks(entry, properties)
-        if options.sparse == "auto" and header.total > MAX_FILLED_ELEMENTS:
-            raise entry.fields.error(
-                "dimensions",
-                actual=f"{header.total} elements, of which {blocks.stored} are stored",
-                expected=f"at most {MAX_FILLED_ELEMENTS}",
-                hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-            )
+) -> tuple[Tensor, End]:
+    check_size(entry.fields.path, entry.lengths, entry.element.dtype.itemsize, 0)
+    blocks = _find_blocks(entry, source, properties)
+    if blocks is not None and options.sparse == "auto" and entry.total > MAX_FILLED_ELEMENTS:
+        raise entry.fields.error(
+            "dimensions",
+            actual=f"{entry.total} elements, of which {blocks.stored} are stored",
+            expected=f"at most {MAX_FILLED_ELEMENTS}",
+            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
+        )
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
-    if options.apply_unit and header.unit != 1:
-        layout = InAtomicUnits(layout, header.unit)
-    attrs = {name: value for name, value in header.metadata.items() if name != EMBEDDED}
-    findings: list[Finding] = []
-    energies = entry.energies
-    if energies is not None:
-        del attrs["energies"]  # a selection of the values would make the list stale
-        # Slices that cc4s makes keep the list of all energies.
-        is_slice = entry.fields.prefix or entry.cc4s_object == SLICED_ENERGIES
-        if len(energies) != header.total and not is_slice:
-            message = (
-                f"{len(energies)} energies for {header.total} elements; cc4s counts occupied "
-                "states by them, so write the file again"
-            )
-            findings.append(Finding(path, None, "metaData.energies", message, "warning"))
-    if "unit" in attrs:
-        message = "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
-        findings.append(Finding(path, None, "metaData.unit", message, "warning"))
-    attrs["unit"] = header.unit
-    encoding = _build_encoding(entry, names, is_sparse=blocks is not None)
-    tensor = Tensor(entry.name, names, layout, attrs, encoding, source)
-    occupied = _find_occupied(entry, names)
-    indices = () if occupied is None else (Tensor(OCCUPIED, names, InMemory(occupied)),)
-    return Container((tensor,), indices, findings=tuple(findings), ends=(end,))
+    if options.apply_unit and entry.unit != 1:
+        layout = InAtomicUnits(layout, entry.unit)
+    file_info = {
+        "format": "cc4s",
+        "version": VERSION,
+        "shape": entry.lengths,
+        "storage": "dense" if blocks is None else "blocks",
+        "order": "F",
+        "byteorder": "little",
+        "dtype": entry.element.name,
+        "elements": entry.elements,
+        "unit": entry.unit,
+        "dims": dims,
+        "types": entry.types,
+    }
+    if entry.elements != TEXT:
+        file_info["offset"] = 0
+    if entry.fields.prefix:
+        file_info["component"] = entry.name
+    # A selection of the values would make the list of energies stale.
+    left_out = {EMBEDDED} if entry.energies is None else {EMBEDDED, "energies"}
+    attrs = {key: value for key, value in entry.metadata.items() if key not in left_out}
+    attrs["unit"] = entry.unit
+    encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
+    return Tensor(entry.name, dims, layout, attrs, encoding, source), end
 
 
-def _find_occupied(entry: TensorEntry, names: tuple[str, ...]) -> Array | None:
+def _find_occupied(entry: TensorEntry) -> Array | None:
     """Return which states are occupied by the rule of cc4s, or None if it does not apply."""
-    fermi: Any = entry.header.metadata.get("fermiEnergy")
-    is_number = isinstance(fermi, int | float) and not isinstance(fermi, bool)
-    if not is_number or entry.fields.prefix or OCCUPIED in (*names, entry.name):
+    fermi: Any = entry.metadata.get("fermiEnergy")
+    if entry.energies is None or isinstance(fermi, bool | list) or entry.fields.prefix:
         return None
     with suppress(TypeError, ValueError):  # not numbers
         energies = np.asarray(entry.energies, dtype=np.float64)
-        return np.asarray(energies < fermi) if energies.shape == entry.header.lengths else None
+        return np.asarray(energies < fermi) if energies.shape == entry.lengths else None
     return None
 
 
-def _is_only_block_whole(
+def _find_blocks(
     entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
-) -> bool:
-    """Return whether a file without properties has one block, which is the whole tensor."""
-    header = entry.header
-    if prod(len(rows.non_zeros) for rows in header.conditions) != 1:
-        return False
-    constrained = {
-        (header.dimensions[dimension].type or "", name)
-        for condition in header.conditions
-        for name, dimension in condition.properties
-    }
-    if all(kind in properties and name in properties[kind].indices for kind, name in constrained):
-        return False
-    return header.elements == TEXT or source.size >= header.total * header.element.stored.itemsize
+) -> StoredBlocks | None:
+    """Return the stored blocks, or None if the file has all elements.
+
+    If the only block is the whole tensor, properties are not needed.
+    """
+    if not entry.conditions:
+        return None
+    has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
+    is_whole = source.size >= entry.total * entry.element.stored.itemsize or entry.elements == TEXT
+    needed = [pair for condition in entry.conditions for pair in condition.properties]
+    of_dims = [properties.get(kind or "") for kind in entry.types]
+    is_missing = any(name not in getattr(of_dims[axis], "indices", ()) for name, axis in needed)
+    return None if has_one and is_whole and is_missing else find_blocks(entry, properties)
 
 
 def _build_layout(
     entry: TensorEntry, source: Source, blocks: StoredBlocks | None
 ) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
-    header = entry.header
-    lengths = header.lengths[::-1] if blocks is None else (blocks.stored,)
-    count = prod(lengths)
-    is_text = header.elements == TEXT
-    min_size = count * header.element.stored.itemsize
-    if is_text:
-        min_size = count * _MIN_TEXT - 1 if count else 0
+    lengths = entry.lengths[::-1] if blocks is None else (blocks.stored,)
+    is_text, count = entry.elements == TEXT, prod(lengths)
+    # Text has at least a digit and the end of the line for each element.
+    min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
     if source.size < min_size:
         raise TensorFormatError(
             source.name,
             field="the elements",
             actual=f"{source.size} bytes",
-            expected=f"{min_size} for {header.scalar_type} of shape {header.lengths} "
+            expected=f"{min_size} for {entry.scalar_type} of shape {entry.lengths} "
             f"as in {entry.fields.path}",
             hint="the file is incomplete, or belongs to another YAML file; fetch both again",
             offset=source.size,
         )
     # Programs overwrite a file without truncating it, so the end of a larger tensor may follow.
     end = End(source, min_size, "the elements", "warning")
-    layout: Layout = Dense(lengths, header.element, 0)
+    layout: Layout = Dense(lengths, entry.element, 0)
     if is_text:
         end = End(source, source.size, "the elements")
-        layout = Text(lengths, header.element.dtype.kind == "c", source.size)
+        layout = Text(lengths, entry.element.dtype.kind == "c", source.size)
     return layout if blocks is None else ZeroFilledBlocks(layout, blocks), end
-
-
-def _build_encoding(
-    entry: TensorEntry, names: tuple[str, ...], *, is_sparse: bool
-) -> dict[str, Any]:
-    header = entry.header
-    file_info = {
-        "format": "cc4s",
-        "version": VERSION,
-        "shape": header.lengths,
-        "storage": "blocks" if is_sparse else "dense",
-        "order": "F",
-        "byteorder": "little",
-        "dtype": header.element.name,
-        "elements": header.elements,
-        "unit": header.unit,
-        "dims": names,
-        "types": header.types,
-    }
-    if header.elements != TEXT:
-        file_info["offset"] = 0
-    if entry.fields.prefix:
-        file_info["component"] = entry.name
-    return {"tensorfmt": file_info, "dtype": header.element.encoding}
 
 
 def _build_labels(
     tensors: Sequence[Tensor],
     dimensions: Sequence[tuple[str, str, Dimension]],
     properties: Mapping[str, Properties],
-) -> tuple[list[Tensor], list[Finding]]:
-    """Return properties as coordinates, and findings about properties that do not fit.
-
-    The dimensions are given as (name, default name, dimension).
-    """
-    labels: dict[str, Tensor] = {}
-    findings = []
+) -> Iterator[Tensor]:
+    """Yield properties as coordinates of the dimensions: (name, default name, dimension)."""
+    taken = {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
     for dimension_type, of_type in properties.items():
-        lengths = {
-            dimension.length for _, _, dimension in dimensions if dimension.type == dimension_type
-        }
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}
             for name, default, dimension in dimensions:
-                if dimension == Dimension(indices.size, dimension_type):
-                    label = f"{default}_{prop}"
-                    labels[label] = Tensor(label, (name,), InMemory(indices), attrs)
-            # Slices of cc4s, such as DeltaIntegrals, have fewer states than the calculation.
-            if indices.size not in lengths and indices.size < max(lengths):
-                message = (
-                    f"{indices.size} integers, expected {max(lengths)} "
-                    "for the length of the dimension; they are ignored, because the file "
-                    "belongs to another calculation"
-                )
-                field = f"propertyIndices.{prop}"
-                findings.append(Finding(of_type.path, None, field, message, "warning"))
-    taken = {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
-    return [label for label in labels.values() if label.name not in taken], findings
+                label = f"{default}_{prop}"
+                if dimension == Dimension(indices.size, dimension_type) and label not in taken:
+                    taken.add(label)
+                    yield Tensor(label, (name,), InMemory(indices), attrs)

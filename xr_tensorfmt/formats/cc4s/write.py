@@ -25,9 +25,10 @@ from xr_tensorfmt.formats.cc4s.dimensions import (
     choose_types,
     get_file_info,
     name_dimensions,
+    plan_properties,
 )
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
-from xr_tensorfmt.formats.cc4s.properties import plan_properties
+from xr_tensorfmt.formats.cc4s.layouts import TextLine
 from xr_tensorfmt.formats.cc4s.spec import (
     BINARY,
     EMBEDDED,
@@ -44,28 +45,26 @@ from xr_tensorfmt.formats.cc4s.spec import (
     get_variable_name,
     lists_energies,
 )
-from xr_tensorfmt.formats.cc4s.text import TextLine
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput
-from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
 
-MAX_WRITTEN_DIMENSIONS = 10
-"""Limit on dimensions. cc4s sorts their numbers as text."""
-
-Form = Literal["text", "binary"]
-
 _ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
 _SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in SCALAR_TYPES.items()}
 
 
-def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
+def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and its sibling files."""
-    stem = _get_stem(checked)
+    stem = get_stem(checked.file_name)
+    if not checked.file_name.casefold().endswith(YAML) or not stem:
+        raise ValueError(
+            f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
+            f"{YAML}"
+        )
     checked = checked.encode(_ELEMENTS)
     is_set = _is_set(checked)
     cc4s_object = get_variable_name(stem)
@@ -76,10 +75,14 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
     element_files = []
     for name, variable in checked.variables.items():
         check_types(checked.path, cc4s_object, name, variable, types)
-        conversion = _choose_conversion(checked, name, variable)
+        conversion = checked.choose_conversion(name, variable, _ELEMENTS)
         dims = tuple(map(str, variable.dims))
         metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
-        is_text = _is_text(variable, conversion, cc4s_object, elements)
+        is_text = elements == "text"
+        if elements is None:  # all programs read text
+            is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
+            is_vector = variable.ndim == 1 and conversion.element.dtype.kind == "f"
+            is_text = (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
         packed[name] = {
             "version": VERSION,
             "type": TENSOR,
@@ -95,20 +98,27 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
+        element = TextLine(conversion.element) if is_text else conversion.element
+        layout = column_major(Dense(variable.shape[::-1], element, 0))
+        planned = PlannedVariable(variable, layout, conversion)
+        plan = FilePlan(variable.size * element.stored.itemsize, (), (planned,))
         file_name = get_elements_file(stem, name if is_set else None)
-        plan = _plan_elements(variable, conversion, is_text=is_text)
         element_files.append(SiblingFile(file_name, plan))
+    fields: dict[str, Any] = {"type": TENSOR_SET, "components": packed, "metaData": {}}
     if not is_set:
         ((name, fields),) = packed.items()
         checked = _remove_occupied(checked, name, fields["metaData"])
-        embedded = _rename_embedded(name, embedded[name], cc4s_object)
+        # The only tensor of a file is embedded under the default name.
+        has_object = cc4s_object in (embedded[name].dims or ())
+        is_default = name in (cc4s_object, OpenOptions.name) and not has_object
+        noted_name = None if is_default else name
+        embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
     properties_files, others = plan_properties(checked, types, default_dims)
     note = EmbeddedMetadata(
         tensors={key: item for key, item in embedded.items() if item != EmbeddedVariable()},
         coordinates=embed_coordinates(checked, others),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
-    fields = {"type": TENSOR_SET, "components": packed, "metaData": {}} if is_set else fields
     if note != EmbeddedMetadata():
         fields["metaData"][EMBEDDED] = encode_metadata(checked, note).decode()
     for item in (fields, *packed.values()):
@@ -116,11 +126,6 @@ def plan(checked: CheckedInput, elements: Form | None = None) -> FilePlan:
             del item["metaData"]
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    if any(file.name == checked.file_name for file in properties_files):
-        raise ValueError(
-            f"{checked.path}: this file would hold the coordinates of the dimension "
-            f"{cc4s_object!r}; choose another name for the tensor"
-        )
     written = [file.name for file in element_files]
     return FilePlan(
         len(content),
@@ -171,16 +176,6 @@ def _find_orphans(
     return [name for name in described if name.casefold() not in kept]
 
 
-def _get_stem(checked: CheckedInput) -> str:
-    stem = get_stem(checked.file_name)
-    if not checked.file_name.casefold().endswith(YAML) or not stem:
-        raise ValueError(
-            f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
-            f"{YAML}"
-        )
-    return stem
-
-
 def _is_set(checked: CheckedInput) -> bool:
     """Return whether to write a TensorSet: for several variables, or for a component."""
     names = list(checked.variables)
@@ -192,44 +187,12 @@ def _is_set(checked: CheckedInput) -> bool:
     is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]])
     folded = [name.casefold() for name in names]
     for name in names if is_set else ():
-        if not is_file_name(name):
+        if not is_file_name(name) or folded.count(name.casefold()) > 1:
             raise ValueError(
-                f"{checked.path}: {name!r} cannot be a part of the name of a file of elements; "
-                "rename it"
-            )
-        if folded.count(name.casefold()) > 1:
-            raise ValueError(
-                f"{checked.path}: {name!r} differs from another variable only by case, "
-                "and some file systems ignore case; rename it"
+                f"{checked.path}: {name!r} cannot be a part of the name of a file of elements, or "
+                "differs from another variable only by case; rename it"
             )
     return is_set
-
-
-def _choose_conversion(checked: CheckedInput, name: str, variable: Variable) -> Conversion:
-    if variable.ndim > MAX_WRITTEN_DIMENSIONS:
-        raise ValueError(
-            f"{checked.path}: {name!r} has {variable.ndim} dimensions, but cc4s exchanges the "
-            f"dimensions of tensors with more than {MAX_WRITTEN_DIMENSIONS}; stack some of them"
-        )
-    return checked.choose_conversion(name, variable, _ELEMENTS)
-
-
-def _is_text(
-    variable: Variable, conversion: Conversion, cc4s_object: str, requested: Form | None
-) -> bool:
-    """Return whether elements are text, which all programs read."""
-    if requested is not None:
-        return requested == "text"
-    is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
-    is_vector = variable.ndim == 1 and conversion.element.dtype.kind == "f"
-    return (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
-
-
-def _plan_elements(variable: Variable, conversion: Conversion, *, is_text: bool) -> FilePlan:
-    element = TextLine(conversion.element) if is_text else conversion.element
-    layout = column_major(Dense(variable.shape[::-1], element, 0))
-    size = variable.size * element.stored.itemsize
-    return FilePlan(size, (), (PlannedVariable(variable, layout, conversion),))
 
 
 def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
@@ -297,12 +260,3 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     coordinates = {key: item for key, item in checked.coordinates.items() if key != OCCUPIED}
     return replace(checked, coordinates=coordinates)
-
-
-def _rename_embedded(
-    name: str, embedded: EmbeddedVariable, cc4s_object: str
-) -> dict[str, EmbeddedVariable]:
-    """Return the embedded metadata of the only tensor of a file under the default name."""
-    clashes = cc4s_object in (embedded.dims or ())
-    is_default = name in (cc4s_object, OpenOptions.name) and not clashes
-    return {OpenOptions.name: replace(embedded, name=None if is_default else name)}

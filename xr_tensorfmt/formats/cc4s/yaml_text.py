@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from math import isfinite
 from typing import Any
 
@@ -79,19 +79,17 @@ class _Builder:
     def build(self, event: Any, level: int) -> Any:
         """Return the value that begins with an event."""
         if isinstance(event, yaml.AliasEvent):
-            hint = "aliases can exhaust the memory; write the values out"
-            raise self.error(event, "an alias", "plain values", hint)
+            raise self.error(event, "an alias", "plain values", "write the values out")
         if event.tag not in (None, *_TAGS[type(event)]):
-            hint = "tags are not supported, because they can create objects; write a plain value"
-            raise self.error(event, f"the tag {event.tag}", "a value without a tag", hint)
+            actual, hint = f"the tag {event.tag}", "write a plain value"
+            raise self.error(event, actual, "a value without a tag", hint)
         if level > MAX_NESTED:
             expected, hint = f"at most {MAX_NESTED} within each other", "the file is corrupt"
             raise self.error(event, "lists or mappings nested deeply", expected, hint)
         if isinstance(event, yaml.MappingStartEvent):
             return self.build_mapping(level + 1)
         if isinstance(event, yaml.SequenceStartEvent):
-            items = _take_until(self.events, yaml.SequenceEndEvent)
-            return [self.build(item, level + 1) for item in items]
+            return [self.build(item, level + 1) for item in self.take_until(yaml.SequenceEndEvent)]
         is_plain = event.tag is None and event.implicit[0]
         return _parse_plain(event.value) if is_plain else event.value
 
@@ -99,7 +97,7 @@ class _Builder:
         """Return a dict. Programs take ``1`` and ``"1"`` for the same key."""
         values: dict[Any, Any] = {}
         names = set()
-        for event in _take_until(self.events, yaml.MappingEndEvent):
+        for event in self.take_until(yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
                 raise self.error(event, "a list or mapping as a key", "a plain key", "write a str")
             key = self.build(event, level)
@@ -112,18 +110,15 @@ class _Builder:
             self.keys.pop()
         return values
 
+    def take_until(self, end: type) -> Iterator[Any]:
+        """Yield events, and skip the one at the end of a list or mapping."""
+        return takewhile(lambda event: not isinstance(event, end), self.events)
+
     def error(self, event: Any, actual: str, expected: str, hint: str) -> TensorFormatError:
         """Return an error about the innermost key."""
         field = shorten(".".join(self.keys)) or "the YAML"
         offset = len(self.text[: event.start_mark.index].encode())
         return TensorFormatError(self.path, field, shorten(actual), expected, hint, offset)
-
-
-def _take_until(events: Iterator[Any], end: type) -> Iterator[Any]:
-    for event in events:
-        if isinstance(event, end):
-            return
-        yield event
 
 
 def _parse_plain(text: str) -> Any:
@@ -155,9 +150,8 @@ def parse_fields(path: str, content: bytes) -> Fields:
             raise TensorFormatError(path, "the YAML", actual, expected, hint)
         document = Fields(path, {"the file": _Builder(path, text).build_document()})
     except UnicodeDecodeError as error:
-        raise TensorFormatError(
-            path, "the YAML", str(error), "YAML in UTF-8", hint, offset=error.start
-        ) from error
+        actual, expected = str(error), "YAML in UTF-8"
+        raise TensorFormatError(path, "the YAML", actual, expected, hint, error.start) from error
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         position = mark.index if mark else getattr(error, "position", 0)
@@ -231,7 +225,7 @@ def _to_plain(value: Any) -> Any:
 
 def _check_length(path: str, size: int) -> None:
     if size > MAX_BYTES:
-        hint = "values belong in the file of elements; drop or shorten attributes and coordinates"
+        hint = "drop or shorten attributes and coordinates"
         field, actual, expected = "the size of the YAML", f"{size} bytes", f"at most {MAX_BYTES}"
         raise TensorFormatError(path, field, actual, expected, hint, offset=MAX_BYTES)
 

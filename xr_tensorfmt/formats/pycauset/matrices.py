@@ -128,7 +128,8 @@ class Scaled(View):
             else:
                 scaled = np.array(values, dtype=self.dtype, order="C")
                 scaled.view(np.float64)[...] *= self.scalar.real
-        np.copyto(scaled, 0, where=values == 0)
+        if self.scalar.imag or not 0 < self.scalar.real < np.inf:
+            np.copyto(scaled, 0, where=values == 0)
         return scaled
 
 

@@ -1,20 +1,34 @@
-"""Tensors stored as blocks. Elements outside the blocks are zero by symmetry."""
+"""The elements of a tensor: as text, or as blocks.
+
+Text has one value a line, complex ones as ``(re,im)``. Elements outside the blocks are zero by
+symmetry.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.extents import Extents, Integers
+from xr_tensorfmt.core.layout import Layout, SearchedLayout
+from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.selection import Points, Selection
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, Part
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.cc4s.header import Properties, TensorEntry
+
+PIECE = 4 << 20
+"""Bytes of text to parse at a time."""
+
+_COMPLEX = re.compile(rb"\([ \t]*+([^\s(),]++)[ \t]*+,[ \t]*+([^\s(),]++)[ \t]*+\)")
 
 MAX_BLOCKS = 1 << 22
 """Limit on the blocks of a tensor: enough for 160 points if momentum is conserved."""
@@ -23,6 +37,132 @@ MAX_INDICES = 1 << 24
 """Limit on the lengths of dimensions of a tensor of blocks. Indices are kept in memory."""
 
 _ELEMENTS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Text(SearchedLayout):
+    """A row-major array as text. The first read parses the whole text and keeps the values."""
+
+    lengths: tuple[int, ...]
+    is_complex: bool
+    size: int
+    _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the values, which can be many."""
+        return {**self.__dict__, "_values": CachedValue()}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the dimensions, in file order."""
+        return self.lengths
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or complex128."""
+        return np.dtype(np.complex128 if self.is_complex else np.float64)
+
+    def locate(self, selection: Selection) -> Extents:
+        """Return the whole text, because lines have any width."""
+        return Extents.single(0, self.size) if self.size else Extents.empty()
+
+    def search(self, source: Source, selection: Selection) -> Array:
+        """Select from the values of the whole text."""
+        runs = selection.runs()
+        flat = np.add.outer(runs.starts, np.arange(runs.lengths[0]))
+        values = self._values.get(lambda: self._parse_file(source))
+        return np.asarray(values[flat.reshape(selection.shape)])
+
+    def _parse_file(self, source: Source) -> Array:
+        """Parse the text in pieces of whole lines."""
+        pieces = [np.empty(0, self.dtype)]
+        start, rest = 0, b""
+        while start < self.size:
+            stop = min(self.size, start + max(PIECE, len(rest)))
+            raw = rest + source.read(Extents.single(start, stop)).tobytes()
+            end = len(raw) if stop == self.size else raw.rfind(b"\n") + 1
+            start, rest = stop, raw[end:]
+            try:
+                pieces.append(self._parse(raw[:end]))
+            except ValueError:
+                raise self._build_value_error(source, raw[:end], stop - len(raw)) from None
+        values, expected = np.concatenate(pieces), prod(self.lengths)
+        if values.size != expected:
+            raise TensorFormatError(
+                source.name,
+                field="the elements",
+                actual=f"{values.size} values",
+                expected=f"{expected} for a tensor of shape {self.lengths[::-1]}",
+                hint="the file is incomplete, or belongs to another YAML file; fetch both again",
+                offset=self.size if values.size < expected else 0,
+            )
+        return values
+
+    def _parse(self, raw: bytes) -> Array:
+        """Parse lines; raise ValueError if one has no value."""
+        words: Sequence[bytes] = raw.split()
+        if self.is_complex:
+            words = [*chain.from_iterable(_COMPLEX.findall(raw))]
+            if _COMPLEX.sub(b"", raw).strip():
+                raise ValueError
+        if b"_" in raw:  # Python allows underscores between digits
+            raise ValueError
+        return np.fromiter(map(float, words), np.float64, len(words)).view(self.dtype)
+
+    def _build_value_error(self, source: Source, raw: bytes, offset: int) -> TensorFormatError:
+        """Return the error about the first invalid line."""
+        line = b""
+        for line in raw.splitlines(keepends=True):
+            try:
+                self._parse(line)
+            except ValueError:
+                break
+            offset += len(line)
+        expected = "(re,im)" if self.is_complex else "a number"
+        return TensorFormatError(
+            source.name,
+            field="a line of the elements",
+            actual=shorten(repr(line.strip())),
+            expected=f"one value, {expected}",
+            hint="the file is corrupt, or its YAML file should say IeeeBinaryFile",
+            offset=offset,
+        )
+
+
+@dataclass(frozen=True)
+class TextLine(Element):
+    """A number as a line of text. Its fixed width lets chunks be written in parallel."""
+
+    number: Element
+
+    @property
+    def name(self) -> str:
+        """Name of the dtype of the values."""
+        return self.number.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64 or complex128."""
+        return self.number.dtype
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
+        return np.dtype("S52" if self.dtype.kind == "c" else "S25")
+
+    def decode_into(self, values: Array, raw: Array) -> None:
+        """Raise NotImplementedError, because `Text` parses lines of any width."""
+        raise NotImplementedError("text is read with the layout Text")
+
+    def encode(self, values: Array) -> Array:
+        """Format values with 17 digits, which are exact."""
+        flat = values.ravel().tolist()
+        if self.dtype.kind == "c":
+            lines = [f"({z.real:.16e},{z.imag:.16e})".ljust(51) for z in flat]
+        else:
+            lines = [f"{x:24.16e}" for x in flat]
+        raw = "\n".join([*lines, ""]).encode()
+        return np.frombuffer(raw, self.stored).reshape(values.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +205,7 @@ class StoredBlocks:
         for axis, label in zip(axes[::-1], labels[::-1], strict=True):
             strides.append(strides[-1] * axis.sizes[label])
         sizes = strides.pop()
-        keys = _combine_labels(axes, labels)
+        keys = np.ravel_multi_index(tuple(labels), [axis.sizes.size for axis in axes])
         order = np.argsort(keys)
         offsets = (np.cumsum(sizes) - sizes)[order]
         return cls(axes, keys[order], offsets, np.stack(strides[::-1])[:, order], int(sizes.sum()))
@@ -76,7 +216,8 @@ class StoredBlocks:
         The arrays of indices are broadcast against each other.
         """
         pairs = list(zip(self.axes, indices, strict=True))
-        keys = _combine_labels(self.axes, [axis.labels[index] for axis, index in pairs])
+        labels = tuple(axis.labels[index] for axis, index in pairs)
+        keys = np.asarray(np.ravel_multi_index(labels, [axis.sizes.size for axis in self.axes]))
         block = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1)
         inside = np.flatnonzero(self.keys[block] == keys)
         block = block.ravel()[inside]
@@ -85,14 +226,6 @@ class StoredBlocks:
             positions = np.broadcast_to(axis.positions[index], keys.shape)
             flat += positions.ravel()[inside] * strides[block]
         return inside, flat
-
-
-def _combine_labels(axes: Sequence[Axis], labels: Sequence[Integers]) -> Integers:
-    """Return a number for every combination of sets."""
-    keys: Any = 0
-    for axis, label in zip(axes, labels, strict=True):
-        keys = keys * axis.sizes.size + label
-    return np.asarray(keys)
 
 
 @dataclass(frozen=True)
@@ -132,18 +265,18 @@ class ZeroFilledBlocks(Composite):
 
 def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> StoredBlocks:
     """Return the blocks of a tensor. The first condition varies fastest."""
-    fields, header, key = entry.fields, entry.header, "nonZeroCondition"
-    count = prod(len(condition.non_zeros) for condition in header.conditions)
+    fields, lengths, key = entry.fields, entry.lengths, "nonZeroCondition"
+    count = prod(len(condition.non_zeros) for condition in entry.conditions)
     if count > MAX_BLOCKS:
         raise fields.error(key, f"{count} blocks", f"at most {MAX_BLOCKS}", "split the file")
-    if max(header.lengths, default=0) > MAX_INDICES:
-        actual = f"blocks of a tensor of shape {header.lengths}"
+    if max(lengths, default=0) > MAX_INDICES:
+        actual = f"blocks of a tensor of shape {lengths}"
         raise fields.error(key, actual, f"lengths up to {MAX_INDICES}", "the file is damaged")
     # Block k is the k-th combination of rows. Without rows, max() avoids a division by zero.
     numbers = np.arange(count)
     # Per dimension, a property of its indices and of the blocks.
-    constraints: list[list[tuple[Integers, Integers]]] = [[] for _ in header.dimensions]
-    for condition in header.conditions:
+    constraints: list[list[tuple[Integers, Integers]]] = [[] for _ in lengths]
+    for condition in entry.conditions:
         rows = condition.non_zeros
         chosen = rows[numbers % max(1, len(rows))]
         numbers //= max(1, len(rows))
@@ -151,7 +284,7 @@ def find_blocks(entry: TensorEntry, properties: Mapping[str, Properties]) -> Sto
             indices = _find_indices(entry, dimension, name, properties)
             constraints[dimension].append((indices, column))
     axes, labels = [], []
-    for length, columns in zip(header.lengths[::-1], constraints[::-1], strict=True):
+    for length, columns in zip(lengths[::-1], constraints[::-1], strict=True):
         # Equal rows of properties have equal labels.
         table = np.zeros((length + count, 1 + len(columns)), dtype=np.int64)
         for number, pair in enumerate(columns):
@@ -173,7 +306,7 @@ def _find_indices(
     entry: TensorEntry, dimension: int, name: str, properties: Mapping[str, Properties]
 ) -> Integers:
     """Return a property of a dimension as an array with one integer per index."""
-    length, kind = entry.header.lengths[dimension], entry.header.types[dimension]
+    length, kind = entry.lengths[dimension], entry.types[dimension]
     of_type = properties.get(kind or "")
     indices = None if of_type is None else of_type.indices.get(name)
     if indices is None or indices.size != length:
