@@ -33,11 +33,11 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
-_USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
-"""Keys of an encoding that become attributes."""
-
 RELATED = frozenset(conventions.CF_RELATED_DATA)
 """Keys of an encoding that name other variables, such as ``grid_mapping``."""
+
+_USED = VALUE_KEYS - {"dtype"} | RELATED | {"coordinates"}
+"""Keys of an encoding that become attributes."""
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -133,6 +133,9 @@ def _prepare(variable: Variable) -> Variable:
     if "_FillValue" not in variable.attrs:
         encoding.setdefault("_FillValue", None)  # xarray adds NaN otherwise
     copied = _load_small(variable).copy(deep=False)
+    is_short = copied.dtype.kind in "iu" or copied.dtype == np.float16
+    if is_short and any(key in encoding for key in _SCALES):
+        copied = copied.astype(np.float64)  # xarray leaves the dtype if there is a _FillValue
     copied.encoding = encoding
     return copied
 
@@ -178,7 +181,7 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
             for key in _FILL_VALUES & attrs.keys():
                 attrs[key] = encoded.dtype.type(attrs[key])
     encoded.encoding = {key: v for key, v in original.encoding.items() if key not in _USED}
-    coordinates = original.encoding.get("coordinates")
-    if coordinates is not None:
-        encoded.attrs.setdefault("coordinates", coordinates)
+    for key in ("coordinates", *conventions.CF_RELATED_DATA):
+        if original.encoding.get(key) is not None:
+            encoded.attrs.setdefault(key, original.encoding[key])
     return encoded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import xr_tensorfmt
 from tests.paths import DATA, DOCS
 from xr_tensorfmt.core.file_format import Format
+from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.registry import BUILT_IN
 
 TARGETS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -235,7 +237,8 @@ def format_table(memory: MemoryFileSystem, directory: Path) -> Iterator[str]:
         xr.testing.assert_identical(remote.load(), expected)
         lazy = needs_its_file(path)
         suffixes = ", ".join(f"`{suffix}`" for suffix in file_format.suffixes)
-        checked = type(file_format).check is not Format.check
+        own = type(file_format).check not in (Format.check, LazyFormat.check)
+        checked = own or find_spec(f"{type(file_format).__module__}.check") is not None
         yield (
             f"| [{file_format.title}]({page}) | {suffixes} | "
             f"{'content' if file_format.magics else 'suffix and content'} | "

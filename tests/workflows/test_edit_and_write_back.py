@@ -168,6 +168,36 @@ def test_formats_without_attributes_store_decoded_values(tmp_path: Path, name: s
             write(times, tmp_path, name)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int8", "float16"])
+def test_integers_and_half_floats_are_scaled_as_doubles(tmp_path: Path, dtype: str) -> None:
+    values = np.array([50.03125, 1, 2]).astype(dtype)
+    data = xr.DataArray(values, dims="x", name="v")
+    encoding = {"v": {"dtype": "int16", "scale_factor": 0.01}}
+    to_file(data, tmp_path / "a.mag", encoding=encoding)
+    actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", mask_and_scale=False)
+    np.testing.assert_array_equal(actual.v, np.rint(values.astype("float64") / 0.01))
+    to_file(data[:1] + 1, tmp_path / "a.mag", region={"x": slice(0, 1)})
+    changed = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").v
+    np.testing.assert_allclose(changed, [values[0] + 1, *values[1:]], atol=0.01)
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_grid_mapping_in_encoding(tmp_path: Path, name: str) -> None:
+    data = make_raw("mag", "times").drop_attrs()
+    data.encoding["grid_mapping"] = "crs"
+    opened = open_array(
+        write(
+            data,
+            tmp_path,
+            name,
+            drop=["dims"],
+            encoding={"dtype": "f8"} if (name in ("cc4s", "tens")) else None,
+        )
+    )
+    np.testing.assert_array_equal(opened, data)
+    assert opened.attrs.get("grid_mapping") == ("crs" if name in ATTRS else None)
+
+
 def test_requested_encoding_is_that_of_netcdf(tmp_path: Path) -> None:
     ds = xr.Dataset(
         {

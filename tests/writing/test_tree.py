@@ -211,3 +211,9 @@ def test_dataset_method_has_no_separator(tmp_path: Path) -> None:
     for write in (ONES.tensorfmt.to_file, partial(to_file, ONES)):
         with pytest.raises(ValueError, match="separator='/' is only for a DataTree; omit it"):
             write(tmp_path / "a.mag", separator="/")
+
+
+def test_unknown_group_in_encoding(tmp_path: Path) -> None:
+    encoding = {"/layers/9": {"weight": {"dtype": "float16"}}}
+    with pytest.raises(ValueError, match=r"names '/layers/9' \(did you mean '/layers/.'\?\)"):
+        make_model().tensorfmt.to_file(tmp_path / "a.mag", encoding=encoding)

@@ -28,6 +28,16 @@ class Extents:
         First byte of every range.
     lengths : ndarray of int64
         Positive length of every range in bytes. May be a broadcast scalar.
+
+    Examples
+    --------
+    Bytes 100 to 107 and 300 to 307:
+
+    >>> extents = Extents.uniform(np.array([100, 300]), 8)
+    >>> extents.nbytes, extents.bounds
+    (16, (100, 308))
+    >>> extents.merge(gap=200, limit=1 << 20).lengths.tolist()
+    [208]
     """
 
     starts: Integers
@@ -81,9 +91,20 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Merge ranges that begin within `limit` bytes, except over a gap longer than `gap`.
+        """Merge ranges of a file, to read them by fewer requests.
 
-        If merged ranges have a `max_length`, ranges above `limit` are divided into equal parts.
+        Parameters
+        ----------
+        gap : int
+            Longest gap in bytes between ranges that are merged.
+        limit : int
+            Ranges that begin within so many bytes are merged.
+        max_length : int, optional
+            Limit on merged ranges. Ranges above `limit` are then divided into equal parts.
+
+        Returns
+        -------
+        Extents
         """
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self

@@ -102,10 +102,18 @@ class Format(ABC):
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Return how well a file matches the format. ``reader.head`` holds its first 64 bytes.
+        """Return how well a file matches the format.
 
-        By default, it is ``CERTAIN`` if the file begins with one of ``magics``. If the format has
-        no magic number, it is ``POSSIBLE`` if the file has one of ``suffixes``.
+        Parameters
+        ----------
+        reader : HeaderReader
+            The file. ``reader.head`` holds its first 64 bytes.
+
+        Returns
+        -------
+        Match
+            By default ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
+            magic number, ``POSSIBLE`` if the file has one of ``suffixes``.
         """
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE

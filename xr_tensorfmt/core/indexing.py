@@ -87,6 +87,16 @@ def plan_read(key: Sequence[Any], layout: Layout, *, is_vectorized: bool) -> Rea
 
     Arrays apply to each axis independently, or broadcast against each other if `is_vectorized`.
     The axes of slices then follow, as in ``xarray.core.indexing.VectorizedIndexer``.
+
+    Examples
+    --------
+    ``tensor[[5, 1, 1], ::-1]`` reads rows 1 and 5 in the order of the file, and then arranges them:
+
+    >>> from xr_tensorfmt.core.views import InMemory
+    >>> key = np.array([5, 1, 1]), slice(None, None, -1)
+    >>> plan = plan_read(key, InMemory(np.zeros((6, 4))), is_vectorized=False)
+    >>> plan.select(plan.batches[0]).indices, plan.post_indexers
+    ((range(1, 6, 4), range(0, 4)), (array([1, 0, 0]), slice(None, None, -1)))
     """
     if is_vectorized:
         return _plan_vectorized(key, layout)

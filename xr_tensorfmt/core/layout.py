@@ -66,6 +66,13 @@ class Layout(ABC):
         return None
 
     @property
+    def stop(self) -> int:
+        """Byte after the last stored value, or 0 if no value is stored."""
+        everything = Selection.everything(self.shape)
+        extents = self.locate(everything) if everything.size else Extents.empty()
+        return extents.bounds[1] if len(extents) else 0
+
+    @property
     def prefers_points(self) -> bool:
         """Whether one read of many points is faster than many reads of small selections."""
         return False

@@ -86,7 +86,14 @@ class Selection:
     def runs(self, item: int = 1, offset: int = 0) -> Extents:
         """Return the ranges of consecutive elements of a non-empty selection, in C order.
 
-        They are flat indices, or byte ranges of an array at `offset` with `item` bytes per element.
+        Parameters
+        ----------
+        item, offset : int
+            Bytes of an element, and of what precedes the array. By default, ranges are indices.
+
+        Returns
+        -------
+        Extents
         """
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis

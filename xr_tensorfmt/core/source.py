@@ -118,10 +118,28 @@ def is_file_name(part: object) -> bool:
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open another file by its path relative to the directory of `source`.
+    """Open another file in the directory of a file, or below.
 
-    Also return its first bytes if opening fetched them. Raise FileNotFoundError with the `reason`
-    if it does not exist, and ValueError if the source has no directory or the path leaves it.
+    Parameters
+    ----------
+    source : Source
+        The file that names the other one.
+    file : str
+        Path relative to the directory of `source`.
+    reason : str
+        Why the file is needed, for the error.
+
+    Returns
+    -------
+    (Source, bytes)
+        The other file, and its first bytes if opening fetched them.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file does not exist.
+    ValueError
+        The source has no directory, or the path leaves it.
     """
     # A server may decode a percent-encoded path.
     paths = [form.replace("\\", "/") for form in (file, unquote(file))]

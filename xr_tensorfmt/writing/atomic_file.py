@@ -353,6 +353,8 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"{path} is a directory, expected a file; choose another name")
     if os.path.exists(target) and not os.path.isfile(target):
         raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
     if not overwrite and os.path.lexists(target):

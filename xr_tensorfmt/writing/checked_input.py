@@ -305,7 +305,7 @@ def check_input(
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
-    """Return a variable with the requested encoding, and references in its attributes."""
+    """Return a variable with the requested encoding."""
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
@@ -314,11 +314,7 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
         merged.attrs = {name: value for name, value in merged.attrs.items() if is_own[name]}
     if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
-    encoding.update(requested)
-    references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
-    merged.encoding = encoding
-    if references:
-        merged.attrs = {**references, **merged.attrs}
+    merged.encoding = encoding | dict(requested)
     return merged
 
 

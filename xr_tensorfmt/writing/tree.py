@@ -64,6 +64,12 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     groups = {group for group, _ in keys}
     flat: dict[Any, Any] = {}
     for name, requested in encoding.items():
+        is_path = str(name).startswith("/") and name not in by_path
+        if is_path and name not in groups and name not in keys.values():
+            raise ValueError(
+                f"encoding= names {name!r}{did_you_mean(name, groups | by_path.keys())}, which is "
+                "not a group or a variable of the tree"
+            )
         if name in groups and isinstance(requested, Mapping):
             for variable, options in requested.items():
                 if (name, variable) not in keys:

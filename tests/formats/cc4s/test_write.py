@@ -818,7 +818,7 @@ class TestFilesThatExist:
 
     def test_directory_instead_of_elements(self, tmp_path: Path) -> None:
         (tmp_path / "a.elements").mkdir()
-        with pytest.raises(IsADirectoryError, match=r"not a regular file.*a\.elements"):
+        with pytest.raises(IsADirectoryError, match=r"a\.elements is a directory"):
             to_file(make_vertex(), tmp_path / "a.yaml")
         assert [path.name for path in tmp_path.iterdir()] == ["a.elements"]
 

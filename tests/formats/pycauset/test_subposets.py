@@ -86,7 +86,7 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     matrix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = make_causal(200)
-    payload = pf.pack_triangle(values) if matrix == "CAUSAL" else pf.pack_bits(values, 8)
+    payload = pf.pack_triangle(values) if matrix == "CAUSAL" else pf.pack_bits(values, 64)
     data = open_tensor(pf.r1(pf.make_metadata(matrix, "BIT", 200, 200), payload))
     expected = xr.DataArray(values, dims=("row", "col"))
     some = np.random.default_rng(4).permutation(200)[:171]
