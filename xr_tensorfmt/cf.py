@@ -33,11 +33,11 @@ PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 VALUE_KEYS = frozenset({"dtype", "units", "calendar", *PACKING})
 """Keys of an encoding that change how values are stored."""
 
+_USED = VALUE_KEYS - {"dtype"} | {"coordinates"}
+"""Keys of an encoding that become attributes."""
+
 RELATED = frozenset(conventions.CF_RELATED_DATA)
 """Keys of an encoding that name other variables, such as ``grid_mapping``."""
-
-_USED = VALUE_KEYS - {"dtype"} | RELATED | {"coordinates"}
-"""Keys of an encoding that become attributes."""
 
 Cast = Callable[[str, Variable, np.dtype[Any], bool], Variable]
 """Convert values to a dtype, exactly or rounded. Raise ValueError if a value does not fit."""
@@ -181,7 +181,7 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
             for key in _FILL_VALUES & attrs.keys():
                 attrs[key] = encoded.dtype.type(attrs[key])
     encoded.encoding = {key: v for key, v in original.encoding.items() if key not in _USED}
-    for key in ("coordinates", *conventions.CF_RELATED_DATA):
-        if original.encoding.get(key) is not None:
-            encoded.attrs.setdefault(key, original.encoding[key])
+    coordinates = original.encoding.get("coordinates")
+    if coordinates is not None:
+        encoded.attrs.setdefault("coordinates", coordinates)
     return encoded

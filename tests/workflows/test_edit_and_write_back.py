@@ -181,23 +181,6 @@ def test_integers_and_half_floats_are_scaled_as_doubles(tmp_path: Path, dtype: s
     np.testing.assert_allclose(changed, [values[0] + 1, *values[1:]], atol=0.01)
 
 
-@pytest.mark.parametrize("name", WRITABLE)
-def test_grid_mapping_in_encoding(tmp_path: Path, name: str) -> None:
-    data = make_raw("mag", "times").drop_attrs()
-    data.encoding["grid_mapping"] = "crs"
-    opened = open_array(
-        write(
-            data,
-            tmp_path,
-            name,
-            drop=["dims"],
-            encoding={"dtype": "f8"} if (name in ("cc4s", "tens")) else None,
-        )
-    )
-    np.testing.assert_array_equal(opened, data)
-    assert opened.attrs.get("grid_mapping") == ("crs" if name in ATTRS else None)
-
-
 def test_requested_encoding_is_that_of_netcdf(tmp_path: Path) -> None:
     ds = xr.Dataset(
         {

@@ -156,7 +156,9 @@ class CheckedInput:
             ("coords", f"the coordinate {c!r}", "call drop_vars()") for c in self.coordinates
         ]
         attrs = {**self.attrs, **variable.attrs}
-        losses += [("attrs", f"the attribute {a!r}", "call drop_attrs()") for a in attrs]
+        for attr in attrs:
+            method = "drop_encoding()" if attr in cf.RELATED else "drop_attrs()"
+            losses.append(("attrs", f"the attribute {attr!r}", f"call {method}"))
         self._refuse_losses(losses)
         self._warn_of_scaling(attrs)
         return name, variable
@@ -305,7 +307,7 @@ def check_input(
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
-    """Return a variable with the requested encoding."""
+    """Return a variable with the requested encoding, and references in its attributes."""
     merged: Variable = variable.to_base_variable()
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
@@ -314,7 +316,11 @@ def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variabl
         merged.attrs = {name: value for name, value in merged.attrs.items() if is_own[name]}
     if not cf.VALUE_KEYS.isdisjoint(requested):  # as in `xarray.Dataset.to_netcdf`
         encoding = {key: value for key, value in encoding.items() if key not in cf.VALUE_KEYS}
-    merged.encoding = encoding | dict(requested)
+    encoding.update(requested)
+    references = {key: encoding.pop(key) for key in cf.RELATED & encoding.keys()}
+    merged.encoding = encoding
+    if references:
+        merged.attrs = {**references, **merged.attrs}
     return merged
 
 
