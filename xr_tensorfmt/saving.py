@@ -148,7 +148,7 @@ def to_file(
     location = locate_target(path, storage_options, fs)
     if isinstance(data, DataTree):
         encoding = flatten_encoding(data, separator, encoding or {})
-        data = flatten_tree(location.name, data, separator, drop)
+        data = flatten_tree(location.name, data, separator, drop or ())
     elif separator != ".":
         raise ValueError(f"separator={separator!r} is only for a DataTree; omit it")
     checked = check_input(data, location.name, file_format.title, encoding, drop)

@@ -217,3 +217,12 @@ def test_unknown_group_in_encoding(tmp_path: Path) -> None:
     encoding = {"/layers/9": {"weight": {"dtype": "float16"}}}
     with pytest.raises(ValueError, match=r"names '/layers/9' \(did you mean '/layers/.'\?\)"):
         make_model().tensorfmt.to_file(tmp_path / "a.mag", encoding=encoding)
+
+
+def test_invalid_encoding_and_no_parts_to_drop(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="encoding= must have the form"):
+        make_model().tensorfmt.to_file(tmp_path / "a.mag", encoding="bfloat16")
+    tree = make_model()
+    tree["layers/0"].attrs["title"] = "first"
+    with pytest.raises(ValueError, match="'/layers/0' has attributes"):
+        tree.tensorfmt.to_file(tmp_path / "a.mag", drop=None)

@@ -59,6 +59,8 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
 
     Other keys are those of the file, and patterns.
     """
+    if not isinstance(encoding, Mapping):
+        return encoding  # `resolve_encoding` raises the error
     keys = {(member.path, member.name): member.key for member in collect_members(tree, separator)}
     by_path = {f"{group.rstrip('/')}/{name}": key for (group, name), key in keys.items()}
     groups = {group for group, _ in keys}
