@@ -125,7 +125,7 @@ def plan_properties(
     for dimension_type in dict.fromkeys(filter(None, types.values())):
         dims = [dim for dim in types if types[dim] == dimension_type]
         file = f"{dimension_type}{YAML}"
-        has_file = is_file_name(dimension_type) and file != checked.file_name
+        has_file = is_file_name(dimension_type) and is_file_name(file) and file != checked.file_name
         if not has_file or any(len(defaults[dim]) > 1 for dim in dims):
             continue
         prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}

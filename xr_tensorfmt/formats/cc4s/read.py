@@ -191,7 +191,8 @@ def _multiply(value: Any, factor: float) -> Any:
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.dimensions}
-    property_files = {f"{name}{YAML}" for name in types if is_file_name(name)}
+    names = (f"{name}{YAML}" for name in types if is_file_name(name))
+    property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
     opened: dict[str, tuple[Source, bytes]] = {}
