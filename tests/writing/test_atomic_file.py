@@ -9,6 +9,7 @@ import stat
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import dask
 import dask.array as da
@@ -201,11 +202,38 @@ def test_file_on_read_only_file_system_is_not_replaced(
 ) -> None:
     path = tmp_path / "a.mag"
     to_file(make_dataset(), path, "mag")
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    open_file = os.open
+
+    def refuse(path: str, flags: int, mode: int = 0o777, **options: Any) -> int:
+        if path == str(tmp_path / "a.mag") and flags & os.O_WRONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return open_file(path, flags, mode, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
     for options in ({"compute": compute}, {"region": {}}):
         with pytest.raises(PermissionError, match="or its file system is write-pro") as caught:
             to_file(make_dataset(2), path, "mag", **options)
         assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_another_writer_moves_the_target_aside_during_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    path = tmp_path / "a.mag"
+    path.write_bytes(b"previous")
+    read_status = os.stat
+    calls: list[str] = []
+
+    def read_status_and_move(name: Any, **options: Any) -> os.stat_result:
+        status = read_status(name, **options)
+        calls.extend([name] * (name == str(path)))
+        if len(calls) == count:
+            path.rename(tmp_path / "aside")
+        return status
+
+    monkeypatch.setattr(os, "stat", read_status_and_move)
+    assert build_atomic_file(str(path), 1, overwrite=True).target == str(path)
 
 
 def test_write_protected_part_of_several_files_is_not_replaced(tmp_path: Path) -> None:

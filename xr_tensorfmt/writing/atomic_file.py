@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM
+from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
 from secrets import token_hex
 from typing import Self
 
@@ -33,24 +33,6 @@ def build_exists_error(path: str) -> FileExistsError:
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
 
-_WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
-
-
-def check_writable(path: str) -> None:
-    """Raise OSError if a file is write-protected, even if its directory allows replacing it."""
-    try:
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-    except FileNotFoundError:
-        return
-    # Root may write to any file, but the mode shows the intention of the owner.
-    if not mode & _WRITE_BITS or not os.access(path, os.W_OK):
-        reason = (
-            f"the file (mode {mode:04o}) or its file system is write-protected; make it writable, "
-            "or write to another path"
-        )
-        raise PermissionError(EACCES, reason, path)
-
-
 # Smaller pieces often share pages with pieces that are written later.
 _MIN_FLUSHED = 1 << 20
 
@@ -71,6 +53,36 @@ def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = 0) -> Iterato
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+_WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+
+
+def _read_mode(path: str) -> int:
+    """Return type and mode of a file, those of a writable file if there is none."""
+    # One call, because another writer may move the file aside between two.
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return stat.S_IFREG | _WRITE_BITS
+
+
+def check_writable(path: str) -> None:
+    """Raise OSError if a file is write-protected, even if its directory allows replacing it."""
+    mode = _read_mode(path)
+    # Root may write to any file, but the mode shows the intention of the owner.
+    is_protected = not mode & _WRITE_BITS
+    try:
+        with open_descriptor(path, os.O_WRONLY):
+            pass
+    except OSError as error:  # others mean: there is none, or it is a directory
+        is_protected |= error.errno in (EACCES, EPERM, EROFS)
+    if is_protected:
+        reason = (
+            f"the file (mode {stat.S_IMODE(mode):04o}) or its file system is write-protected; "
+            "make it writable, or write to another path"
+        )
+        raise PermissionError(EACCES, reason, path)
 
 
 def _start_flush(descriptor: int, offset: int, length: int) -> None:
@@ -353,9 +365,10 @@ def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):
         raise FileNotFoundError(f"{path}: there is no directory {directory}; create it first")
-    if os.path.isdir(target):
+    mode = _read_mode(target)
+    if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a directory, expected a file; choose another name")
-    if os.path.exists(target) and not os.path.isfile(target):
+    if not stat.S_ISREG(mode):
         raise OSError(EINVAL, "it is not a regular file, so it cannot be replaced", path)
     if not overwrite and os.path.lexists(target):
         raise build_exists_error(target)
