@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.cf import RELATED
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
@@ -239,6 +240,8 @@ def _check_attrs(
             if attribute == TYPE and isinstance(value, str) and attributes is variable.attrs:
                 continue
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
+            if attribute in RELATED:
+                hint += f" or {owner}.encoding.pop({attribute!r})"
             checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
