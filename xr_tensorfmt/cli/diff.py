@@ -122,9 +122,9 @@ def _compare_files(
             data = open_input(file, file, separator=separator, cache=False, **options)
             datasets.append(flatten(file, data, separator, ["attrs"]))
     with errors_in_one_line(first, second):
-        document = {"first": to_one_line(first), "second": to_one_line(second)}
-        tolerances = {"rtol": rtol, "atol": atol}
-        return document | tolerances | compare(*datasets, **tolerances)
+        names = {"first": to_one_line(first), "second": to_one_line(second)}
+        result = compare(datasets[0], datasets[1], rtol, atol)
+        return {**names, "rtol": rtol, "atol": atol, **result}
 
 
 def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
@@ -210,8 +210,8 @@ def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float)
     largest: dict[str, Any] = {}
     for block in iterate_blocks(first):
         # Indexing costs as much as reading a small variable.
-        pair = ((item[block] if block else item).values for item in (first, second))
-        difference = compare_values(*pair, rtol, atol)
+        one, other = (item[block] if block else item for item in (first, second))
+        difference = compare_values(one.values, other.values, rtol, atol)
         if not difference:
             continue
         distance = difference["largest"]
