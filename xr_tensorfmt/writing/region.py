@@ -17,7 +17,6 @@ import numpy as np
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
-from xr_tensorfmt import cf
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
@@ -27,6 +26,7 @@ from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import View, file_order
+from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.explanation import find_sources
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data

@@ -20,6 +20,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
@@ -239,6 +240,8 @@ def _check_attrs(
             if attribute == TYPE and isinstance(value, str) and attributes is variable.attrs:
                 continue
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
+            if attribute in RELATED:
+                hint += f" or {owner}.encoding.pop({attribute!r})"
             checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
