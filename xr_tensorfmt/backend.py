@@ -5,13 +5,14 @@ xarray imports this module when it lists the engines. Keep its imports cheap.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xarray.backends import BackendEntrypoint
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
-from xr_tensorfmt.datasets.options import KEYWORDS, EngineKeywords, parse_keywords
+from xr_tensorfmt.datasets.options import EngineKeywords, parse_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,8 +39,6 @@ class TensorFormatBackend(BackendEntrypoint):
     description: ClassVar[str] = "Open binary tensor files as lazy, labelled Datasets"
     url: ClassVar[str] = "https://xr-tensorfmt.readthedocs.io"
     supports_groups: ClassVar[bool] = True
-
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = ("filename_or_obj", *KEYWORDS)
 
     def open_dataset(
         self,
@@ -193,35 +192,16 @@ class TensorFormatBackend(BackendEntrypoint):
         Data variables:
             tensor   (state, field) float64 48B ...
         """
+        keywords = dict(locals())
         from xr_tensorfmt.opening import open_file  # noqa: PLC0415
 
-        keywords = EngineKeywords(
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
-            format=format,
-            name=name,
-            dims=dims,
-            sparse=sparse,
-            fill_value=fill_value,
-            text_errors=text_errors,
-            verify=verify,
-            apply_unit=apply_unit,
-            decode_floats=decode_floats,
-            group=group,
-            separator=separator,
-            storage_options=storage_options,
-            fs=fs,
-            timeout=timeout,
-            io=io,
-            chunk_bytes=chunk_bytes,
-            format_options=format_options,
-        )
-        return open_file(filename_or_obj, keywords)
+        del keywords["self"], keywords["filename_or_obj"]
+        return open_file(filename_or_obj, EngineKeywords(**keywords))
+
+    # All but `self` and `**format_options`.
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[
+        1:-1
+    ]
 
     def open_datatree(self, filename_or_obj: Any, **keywords: Any) -> DataTree:
         """Open a file as a tree: ``"layers.0.weight"`` is ``weight`` of the group ``/layers/0``.

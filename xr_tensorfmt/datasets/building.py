@@ -10,12 +10,12 @@ from typing import Any
 
 from xarray import Coordinates, Dataset, Variable
 
-from xr_tensorfmt import cf
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords

@@ -70,12 +70,8 @@ class EngineKeywords(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-KEYWORDS = tuple(field.name for field in fields(EngineKeywords) if field.name != "format_options")
-"""Names of the keywords of `TensorFormatBackend.open_dataset`, except those of single formats."""
-
-
 def parse_keywords(**keywords: Any) -> EngineKeywords:
     """Separate the keywords of the engine from those of a format."""
-    own = {name: value for name, value in keywords.items() if name in KEYWORDS}
-    others = {name: value for name, value in keywords.items() if name not in KEYWORDS}
-    return EngineKeywords(**own, format_options=others)
+    names = keywords.keys() & {field.name for field in fields(EngineKeywords)}
+    own = {name: keywords.pop(name) for name in names}
+    return EngineKeywords(**own, format_options=keywords)

@@ -83,7 +83,7 @@ class Blocks(WritableLayout):
                 picked = np.add.outer(runs.starts - start, np.arange(runs.lengths[0]))
                 raw = raw[:, picked.ravel()]
         if out is None:
-            return element.adopt(raw).reshape(selection.shape)
+            return element.decode(raw).reshape(selection.shape)
         element.decode_into(out, raw.reshape(out.shape))
         return out
 

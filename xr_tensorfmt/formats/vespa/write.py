@@ -11,7 +11,6 @@ from math import prod
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.cf import RELATED
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
@@ -20,6 +19,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks

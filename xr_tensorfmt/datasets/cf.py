@@ -90,7 +90,7 @@ def encode(
 ) -> dict[str, Variable]:
     """Encode variables by their `encoding`, as `xarray.Dataset.to_netcdf` does.
 
-    `dtypes` are those of the format. Bools become int8 only if the format has no bools.
+    The format supports `dtypes`. Bools become int8 only if the format has no bools.
     """
     prepared = {
         name: _prepare(variable)
