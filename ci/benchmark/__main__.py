@@ -6,101 +6,77 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import groupby
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from traceback import format_exc
 from typing import Any
 
 from dask.system import CPU_COUNT
 
+from benchmark import worker
 from benchmark.cases import CASES, OURS
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
-QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS = 16, 9, 4.0
+QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS, HUNG_SECONDS = 16, 9, 4.0, 600
 Row = dict[str, Any]
+Worker = Callable[..., Any]
 
 
-class FailedRunError(RuntimeError):
-    """A contender raised an error."""
-
-
-class Worker:
-    """A process that runs contenders with one version of the package."""
-
-    def __init__(self, package: Path, folder: str, scale: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmark.worker", folder, str(scale)],
-            cwd=folder,  # a package in the current directory would precede PYTHONPATH
-            env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'ci'}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def close(self) -> None:
-        """End the process."""
-        try:
-            self.process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:  # a thread of a package goes on
-            self.process.kill()
-
-    def ask(self, case: str, contender: str | None = None) -> Any:
-        """Run a contender once, or return the contenders of a case."""
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps([case, contender]) + "\n")
-        self.process.stdin.flush()
-        reply = json.loads(self.process.stdout.readline() or '{"error": "the worker ended"}')
-        if "error" in reply:
-            raise FailedRunError(f"{case}: {contender or 'build'}: {reply['error']}")
-        return reply
+def start_worker(package: Path, folder: str, scale: int, stack: ExitStack) -> Worker:
+    """Start a process with a version of the package, and return its function `answer`."""
+    sys.path.insert(0, str(package))  # which the process inherits
+    pool = stack.enter_context(get_context("spawn").Pool(1, worker.start))
+    sys.path.pop(0)
+    stack.callback(pool.apply, worker.close)
+    return lambda *names: pool.apply_async(worker.answer, (folder, scale, *names)).get(HUNG_SECONDS)
 
 
 def measure(name: str, workers: dict[str, Worker], seconds: float, failures: list[str]) -> Row:
     """Run all contenders of a case in interleaved rounds after a round to warm up.
 
-    Other packages run in the last worker. An earlier version of this package may fail.
+    Other packages run in the last worker.
     """
-    *earlier, newest = workers
-    runs, times, memory = {}, dict[str, list[float]](), dict[str, float]()
-    for label, worker in workers.items():
+    runs, replies = dict[str, Any](), dict[str, list[dict[str, float]]]()
+
+    def attempt(label: str, ask: Worker, *contender: str) -> Any:
         try:
-            names = worker.ask(name)
-        except FailedRunError as error:
-            failures += [str(error)] if label == newest else []
-            continue
-        chosen = names if label == newest else [OURS]
-        runs |= {label if x == OURS else x: (worker, x) for x in chosen}
+            return ask(name, *contender)
+        except Exception:  # noqa: BLE001  # of any package; the others go on
+            failures.append(f"{name}: {label}: {format_exc()}")
+            runs.pop(label, None)
+            replies.pop(label, None)
+
+    for label, ask in workers.items():
+        for contender in attempt(label, ask) or ():
+            if contender == OURS or label == list(workers)[-1]:
+                runs[label if contender == OURS else contender] = ask, contender
     start = time.perf_counter()
     for number in range(MAX_ROUNDS + 1):
         if number > 1 and time.perf_counter() - start > seconds:
             break
-        for label, (worker, contender) in list(runs.items()):
-            try:
-                reply = worker.ask(name, contender)
-            except FailedRunError as error:
-                failures += [] if label in earlier else [str(error)]
-                del runs[label]
-                times.pop(label, None)
-                continue
-            if number == 0:
-                memory[label] = round(reply["memory"], 1)
-            else:
-                times.setdefault(label, []).append(float(f"{reply['seconds']:.4g}"))
+        for label, run in list(runs.items()):
+            if reply := attempt(label, *run):
+                replies.setdefault(label, []).append(reply)
+    times = {
+        label: [float(f"{reply['seconds']:.4g}") for reply in rounds[1:]]
+        for label, rounds in replies.items()
+    }
     return {
         "case": name,
         "section": CASES[name].section,
         "median": {label: median(values) for label, values in times.items()},
         "best": {label: min(values) for label, values in times.items()},
-        "memory": memory,
+        "memory": {label: round(rounds[0]["memory"], 1) for label, rounds in replies.items()},
     }
 
 
@@ -162,9 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     for _, group in groupby(chosen, key=lambda name: CASES[name].section):
         directory = TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR"))
         with directory as folder, ExitStack() as stack:
-            workers = {x: Worker(package, folder, scale) for x, package in packages.items()}
-            for worker in workers.values():
-                stack.callback(worker.close)
+            workers = {x: start_worker(y, folder, scale, stack) for x, y in packages.items()}
             for name in group:
                 row = measure(name, workers, seconds, failures)
                 rows.append(row | {"text": CASES[name].get_text(scale)})

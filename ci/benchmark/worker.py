@@ -1,17 +1,9 @@
-"""``python -m benchmark.worker FOLDER SCALE``: run contenders of cases when asked.
-
-The package is the first one in PYTHONPATH, so two workers can compare two versions. A request is a
-line of stdin with the names of a case and a contender. The reply to a case without contender is the
-list of contenders. The first run of a contender compares its value with numpy.
-"""
+"""Build cases and run their contenders, in a process for each version of the package."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import sys
-import traceback
 import warnings
 from pathlib import Path
 from threading import Event, Thread
@@ -23,6 +15,32 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from benchmark.cases import CASES, SERVERS
+
+BUILT: dict[str, Any] = {}  # of the current case
+
+
+def start() -> None:
+    """Prepare the process."""
+    dask.config.set(num_workers=CPU_COUNT)
+    warnings.simplefilter("ignore")
+
+
+def close() -> None:
+    """Stop the servers of the cases."""
+    SERVERS.close()
+
+
+def answer(folder: str, scale: int, name: str, contender: str | None = None) -> Any:
+    """Run a contender of a case once, or build the case and return the names of its contenders.
+
+    The first run of a contender compares its value with numpy.
+    """
+    if contender is None:
+        case = CASES[name]
+        contenders, expected = case.build(Path(folder), case.get_size(scale))
+        BUILT.update(contenders=contenders, expected=dict.fromkeys(contenders, expected))
+        return list(contenders)
+    return run(BUILT["contenders"][contender], BUILT["expected"].pop(contender, None))
 
 
 def get_own_memory() -> float:
@@ -59,30 +77,3 @@ def check(value: Any, expected: Any) -> None:
             check(value[key], array)
     else:
         np.testing.assert_allclose(np.asarray(value), np.asarray(expected), rtol=1e-5)
-
-
-def main(folder: str, scale: int) -> None:
-    """Answer until stdin is closed."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output of packages is not a reply
-    dask.config.set(num_workers=CPU_COUNT)
-    warnings.simplefilter("ignore")
-    contenders, expected, seen = {}, None, set()
-    for line in sys.stdin:
-        name, contender = json.loads(line)
-        try:
-            if contender is None:
-                case = CASES[name]
-                contenders, expected = case.build(Path(folder), case.get_size(scale))
-                reply: Any = list(contenders)
-            else:
-                reply = run(contenders[contender], None if line in seen else expected)
-                seen.add(line)
-        except Exception:  # noqa: BLE001  # the parent reports it and goes on
-            reply = {"error": traceback.format_exc()}
-        print(json.dumps(reply), file=replies, flush=True)
-
-
-if __name__ == "__main__":
-    with SERVERS:
-        main(sys.argv[1], int(sys.argv[2]))

@@ -18,7 +18,6 @@ pytest.importorskip("moto")
 from benchmark.__main__ import (
     DATA,
     TABLE,
-    FailedRunError,
     format_row,
     format_table,
     main,
@@ -55,26 +54,23 @@ def test_contenders_return_the_value_of_numpy(name: str, folder: Path) -> None:
             assert run(contender, expected)["seconds"] > 0
 
 
-class FakeWorker:
-    """A version of the package with or without the function of a case."""
+def answer(name: str, contender: str | None = None) -> Any:
+    """Answer as a worker does."""
+    return [OURS, "numpy"] if contender is None else {"seconds": 0.5, "memory": 1.0}
 
-    def __init__(self, *, is_complete: bool) -> None:
-        self.is_complete = is_complete
 
-    def ask(self, case: str, contender: str | None = None) -> Any:
-        if not self.is_complete:
-            raise FailedRunError(f"{case}: no such function")
-        return [OURS, "numpy"] if contender is None else {"seconds": 0.5, "memory": 1.0}
+def answer_without_function(name: str, contender: str | None = None) -> Any:
+    """Raise the error of a version of the package without the function of a case."""
+    raise AttributeError("no such function")
 
 
 def test_version_without_a_function_has_no_time() -> None:
-    workers: dict[str, Any] = {
-        "before": FakeWorker(is_complete=False),
-        "after": FakeWorker(is_complete=True),
-    }
     failures: list[str] = []
+    workers = {"before": answer_without_function, "after": answer}
     row = {"text": "a task", **measure("values", workers, 0, failures)}
-    assert failures == []
+    (failure,) = failures
+    assert failure.startswith("values: before: ")
+    assert failure.endswith("AttributeError: no such function\n")
     assert row["median"] == row["best"] == {"after": 0.5, "numpy": 0.5}
     assert row["memory"] == {"after": 1.0, "numpy": 1.0}
     assert format_row(row, list(workers)) == ["a task", "-", "**500 ms**", "**500 ms** (numpy)"]
