@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from math import prod
 from typing import Any, Self
@@ -231,9 +231,7 @@ class Properties:
     # An integer per index of the dimension, by property.
     indices: Mapping[str, Integers]
     # Values that the integers number; missing for properties whose values are these integers.
-    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    # The file that they were read from.
-    path: str = ""
+    values: Mapping[str, Sequence[Any]]
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
@@ -254,7 +252,7 @@ class Properties:
                 raise per_index.error(name, actual, expected)
             if listed != _count_to(array):
                 values[str(name)] = listed
-        return cls(get_string(fields, "dimensionType"), indices, values, fields.path)
+        return cls(get_string(fields, "dimensionType"), indices, values)
 
     def pack(self) -> dict[str, Any]:
         """Return the fields."""
