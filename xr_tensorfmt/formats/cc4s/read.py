@@ -289,10 +289,7 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
 def _find_blocks(
     entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
 ) -> StoredBlocks | None:
-    """Return the stored blocks, or None if the file has all elements.
-
-    If the only block is the whole tensor, properties are not needed.
-    """
+    """Return the stored blocks, or None if the file has all elements, as the only block."""
     if not entry.conditions:
         return None
     has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1

@@ -142,12 +142,7 @@ def get_stem(file: str) -> str:
 
 
 def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[str, ...]:
-    """Return the keys of ``metaData`` whose numbers are in the unit of a tensor.
-
-    These are the energies of eigenenergies, which have one dimension of states, and the reciprocal
-    lattice of grid vectors, which have three components. On other tensors these keys have a unit
-    of their own.
-    """
+    """Return the keys of ``metaData`` in the unit of a tensor: of energies, or grid vectors."""
     if len(shape) == 1 and types[0] not in TYPES - {STATE}:
         return "fermiEnergy", "energies"
     if len(shape) == 2 and shape[0] == 3 and types[0] not in TYPES - {"Vector"}:

@@ -1,10 +1,7 @@
 """Parse YAML from untrusted files, and format YAML that cc4s can parse.
 
-Parsing allows no aliases, no objects and no repeated keys, and has limits. Plain scalars follow the
-core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
-
-cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
-It cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
+Plain scalars follow the core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
+cc4s cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
 character of these words is escaped everywhere but in the keys of cc4s.
 """
 
