@@ -175,7 +175,8 @@ def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
     if version != VERSION:
-        hint = "read the numbers with numpy.fromfile, and write them with to_file"
+        hint = "another program or another version of cc4s wrote the file; read the numbers with "
+        hint += "numpy.fromfile, and write them with to_file"
         raise fields.error("version", repr(version), str(VERSION), hint)
 
 
