@@ -294,10 +294,20 @@ def _encode_like(
     if variable.dtype.kind in "MO":
         copied.encoding.setdefault("calendar", "standard")
     single = replace(checked, variables={name: copied}, coordinates={})
-    encoded = single.encode([tensor.layout.dtype.name]).variables[name]
-    units = tensor.attrs.get("units")
-    if "units" in keys and encoded.attrs["units"].split()[0] == str(units).split()[0]:
-        encoded.attrs["units"] = units  # xarray may write the same time in another way
+    encoded, units = None, str(tensor.attrs.get("units"))
+    with suppress(ValueError):
+        encoded = single.encode([tensor.layout.dtype.name]).variables[name]
+        # xarray may choose another unit, or write the same one in another way.
+        if "units" in keys and encoded.attrs["units"].split(None, 1)[0] != units.split(None, 1)[0]:
+            encoded = None
+    if encoded is None:
+        stored = ", ".join(f"{key}={tensor.attrs[key]!r}" for key in sorted(keys))
+        raise ValueError(
+            f"{checked.path}: values of {name!r} cannot be stored as {tensor.layout.dtype} with "
+            f"{stored}, which region= keeps; change the values, or rewrite the whole file"
+        )
+    if "units" in keys:
+        encoded.attrs["units"] = units
     return encoded
 
 
@@ -487,8 +497,9 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
         if (attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "without apply_unit=, change the values, and keep the attributes"
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file"
+                f"{'' if attribute in required else ' without apply_unit='}, change the values, "
+                "and keep the attributes"
             )
 
 
