@@ -164,15 +164,7 @@ class ExistingFile:
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
         is_same = _get_identity(self.path) == self.identity
-        self._require(is_same and _compute_checksum(self.header) == self.checksum)
-
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets."""
-        self._require(_get_identity(self.path) == self.identity)
-        write_batches(self.path, batches)
-
-    def _require(self, is_same: bool) -> None:
-        if not is_same:
+        if not is_same or _compute_checksum(self.header) != self.checksum:
             raise SourceChangedError(
                 self.path,
                 field="the file",
@@ -180,6 +172,10 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
+
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
+        """Write bytes at their offsets."""
+        write_batches(self.path, batches)
 
 
 def _flush(files: Sequence[ExistingFile]) -> None:
