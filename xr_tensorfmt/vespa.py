@@ -112,8 +112,6 @@ def from_jsonl(
 ) -> Dataset:
     """Open the tensors of a feed of documents as one Dataset, labelled with their ids.
 
-    Lines are parsed one by one. Only cells and labels are kept in memory, as in a file.
-
     Parameters
     ----------
     source : str, PathLike, file object or iterable
@@ -139,10 +137,7 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type, or no document has the field. The message names
-        the line.
-    OSError
-        The file cannot be read.
+        A document has a tensor of another type, or no document has the field.
 
     Examples
     --------
@@ -243,8 +238,6 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     ------
     ValueError
         `data` has other characters, or the bytes are not a typed binary tensor.
-    TypeError
-        `data` is not a string.
 
     Examples
     --------
@@ -257,7 +250,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
         raise TypeError(f"data={data!r} is not a str of hexadecimal digits such as '0x0200...'")
     stripped = data.strip()
     try:
-        content = bytes.fromhex(stripped[2:] if stripped[:2] in ("0x", "0X") else stripped)
+        content = bytes.fromhex(stripped.removeprefix("0x").removeprefix("0X"))
     except ValueError as error:
         raise ValueError(
             f"data={stripped[:40]!r} is not a string of hexadecimal digits, two per byte ({error})"
@@ -285,8 +278,8 @@ def to_json(
         The data, as for a ``.tbf`` file. The name of the variable is not stored.
     form : {"short", "long", "hex"}
         ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
-        ``"hex"`` is the short form with hexadecimal digits for dense values, which are lossless
-        and fast to parse. Constants of an application need ``"short"`` or ``"long"``.
+        ``"hex"`` has hexadecimal digits for dense values, which are lossless and fast to parse.
+        Constants of an application need ``"short"`` or ``"long"``.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``, as in `to_file`.
     drop : list of {"coords", "attrs"}

@@ -178,12 +178,10 @@ class RepeatedBlock(NamedTuple):
         return Finding(path, offset, field, message, "warning")
 
 
-Batches = Callable[[], Iterable[tuple[int, Sequence[Strings]]]]
-"""Yields the index of the first block, and one column of labels per mapped dimension."""
-
-
-def find_repeated_blocks(batches: Batches) -> Iterator[RepeatedBlock]:
-    """Find blocks that have all labels of an earlier block. There must be a batch."""
+def find_repeated_blocks(
+    batches: Callable[[], Iterable[tuple[int, Sequence[Strings]]]],
+) -> Iterator[RepeatedBlock]:
+    """Find blocks with all labels of an earlier one in ``(first block, columns of labels)``."""
     hashes = np.concatenate([_hash_rows(columns) for _, columns in batches()])
     hashes.sort()
     repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])[:_MAX_REPEATED_HASHES]

@@ -24,12 +24,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     if isinstance(blocks, Blocks) and blocks.header.blocks:
         for dimension in range(len(blocks.header.mapped)):
             yield from islice(check_readable(source, Labels(blocks, dimension)), limit)
-        yield from report_errors(lambda: _check_repeated(source, blocks, limit))
-
-
-def _check_repeated(source: Source, blocks: Blocks, limit: int) -> Iterator[Finding]:
-    for repeated in islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit):
-        yield repeated.create_finding(source.name, blocks)
+        repeated = islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit)
+        findings = (block.create_finding(source.name, blocks) for block in repeated)
+        yield from report_errors(lambda: findings)
 
 
 def _read_batches(source: Source, blocks: Blocks) -> Iterator[tuple[int, Sequence[Strings]]]:

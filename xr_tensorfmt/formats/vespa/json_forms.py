@@ -358,8 +358,7 @@ def _build_cells(
     rows = _list_values(blocks.reshape(len(labels), header.cells), header.element)
     for label, values in zip(labels, rows, strict=True):
         for index, value in zip(indices, values, strict=True):
-            address = dict(sorted(zip(names, label + index, strict=True)))
-            yield {"address": address, "value": value}
+            yield {"address": dict(sorted(zip(names, label + index, strict=True))), "value": value}
 
 
 def _list_values(encoded: Array, element: Element) -> Any:
