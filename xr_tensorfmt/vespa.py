@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -88,9 +89,7 @@ def from_json(
     """
     name = "<Vespa JSON>"
     if isinstance(data, os.PathLike):
-        name = os.fspath(data)
-        with open(data, "rb") as file:
-            data = file.read()
+        name, data = os.fspath(data), Path(data).read_bytes()
     try:
         header, blocks = parse_tensor(select_field(load_json(data), field), type)
         content = replace(header, blocks=len(blocks)).pack()
@@ -151,10 +150,9 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
-    with ExitStack() as stack:
-        is_path = isinstance(source, str | os.PathLike)
-        lines = stack.enter_context(open(source, "rb")) if is_path else source
-        name = os.fspath(source) if is_path else "<Vespa feed>"
+    is_path = isinstance(source, str | os.PathLike)
+    name = os.fspath(source) if is_path else "<Vespa feed>"
+    with open(source, "rb") if is_path else nullcontext(source) as lines:
         bar = tqdm(lines, unit=" lines", disable=not progress)
         content = _read_feed(name, _parse_feed(name, bar, type, field, prefix), field, dim)
     return _open(content, name, **keywords)
