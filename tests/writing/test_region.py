@@ -595,3 +595,15 @@ def test_memory_of_a_column_is_bounded(tmp_path: Path, chunks: int | None) -> No
     with dask.config.set(scheduler="synchronous"), limit_memory(2_000_000):
         to_file(column, file, region={"dim_1": [1]})
     np.testing.assert_array_equal(np.load(file), np.tile([0.0, 1.0], (40_000, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:Times can't be serialized")
+@pytest.mark.parametrize(("dtype", "time"), [("i8", "2000-01-01T12"), ("i2", "2262-01-01")])
+def test_times_that_do_not_fit_the_units_of_the_file_raise(
+    tmp_path: Path, dtype: str, time: str
+) -> None:
+    file = tmp_path / "a.mag"
+    to_file(xr.Dataset({"t": ("x", np.arange(3, dtype=dtype), PACKED["time"])}), file)
+    part = xr.Dataset({"t": ("x", np.array([time], "M8[ns]"))})
+    words = "as int.*days since.*change the values, or rewrite the whole file"
+    check_refused(part, file, {"x": slice(1)}, words)

@@ -164,15 +164,7 @@ class ExistingFile:
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
         is_same = _get_identity(self.path) == self.identity
-        self._require(is_same and _compute_checksum(self.header) == self.checksum)
-
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets."""
-        self._require(_get_identity(self.path) == self.identity)
-        write_batches(self.path, batches)
-
-    def _require(self, is_same: bool) -> None:
-        if not is_same:
+        if not is_same or _compute_checksum(self.header) != self.checksum:
             raise SourceChangedError(
                 self.path,
                 field="the file",
@@ -180,6 +172,10 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
+
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
+        """Write bytes at their offsets."""
+        write_batches(self.path, batches)
 
 
 def _flush(files: Sequence[ExistingFile]) -> None:
@@ -294,10 +290,20 @@ def _encode_like(
     if variable.dtype.kind in "MO":
         copied.encoding.setdefault("calendar", "standard")
     single = replace(checked, variables={name: copied}, coordinates={})
-    encoded = single.encode([tensor.layout.dtype.name]).variables[name]
-    units = tensor.attrs.get("units")
-    if "units" in keys and encoded.attrs["units"].split()[0] == str(units).split()[0]:
-        encoded.attrs["units"] = units  # xarray may write the same time in another way
+    encoded, units = None, str(tensor.attrs.get("units"))
+    with suppress(ValueError):
+        encoded = single.encode([tensor.layout.dtype.name]).variables[name]
+        # xarray may choose another unit, or write the same one in another way.
+        if "units" in keys and encoded.attrs["units"].split(None, 1)[0] != units.split(None, 1)[0]:
+            encoded = None
+    if encoded is None:
+        stored = ", ".join(f"{key}={tensor.attrs[key]!r}" for key in sorted(keys))
+        raise ValueError(
+            f"{checked.path}: values of {name!r} cannot be stored as {tensor.layout.dtype} with "
+            f"{stored}, which region= keeps; change the values, or rewrite the whole file"
+        )
+    if "units" in keys:
+        encoded.attrs["units"] = units
     return encoded
 
 
@@ -487,8 +493,9 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
         if (attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "without apply_unit=, change the values, and keep the attributes"
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file"
+                f"{'' if attribute in required else ' without apply_unit='}, change the values, "
+                "and keep the attributes"
             )
 
 
