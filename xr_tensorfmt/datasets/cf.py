@@ -50,10 +50,10 @@ def decode(
     decodable = {
         name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
     }
-    cf_attrs = dict(attrs) if names_coordinates(attrs, variables) else {}
+    has_coordinates = names_coordinates(attrs, variables)
     decoded, remaining, coordinates = conventions.decode_cf_variables(
         decodable,
-        cf_attrs,
+        dict(attrs) if has_coordinates else {},
         mask_and_scale=keywords.mask_and_scale,
         decode_times=keywords.decode_times,
         concat_characters=keywords.concat_characters,
@@ -61,10 +61,7 @@ def decode(
         use_cftime=keywords.use_cftime,
         decode_timedelta=keywords.decode_timedelta,
     )
-    decoded_attrs = {
-        name: value for name, value in attrs.items() if name in remaining or name not in cf_attrs
-    }
-    return {**variables, **decoded}, decoded_attrs, coordinates
+    return {**variables, **decoded}, dict(remaining if has_coordinates else attrs), coordinates
 
 
 def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
