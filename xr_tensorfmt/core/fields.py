@@ -23,9 +23,22 @@ _EXPECTED: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping of a file, such as a JSON object. `prefix` is the full name of its key.
+    """A mapping of a file, such as a JSON object.
 
-    `repeated` are the objects of the document with a repeated key.
+    Parameters
+    ----------
+    path : str
+        The file, for errors.
+    values : mapping
+        The values by key.
+    offset : int, optional
+        Byte where the document begins.
+    prefix : str
+        Full name of the key of the mapping.
+    hint : str
+        What to do about an invalid value.
+    repeated : sequence of mapping
+        Objects of the document with a repeated key.
     """
 
     path: str

@@ -60,7 +60,7 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
 
 
 def match_names(key: object, names: Collection[Any]) -> list[Any]:
-    """Return the names that a key stands for: itself, otherwise those that match the pattern."""
+    """Return the key if it is one of the names, or else the names that it matches as a pattern."""
     return [key] if key in names else [n for n in names if fnmatchcase(str(n), str(key))]
 
 

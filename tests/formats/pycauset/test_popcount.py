@@ -226,6 +226,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
@@ -239,9 +240,13 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
                 np.testing.assert_array_equal(counts.count_columns(rows)[0], part.sum(0))
 
 
+@pytest.mark.parametrize("wide", [1, 1 << 14])
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
 @pytest.mark.parametrize("width", [1, 64, 65, 530])
-def test_column_counts_of_more_rows_than_byte_can_count(rows: int, width: int) -> None:
+def test_column_counts_of_more_rows_than_byte_can_count(
+    rows: int, width: int, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", wide)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))

@@ -42,7 +42,8 @@ def check_symmetry(
         if wrong.any():
             index = selection.full_index(int(np.argmax(wrong)))
             others = np.count_nonzero(wrong) - 1
-            reason = f"it does not hold for the element {index}, nor {others} more of its chunk"
+            also = f" and {others} more of its chunk" if others else ""
+            reason = f"it does not hold for the element {index}{also}"
             extents = layout.locate(Selection(shape, tuple(range(i, i + 1) for i in index)))
             offset = extents.bounds[0] if len(extents) else None  # None if it is not stored
             yield _build_finding(source, offset, name, reason)

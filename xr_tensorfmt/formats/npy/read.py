@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
@@ -148,7 +148,6 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
         raise UnsupportedMemberError(path, f"the dtype of {title}", dtype, expected, hint, offset)
     shape = tuple(map(int, lengths))
-    check_rank(path, title, len(shape), offset)
     if min(shape, default=0) < 0:
         raise error("the shape", shape, "lengths", "the header is corrupt")
     if dtype.itemsize > MAX_ELEMENT_BYTES:

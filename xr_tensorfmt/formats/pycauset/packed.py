@@ -16,6 +16,7 @@ from xr_tensorfmt.core.layout import (
     EncodedBatch,
     UnrepresentableValueError,
     WritableLayout,
+    compute_relative_slices,
     view_as_bytes,
 )
 from xr_tensorfmt.core.selection import Points, Selection
@@ -141,16 +142,16 @@ class Packed(WritableLayout):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""
-        indices, columns = selection.index_arrays
+        if not selection.size:
+            return
         elements = BATCH_BYTES // values.itemsize  # checking a triangle takes a byte per element
         if not self.rows.is_triangle:
             elements = 8 * _BATCH_BYTES // self.rows.bits
-        step = max(1, elements // max(1, columns.size))
-        for begin in range(0, indices.size if columns.size else 0, step):
-            part, rows = values[begin : begin + step], indices[begin : begin + step]
+        for batch in selection.divide(max(elements, selection.shape[1])):
+            part = values[compute_relative_slices(batch, selection)]
             if self.rows.is_triangle:
-                self._check_below(part, rows, columns)
-            pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
+                self._check_below(part, *batch.index_arrays)
+            pieces = self.find_pieces(batch)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 

@@ -108,9 +108,9 @@ class Matrix:
 
     The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
     the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
-    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix.
-    `properties` are claims about the values. The file ends with the values, but not before
-    `min_stop`. `encoding` has entries for ``encoding["tensorfmt"]`` of one version only.
+    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix. The file
+    ends with the values, but not before `min_stop`. `encoding` has entries for
+    ``encoding["tensorfmt"]`` of one version only.
     """
 
     version: str
@@ -128,7 +128,6 @@ class Matrix:
     row_bytes: int = WORD_BYTES
     has_diagonal: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None
     derived: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
@@ -20,7 +19,7 @@ from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
 from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
+from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 MatrixType = Literal[
@@ -83,7 +82,7 @@ def _plan_matrix(
         row_bytes=spec.R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else spec.WORD_BYTES,
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
-    embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
+    embedded = embed_tensor(checked).decode()
     metadata = build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
     header, start, block = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))

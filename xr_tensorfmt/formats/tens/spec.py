@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader
 
 MAGIC = b"TENS"
 
@@ -89,9 +89,12 @@ class TensHeader:
             expected = "0" + (
                 " or 1 (index-value storage)" if allowed else " in a version below 1.0"
             )
-            hint = "a reserved flag may change the layout of the data, so they cannot be read"
-            raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
-        check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
+            reserved = "a reserved flag may change the layout of the data, so they cannot be read"
+            field = "the tensor flags"
+            raise reader.error(field, f"0x{flags:08x}", expected, reserved, Offset.FLAGS)
+        if order > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
+            raise reader.error("the rank of the tensor", order, expected, hint, Offset.ORDER)
         raw = reader.read_field(FIXED_BYTES, order * _DIMENSION.size, "the dimension headers")
         dimensions = list(_DIMENSION.iter_unpack(raw))
         lengths = tuple(length for length, _ in dimensions)
