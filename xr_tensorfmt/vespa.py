@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from typing import Any, get_args
 
 import numpy as np
 from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.formats.vespa.feed import BATCH_DOCUMENTS, FeedReader, check_dim, format_document
-from xr_tensorfmt.formats.vespa.json_input import (
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.formats.vespa.json_forms import (
+    Form,
+    Labels,
+    build_json,
+    format_type,
     load_json,
     pack_blocks,
     parse_tensor,
     select_field,
 )
-from xr_tensorfmt.formats.vespa.json_output import Form, build_json
-from xr_tensorfmt.formats.vespa.spec import VespaHeader
+from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
@@ -28,6 +34,14 @@ from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.encoding import Encoding
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
+
+BATCH_DOCUMENTS = 1024
+"""Number of documents of a feed that are converted at a time."""
+
+_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False)
+_ID_KEYS = ("put", "update", "id")
+# Lines around the documents if the feed is a list, as `vespa visit` prints it.
+_NO_DOCUMENT = ("", "[", "]", b"", b"[", b"]")
 
 
 def from_json(
@@ -38,10 +52,9 @@ def from_json(
     Parameters
     ----------
     data : dict, list, str, bytes or PathLike
-        The value of a tensor field as pyvespa and `json.loads` return it, JSON text, or the path
-        of a file with JSON text: cells, values or blocks, also as hexadecimal digits, with or
-        without an object around them. Or a document with ``fields``, such as a hit of a query or a
-        line of a feed. A path is a `pathlib.Path`, because a str is text.
+        A tensor as pyvespa and `json.loads` return it, JSON text, or a file with JSON text: cells,
+        values or blocks, also as hexadecimal digits. Or a document with ``fields``, such as a hit
+        of a query. A path is a `pathlib.Path`, because a str is text.
     type : str, optional
         The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
         if `data` does not state the type.
@@ -53,7 +66,7 @@ def from_json(
     Returns
     -------
     Dataset
-        The same as from a file with this tensor.
+        The same as from a file.
 
     Raises
     ------
@@ -65,26 +78,14 @@ def from_json(
     >>> from xr_tensorfmt import vespa
     >>> field = {
     ...     "type": "tensor<float>(user{},x[2])",
-    ...     "blocks": {
-    ...         "ada": [1, 2],
-    ...         "bob": [3, 4],
-    ...     },
+    ...     "blocks": {"ada": [1, 2], "bob": [3, 4]},
     ... }
     >>> ds = vespa.from_json(field)
     >>> ds.tensor.sel(user="bob").values
     array([3., 4.], dtype=float32)
-    >>> ds = vespa.from_json(
-    ...     "FF00118022FE", "tensor<int8>(x[6])"
-    ... )
+    >>> ds = vespa.from_json("FF00118022FE", "tensor<int8>(x[6])")
     >>> ds.tensor.values
     array([  -1,    0,   17, -128,   34,   -2], dtype=int8)
-    >>> document = {
-    ...     "put": "id:shop:team::1",
-    ...     "fields": {"members": field},
-    ... }
-    >>> ds = vespa.from_json(document, field="members")
-    >>> ds.tensor.shape
-    (2, 2)
     """
     name = "<Vespa JSON>"
     if isinstance(data, os.PathLike):
@@ -119,8 +120,7 @@ def from_jsonl(
     source : str, PathLike, file object or iterable
         The path of a feed with one document per line, its lines, or documents as dicts.
     type : str, optional
-        The type of the field, such as ``"tensor<float>(x[3])"``. It is required if the first
-        document does not state the type.
+        As for `from_json`. The default is the type that the first document states.
     field : str
         The field with the tensor. Documents without the field are left out.
     dim : str
@@ -130,7 +130,7 @@ def from_jsonl(
     progress : bool
         Whether to show a progress bar.
     **keywords
-        Keywords of `xarray.open_dataset` and of this engine.
+        As for `from_json`.
 
     Returns
     -------
@@ -152,13 +152,8 @@ def from_jsonl(
     ...     '{"put": "id:shop:user::ann", "fields": {"vector": [1, 0]}}',
     ...     '{"put": "id:shop:user::bob", "fields": {"vector": [0, 2]}}',
     ... ]
-    >>> ds = vespa.from_jsonl(
-    ...     lines,
-    ...     "tensor<float>(x[2])",
-    ...     field="vector",
-    ...     dim="user",
-    ...     prefix="id:shop:user::",
-    ... )
+    >>> type, prefix = "tensor<float>(x[2])", "id:shop:user::"
+    >>> ds = vespa.from_jsonl(lines, type, field="vector", dim="user", prefix=prefix)
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
@@ -166,9 +161,68 @@ def from_jsonl(
         is_path = isinstance(source, str | os.PathLike)
         lines = stack.enter_context(open(source, "rb")) if is_path else source
         name = os.fspath(source) if is_path else "<Vespa feed>"
-        reader = FeedReader(name, field, type, dim, prefix)
-        content = reader.read(tqdm(lines, unit=" lines", disable=not progress))
+        bar = tqdm(lines, unit=" lines", disable=not progress)
+        content = _read_feed(name, _parse_feed(name, bar, type, field, prefix), field, dim)
     return _open(content, name, **keywords)
+
+
+Block = tuple[VespaHeader, str, Labels, Array]
+"""A block of a document: the header of its tensor, the id, the labels and the cells."""
+
+
+def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> bytearray:
+    """Return a tensor with the blocks of all documents. Their ids are labels of a dimension."""
+    content, blocks, position, header = bytearray(), 0, 0, None
+    while batch := list(islice(parsed, BATCH_DOCUMENTS)):
+        if header is None:
+            header, *_ = batch[0]
+            if dim in header.mapped + header.indexed:
+                raise ValueError(
+                    f"{name}: dim={dim!r} is a dimension of {format_type(header)}; choose another "
+                    "name"
+                )
+            mapped = tuple(sorted((*header.mapped, dim)))
+            position = mapped.index(dim)
+            header = VespaHeader.create(
+                header.cell_type, mapped, header.indexed, header.lengths, MAX_INTEGER
+            )
+            content += header.pack()
+        labels = [(*row[:position], id_, *row[position:]) for _, id_, row, _ in batch]
+        content += pack_blocks(header, labels, [cells for *_, cells in batch])
+        blocks += len(batch)
+    if header is None:
+        raise ValueError(f"{name}: no line is a document with the field {field!r}")
+    # Four bytes for the number of blocks, which is known at the end.
+    content[header.stop - 4 : header.stop] = (LONG_BIT << 24 | blocks).to_bytes(4, "big")
+    return content
+
+
+def _parse_feed(
+    name: str, lines: Iterable[Any], type_: str | None, field: str, prefix: str
+) -> Iterator[Block]:
+    """Yield the blocks of all documents. All tensors must have the type of the first."""
+    for number, line in enumerate(lines, 1):
+        if isinstance(line, str | bytes) and line.strip() in _NO_DOCUMENT:
+            continue
+        try:
+            blocks = _parse_document(load_json(line), type_, field, prefix)
+        except ValueError as error:
+            raise ValueError(f"{name}: line {number}: {error}") from error
+        if blocks and type_ is None:
+            type_ = format_type(blocks[0][0])
+        yield from blocks
+
+
+def _parse_document(document: Any, type_: str | None, field: str, prefix: str) -> list[Block]:
+    fields = document.get("fields") if isinstance(document, dict) else None
+    if not isinstance(fields, dict) or fields.get(field) is None:
+        return []
+    header, blocks = parse_tensor(select_field(document, field), type_)
+    id_ = next((document[key] for key in _ID_KEYS if key in document), None)
+    if not isinstance(id_, str) or not id_.startswith(prefix):
+        raise ValueError(f"the id of the document is {id_!r}, expected '{prefix}...'")
+    label = id_.removeprefix(prefix)
+    return [(header, label, labels, cells) for labels, cells in blocks.items()]
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -179,7 +233,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     data : str
         Two digits per byte, with or without ``0x`` at the start. White space is ignored.
     **keywords
-        Keywords of `xarray.open_dataset` and of this engine.
+        As for `from_json`.
 
     Returns
     -------
@@ -297,12 +351,8 @@ def to_jsonl(
         The dimension with the ids of documents as labels. The tensors have the other dimensions.
     prefix : str
         Start of all ids, to which the labels are appended, such as ``"id:shop:user::"``.
-    form : {"hex", "short", "long"}
-        The form of the tensors, as in `to_json`.
-    encoding : mapping, optional
-        ``{name: {"dtype": ...}}``, as in `to_file`.
-    drop : list of {"coords", "attrs"}
-        Parts to omit. Otherwise they raise an error.
+    form, encoding, drop
+        As for `to_json`.
     overwrite : bool
         Whether to replace an existing file.
     progress : bool
@@ -320,26 +370,20 @@ def to_jsonl(
     >>> import numpy as np
     >>> import xarray as xr
     >>> from xr_tensorfmt import vespa
-    >>> users = xr.DataArray(
-    ...     np.float32([[1, 0], [0, 2]]),
-    ...     {"user": ["ann", "bob"]},
-    ...     dims=("user", "x"),
-    ... )
-    >>> vespa.to_jsonl(
-    ...     users,
-    ...     "feed.jsonl",
-    ...     field="vector",
-    ...     dim="user",
-    ...     prefix="id:shop:user::",
-    ... )
-    >>> ds = vespa.from_jsonl(
-    ...     "feed.jsonl", field="vector", dim="user"
-    ... )
+    >>> values = np.float32([[1, 0], [0, 2]])
+    >>> users = xr.DataArray(values, {"user": ["ann", "bob"]}, dims=("user", "x"))
+    >>> vespa.to_jsonl(users, "feed.jsonl", field="vector", dim="user", prefix="id:users::")
+    >>> ds = vespa.from_jsonl("feed.jsonl", field="vector", dim="user")
     >>> ds.user.values.tolist()
-    ['id:shop:user::ann', 'id:shop:user::bob']
+    ['id:users::ann', 'id:users::bob']
     """
     tensor = _arrange(data, os.fspath(path), form, encoding, drop)
-    check_dim(tensor.header, dim)
+    mapped = tensor.header.mapped
+    if dim not in mapped:
+        raise ValueError(
+            f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
+            f"{list(mapped)}, whose labels become the ids of documents"
+        )
     file = build_atomic_file(os.path.abspath(path), 0, overwrite=overwrite).begin()
     try:
         with open(file.path, "w", encoding="ascii") as lines:
@@ -367,23 +411,27 @@ def _format_feed(
     tensor: Arranged, dim: str, field: str, prefix: str, form: Form, progress: bool
 ) -> Iterator[str]:
     """Yield the lines of a feed."""
-    header, position = tensor.header, tensor.header.mapped.index(dim)
+    position = tensor.header.mapped.index(dim)
+
+    def leave_out(row: Labels) -> Labels:
+        return row[:position] + row[position + 1 :]
+
+    header = replace(tensor.header, mapped=leave_out(tensor.header.mapped))
     groups: dict[str, list[int]] = {}
-    for block, labels in enumerate(tensor.rows):
-        groups.setdefault(labels[position], []).append(block)
-    mapped = header.mapped[:position] + header.mapped[position + 1 :]
-    own = VespaHeader.create(header.cell_type, mapped, header.indexed, header.lengths, 0)
-    documents = list(groups.items())
-    with tqdm(total=len(documents), unit=" documents", disable=not progress) as bar:
-        for first in range(0, len(documents), BATCH_DOCUMENTS):
-            batch = documents[first : first + BATCH_DOCUMENTS]
+    for block, row in enumerate(tensor.rows):
+        groups.setdefault(row[position], []).append(block)
+    documents = iter(groups.items())
+    with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
+        while batch := list(islice(documents, BATCH_DOCUMENTS)):
             blocks = np.concatenate([numbers for _, numbers in batch])
-            is_range = blocks[-1] - blocks[0] + 1 == blocks.size and (np.diff(blocks) == 1).all()
+            # Selecting a range of a dask array is faster.
+            is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
             cells, start = tensor.encode(tensor.variable[key].values), 0
             for label, numbers in batch:
-                rows = [tensor.rows[n][:position] + tensor.rows[n][position + 1 :] for n in numbers]
+                rows = [leave_out(tensor.rows[number]) for number in numbers]
                 stop = start + len(rows)
-                yield format_document(own, prefix + label, field, rows, cells[start:stop], form)
+                value = build_json(header, rows, cells[start:stop], form)
+                yield _ENCODER.encode({"put": prefix + label, "fields": {field: value}}) + "\n"
                 start = stop
             bar.update(len(batch))

@@ -315,7 +315,7 @@ def test_json_is_no_format_and_has_next_step() -> None:
 
 def test_unknown_storage_option_is_named() -> None:
     message = run_failing("info", "http://127.0.0.1:1/a.mag", "--storage-option", "annon=1")
-    assert "argument 'annon'; correct the names of the storage options" in message
+    assert "argument 'annon'" in message
 
 
 def test_validate_limits_similar_findings_without_all() -> None:

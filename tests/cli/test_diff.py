@@ -169,6 +169,8 @@ PAIRS: dict[str, tuple[Any, Any, Any]] = {
     "strings": (["a", "b", "c"], ["a", "x", "y"], (2, None, (1,))),
     "a scalar": (1.0, 3.0, (1, 2.0, ())),
     "bool and number": ([True], [3.0], (1, 2.0, (0,))),
+    "floats too far apart": ([1.7e308], [-1.7e308], (1, np.inf, (0,))),
+    "complex numbers too far apart": ([1.7e308 + 1.7e308j], [0j], (1, np.inf, (0,))),
 }
 
 
@@ -202,6 +204,15 @@ def test_rounded_integer_is_difference_between_files() -> None:
     save("a.tens", xr.Dataset({"tensor": ("a", [1, 2**53 + 1])}))
     save("b.tens", xr.Dataset({"tensor": ("a", [1.0, 2.0**53])}))
     assert "1 of 2 values differ, by up to 1" in run_for_different("a.tens", "b.tens")
+
+
+def test_difference_larger_than_float64_is_infinite() -> None:
+    for name, value in (("a", 1.7e308), ("b", -1.7e308)):
+        save(f"{name}.tens", xr.Dataset({"tensor": ("x", [0.0, value])}))
+    output = run_for_different("a.tens", "b.tens")
+    assert "1 of 2 values differ, by up to inf, 1.7e+308 and -1.7e+308 at [1]" in output
+    document = json.loads(run_for_different("a.tens", "b.tens", "--json"))
+    assert document["variables"]["tensor"]["largest"] == "inf"
 
 
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:

@@ -58,7 +58,7 @@ def test_layouts_compare_and_hash_by_value(dtype: str) -> None:
 def test_values_at_odd_addresses_are_moved(dtype: str) -> None:
     raw = np.arange(33, dtype=np.uint8)[1:].view(dtype)
     assert not raw.flags.aligned
-    adopted = Plain(np.dtype(dtype)).adopt(raw)
+    adopted = Plain(np.dtype(dtype)).decode(raw)
     assert adopted.flags.aligned
     assert adopted.tobytes() == raw.astype("<f8").tobytes()
 

@@ -202,7 +202,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"io": "read"}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"io": "read"}, marks=pytest.mark.nightly)])
 def test_worker_processes_compute_same(path: Path, tmp_path: Path, options: dict) -> None:
     output = run_script(CLUSTER, path, json.dumps(options), directory=tmp_path)
     total, chunks = output.split()

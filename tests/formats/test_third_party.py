@@ -243,6 +243,13 @@ def test_options_of_another_package_work_and_unknown_keywords_raise(grid: Path) 
     )
     (grid / "site" / "xarray_grid.py").write_text(module)
     run(grid, "-c", OPTIONS)
+    assert "grid: axes=LATLON|2 Prefix" in " ".join(
+        run(grid, "-m", "xr_tensorfmt", "convert", "--help").split()
+    )
+    command = ("-m", "xr_tensorfmt", "convert", "a.grid", "b.zarr", "--open-option")
+    run(grid, *command, "axes=2")
+    printed = "import xarray; print(*xarray.open_zarr('b.zarr').sizes)"
+    assert run(grid, "-c", printed).split() == ["2_0", "2_1"]
 
 
 OPEN = """

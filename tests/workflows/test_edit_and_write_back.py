@@ -168,17 +168,21 @@ def test_formats_without_attributes_store_decoded_values(tmp_path: Path, name: s
             write(times, tmp_path, name)
 
 
+@pytest.mark.parametrize("name", WITH_ATTRS)
 @pytest.mark.parametrize("dtype", ["int64", "int8", "float16"])
-def test_integers_and_half_floats_are_scaled_as_doubles(tmp_path: Path, dtype: str) -> None:
+def test_integers_and_half_floats_are_scaled_as_doubles(
+    tmp_path: Path, name: str, dtype: str
+) -> None:
     values = np.array([50.03125, 1, 2]).astype(dtype)
-    data = xr.DataArray(values, dims="x", name="v")
-    encoding = {"v": {"dtype": "int16", "scale_factor": 0.01}}
-    to_file(data, tmp_path / "a.mag", encoding=encoding)
-    actual = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt", mask_and_scale=False)
-    np.testing.assert_array_equal(actual.v, np.rint(values.astype("float64") / 0.01))
-    to_file(data[:1] + 1, tmp_path / "a.mag", region={"x": slice(0, 1)})
-    changed = xr.open_dataset(tmp_path / "a.mag", engine="tensorfmt").v
-    np.testing.assert_allclose(changed, [values[0] + 1, *values[1:]], atol=0.01)
+    data = xr.DataArray(values, dims="x", name="tensor")
+    encoding = {"dtype": DTYPES.get(name, "int16"), "scale_factor": 0.01}
+    path = write(data, tmp_path, name, encoding={"tensor": encoding})
+    packed = values.astype("float64") / 0.01
+    expected = packed if name in DTYPES else np.rint(packed)
+    np.testing.assert_array_equal(open_array(path, mask_and_scale=False), expected)
+    if name != "cc4s":  # text has no fixed width
+        to_file(data[:1] + 1, path, name, region={"x": slice(0, 1)})
+        np.testing.assert_allclose(open_array(path), [values[0] + 1, *values[1:]], atol=0.01)
 
 
 def test_requested_encoding_is_that_of_netcdf(tmp_path: Path) -> None:

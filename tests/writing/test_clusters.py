@@ -142,7 +142,15 @@ with dask.config.set(num_workers=2):
 """
 
 
-@pytest.mark.parametrize("kind", ["chunks", "narrow", "held", "lazy"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("chunks", marks=pytest.mark.nightly),
+        "narrow",
+        pytest.param("held", marks=pytest.mark.nightly),
+        "lazy",
+    ],
+)
 def test_large_write_needs_memory_of_few_chunks(tmp_path: Path, kind: str) -> None:
     output = run_python("-c", MEMORY, tmp_path / "a.mag", kind).stdout
     # Two threads have a chunk of 16 MiB and its encoded copy each.

@@ -75,14 +75,15 @@ class _Convert(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of formats, and the examples."""
-        with formatter.section("Options of formats, for --option"):
-            formatter.write_dl(
-                [
-                    (f"{file_format.name}: {row}", description)
-                    for file_format in registry.load_formats()
-                    for row, description in describe_options(file_format.write_options)
-                ]
-            )
+        for flag, attribute in (("--option", "write_options"), ("--open-option", "read_options")):
+            rows = [
+                (f"{file_format.name}: {row}", description)
+                for file_format in registry.load_formats()
+                for row, description in describe_options(getattr(file_format, attribute))
+            ]
+            if rows:
+                with formatter.section(f"Options of formats, for {flag}"):
+                    formatter.write_dl(rows)
         super().format_epilog(ctx, formatter)
 
 
@@ -133,7 +134,16 @@ class _Convert(click.Command):
     metavar="KEY=VALUE",
     multiple=True,
     type=parse_key_json,
-    help="An option of the format, such as version=0.9; see below. Values may be JSON. Repeatable.",
+    help="An option of the format of OUT, such as version=0.9; see below. Values may be JSON. "
+    "Repeatable.",
+)
+@click.option(
+    "--open-option",
+    "open_options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    type=parse_key_json,
+    help="An option of the format of IN, of formats of other packages. Repeatable.",
 )
 @click.option(
     "--tree",
@@ -284,9 +294,11 @@ def _open_selected(
     dtypes: tuple[tuple[str | None, str], ...],
     separator: str,
     drop: tuple[DroppablePart, ...],
+    open_options: KeyValues,
     **reading: Any,
 ) -> tuple[OpenedData, dict[Any, Any]]:
     """Return the data to write and their encoding, for a store with groups if possible."""
+    reading |= dict(open_options)
     if "attrs" not in drop:  # otherwise packed values would lose their meaning
         reading |= STORED_VALUES
     data = open_input(source, content, from_, separator=separator, chunks={}, **reading)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from math import prod
+from itertools import repeat
+from math import hypot, prod
 from typing import Any
 
 import click
@@ -118,16 +119,12 @@ def _compare_files(
     datasets = []
     for file in (first, second):
         with errors_in_one_line(file):
-            data = open_input(file, file, separator=separator, **options)
+            data = open_input(file, file, separator=separator, cache=False, **options)
             datasets.append(flatten(file, data, separator, ["attrs"]))
     with errors_in_one_line(first, second):
         names = {"first": to_one_line(first), "second": to_one_line(second)}
-        return {
-            **names,
-            "rtol": rtol,
-            "atol": atol,
-            **compare(datasets[0], datasets[1], rtol, atol),
-        }
+        result = compare(datasets[0], datasets[1], rtol, atol)
+        return {**names, "rtol": rtol, "atol": atol, **result}
 
 
 def compare(first: Dataset, second: Dataset, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
@@ -212,14 +209,16 @@ def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float)
     count, worst = 0, 0.0
     largest: dict[str, Any] = {}
     for block in iterate_blocks(first):
-        difference = compare_values(first[block].values, second[block].values, rtol, atol)
+        # Indexing costs as much as reading a small variable.
+        one, other = (item[block] if block else item for item in (first, second))
+        difference = compare_values(one.values, other.values, rtol, atol)
         if not difference:
             continue
         distance = difference["largest"]
         rank = np.inf if distance is None or distance != distance else distance
         if not largest or rank > worst:
-            starts = (part.start for part in block)
-            index = [start + i for start, i in zip(starts, difference["index"], strict=True)]
+            starts = (part.start for part in block) if block else repeat(0)
+            index = [start + i for start, i in zip(starts, difference["index"], strict=False)]
             worst, largest = rank, difference | {"index": index}
         count += difference["different_values"]
     return to_plain(largest | {"different_values": count}) if largest else {}
@@ -247,7 +246,7 @@ def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0
     values = first[index], second[index]
     return {
         "different_values": same.size - int(np.count_nonzero(same)),
-        "largest": abs(_to_exact(values[0]) - _to_exact(values[1])) if is_number else None,
+        "largest": _find_distance(*values) if is_number else None,
         "index": index,
         "values": values,
     }
@@ -264,9 +263,18 @@ def _are_equal(first: Array, second: Array) -> Array:
     return same
 
 
+def _find_distance(first: Any, second: Any) -> int | float:
+    """Return the distance of two numbers. It is exact for integers, and infinite on overflow."""
+    difference = _to_exact(first) - _to_exact(second)
+    if isinstance(difference, int):
+        return abs(difference)
+    return hypot(difference.real, difference.imag)
+
+
 def _to_exact(value: Any) -> Any:
-    """Convert a number of numpy to an int of Python if possible, whose differences are exact."""
+    """Convert a number of numpy to an int of Python if its value is an integer of 64 bits."""
     number = value.item()
     if isinstance(number, complex) and not number.imag:
         number = number.real
-    return int(number) if isinstance(number, float) and number.is_integer() else number
+    is_exact = isinstance(number, float) and number.is_integer() and abs(number) < 2**64
+    return int(number) if is_exact else number

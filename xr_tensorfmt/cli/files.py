@@ -47,10 +47,8 @@ def open_input(
             raise ValueError(f"{store} is not read from standard input; pass a path")
         return _open_store(file, store, get_group_path(group, separator), url_options)
     options |= {"format": format, "group": group, "separator": separator}
-    options["storage_options"] = url_options
-    if tree:
-        return xr.open_datatree(content, engine="tensorfmt", **options)
-    return xr.open_dataset(content, engine="tensorfmt", **options)
+    open_any = xr.open_datatree if tree else xr.open_dataset
+    return open_any(content, engine="tensorfmt", storage_options=url_options, **options)
 
 
 def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) -> xr.Dataset:
@@ -167,7 +165,10 @@ def _write_netcdf(
 
 
 def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of a variable, to be read one by one."""
+    """Yield blocks of a variable, to be read one by one, or ``()`` for a small variable."""
+    if variable.nbytes <= DEFAULT_CHUNK_BYTES:
+        yield ()
+        return
     default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
     chunks = variable.encoding.get("preferred_chunks") or {}
     if set(chunks) != set(variable.dims):

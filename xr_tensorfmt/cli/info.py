@@ -83,7 +83,8 @@ def info(
             ds = xr.open_dataset(
                 content,
                 engine="tensorfmt",
-                chunks={},
+                chunks=None,
+                cache=False,
                 format=format,
                 group=group,
                 separator=separator,
@@ -248,17 +249,23 @@ def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
 
     Complex numbers are compared by their absolute values. NaN is ignored.
     """
+    from dask.base import compute  # noqa: PLC0415  # slow, and only --stats needs it
+
     is_complex = variable.dtype.kind == "c"
     if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
         return None
     if not variable.size:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    ordered = abs(variable) if is_complex else variable
+    chunks = variable.encoding.get("preferred_chunks")
+    # Without chunks, the functions of numpy avoid a graph, which is slow for a small variable.
+    values = variable.chunk(chunks).data if chunks else variable.values
+    ordered = abs(values) if is_complex else values
     statistics = {
-        "min": ordered.min(),
-        "max": ordered.max(),
-        "mean": variable.mean(dtype=np.complex128 if is_complex else np.float64),
-        "nan": variable.isnull().sum(),
-        "zeros": (variable == 0).sum(),
+        "min": np.nanmin(ordered),
+        "max": np.nanmax(ordered),
+        "mean": np.nanmean(values, dtype=np.complex128 if is_complex else np.float64),
+        "nan": np.isnan(values).sum(),
+        "zeros": (values == 0).sum(),
     }
-    return {str(key): value.item() for key, value in xr.Dataset(statistics).compute().items()}
+    (computed,) = compute(statistics)  # type: ignore[no-untyped-call]
+    return {name: value.item() for name, value in computed.items()}

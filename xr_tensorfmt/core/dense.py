@@ -97,9 +97,7 @@ class Dense(WritableLayout):
         if out is not None:
             self.element.decode_into(out, raw)
             return out
-        # Changing a private map copies its pages, which is slower than converting to new memory.
-        is_owned = packed.flags.owndata or self.element.is_native
-        return self.element.adopt(raw) if is_owned else self.element.decode(raw)
+        return self.element.decode(raw)
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Limit the memory of ranges, conversions and gaps."""

@@ -72,7 +72,9 @@ class Element(ABC):
         """Convert stored elements, of any strides and alignment, to contiguous `values`."""
 
     def decode(self, raw: Array) -> Array:
-        """Convert stored elements to a new array. See `decode_into`."""
+        """Convert stored elements, without a copy if they are native and aligned."""
+        if self.is_native and raw.flags.aligned:
+            return raw
         values = np.empty(raw.shape, dtype=self.dtype)
         self.decode_into(values, raw)
         return values
@@ -100,10 +102,6 @@ class Element(ABC):
     def token(self) -> str:
         """Identifier for names in dask."""
         return f"{self.name} in {self.stored}"
-
-    def adopt(self, raw: Array) -> Array:
-        """Convert stored elements, reusing their memory if possible."""
-        return self.decode(raw)
 
 
 @dataclass(eq=False)
@@ -163,12 +161,6 @@ class Plain(Element):
     def encode(self, values: Array) -> Array:
         """Convert to the byte order of the file. Native values are not copied."""
         return np.ascontiguousarray(values, dtype=self.stored).reshape(values.shape)
-
-    def adopt(self, raw: Array) -> Array:
-        """Swap bytes in place if the array is aligned."""
-        if not raw.flags.aligned:
-            return self.decode(raw)
-        return raw if self.is_native else raw.byteswap(inplace=True).view(self.dtype)
 
 
 @dataclass(frozen=True)

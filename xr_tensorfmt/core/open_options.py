@@ -60,12 +60,12 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
 
 
 def match_names(key: object, names: Collection[Any]) -> list[Any]:
-    """Return the key if it is one of the names, or else the names that it matches as a pattern."""
+    """Return the key itself if it is a name, or else all names that match it as a pattern."""
     return [key] if key in names else [n for n in names if fnmatchcase(str(n), str(key))]
 
 
 def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | None:
-    """Return the names of a variable, or of the first pattern that fits and has as many names."""
+    """Return the names for a variable, or for the first matching pattern with `rank` names."""
     if not isinstance(requested, Mapping):
         return requested
     if variable in requested:

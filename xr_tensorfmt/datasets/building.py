@@ -10,12 +10,12 @@ from typing import Any
 
 from xarray import Coordinates, Dataset, Variable
 
-from xr_tensorfmt import cf
 from xr_tensorfmt.core.chunk_grid import MAX_CHUNKS, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
@@ -51,57 +51,50 @@ def build_dataset(
     `children` are names of groups, which variables cannot have.
     """
     target = _compute_chunk_target(keywords.chunk_bytes)
-    dropped = keywords.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
-        if tensor.name not in dropped
+        if tensor.name not in keywords.dropped
     }
+    dims = {dim for tensor in tensors.values() for dim in tensor.dims}
+    long = build_long_attributes(container.attrs, {*tensors, *dims, *children})
+    attrs = {name: value for name, value in container.attrs.items() if name not in long}
     arguments = {
-        name: _build_variable_arguments(tensor, source, target) for name, tensor in tensors.items()
+        name: _build_variable_arguments(tensor, source, target)
+        for name, tensor in (tensors | long).items()
     }
-    coordinates = {tensor.name for tensor in container.coordinates} & tensors.keys()
-    attrs = container.attrs
+    coordinates = {*dims, *long, *(tensor.name for tensor in container.coordinates)}
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         undecoded = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
         variables, attrs, decoded_coordinates = cf.decode(undecoded, attrs, keywords)
-        coordinates |= variables.keys() & decoded_coordinates
+        coordinates |= decoded_coordinates
         arguments = {
             name: (variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding)
             for name, variable in variables.items()
         }
-    coordinates |= arguments.keys() & {dim for dims, *_ in arguments.values() for dim in dims}
-    if long := build_long_attributes(attrs):
-        dims = {dim for dims, *_ in arguments.values() for dim in dims}
-        long = {name: long[name] for name in long.keys() - {*arguments, *dims, *children}}
-        arguments |= {name: _build_variable_arguments(long[name], source, target) for name in long}
-        coordinates |= long.keys()
-        attrs = {name: value for name, value in attrs.items() if name not in long}
     # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
     converted: dict[str, Any] = arguments
     if variable_type is not Variable:
         converted = {name: variable_type(*arguments[name]) for name in arguments}
-    try:
-        return _assemble(converted, coordinates, attrs, container.encoding)
-    except ValueError as error:  # dims= gives one name to dimensions of different lengths
-        conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
-        raise ValueError(
-            f"{source.name}: {conflict}; choose other names in dims=, or open the groups with "
-            "xarray.open_datatree"
-        ) from None
+    ds = _assemble(source.name, converted, coordinates, attrs)
+    ds.encoding = dict(container.encoding)
+    return ds
 
 
 def _assemble(
-    variables: Mapping[str, Any],
-    coordinates: set[str],
-    attrs: Mapping[str, Any],
-    encoding: Mapping[str, Any],
+    path: str, variables: Mapping[str, Any], coordinates: set[Any], attrs: Mapping[str, Any]
 ) -> Dataset:
     """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
     data = {name: variable for name, variable in variables.items() if name not in coordinates}
     coords = {name: variable for name, variable in variables.items() if name in coordinates}
-    ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
-    ds.encoding = dict(encoding)
+    try:
+        ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
+    except ValueError as error:  # dims= gives one name to dimensions of different lengths
+        conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
+        raise ValueError(
+            f"{path}: {conflict}; choose other names in dims=, or open the groups with "
+            "xarray.open_datatree"
+        ) from None
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
     # This method can be unpickled without this package. See docs/reference/xarray_problems.md.
     ds.set_close([].clear)

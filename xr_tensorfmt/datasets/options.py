@@ -44,7 +44,7 @@ class EngineKeywords(OpenOptions):
         is_list = isinstance(names, Iterable) and not isinstance(names, bytes)
         if names is not None and not is_list:
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
-        if self.group is not None and not isinstance(self.group, str):
+        if not isinstance(self.group, str | None):
             raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
             raise TypeError(f"separator={self.separator!r} must be a non-empty str such as '.'")
@@ -70,12 +70,8 @@ class EngineKeywords(OpenOptions):
         return frozenset([names] if isinstance(names, str) else names or ())
 
 
-KEYWORDS = tuple(field.name for field in fields(EngineKeywords) if field.name != "format_options")
-"""Names of the keywords of `TensorFormatBackend.open_dataset`, except those of single formats."""
-
-
 def parse_keywords(**keywords: Any) -> EngineKeywords:
     """Separate the keywords of the engine from those of a format."""
-    own = {name: value for name, value in keywords.items() if name in KEYWORDS}
-    others = {name: value for name, value in keywords.items() if name not in KEYWORDS}
-    return EngineKeywords(**own, format_options=others)
+    names = keywords.keys() & {field.name for field in fields(EngineKeywords)}
+    own = {name: keywords.pop(name) for name in names}
+    return EngineKeywords(**own, format_options=keywords)

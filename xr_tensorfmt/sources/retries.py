@@ -67,16 +67,12 @@ async def retry(
 ) -> Result:
     """Make a request, and retry it with growing pauses after transient failures."""
     clock = asyncio.get_running_loop().time
+    start, attempts, timeouts = clock(), 0, 0
     slot = _slots.setdefault(location.server, asyncio.Semaphore(MAX_REQUESTS))
     timeout = inf if location.timeout is None else location.timeout
     limit = timeout + (request.length if request else 0) / MIN_RATE
-    attempts = timeouts = 0
-    seconds = 0.0
-    pause = FIRST_PAUSE
     while True:
-        attempts += 1
         async with slot:  # released during pauses
-            start = clock()
             try:
                 async with asyncio.timeout(None if limit == inf else limit):
                     return await attempt()
@@ -84,26 +80,32 @@ async def retry(
                 cause = find_transient_failure(error)
                 if cause is None:
                     raise
-            seconds += clock() - start
         failure: Any = location.translate(cause, request.context if request else "")
-        is_timeout = isinstance(failure, TimeoutError)
-        timeouts += is_timeout
+        attempts += 1
+        timeouts += isinstance(failure, TimeoutError)
         response = find_response(cause)
         requested_pause = response.pause if response else 0.0
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
         library_has_retried = response is not None and location.store.retries_statuses
         if is_last or library_has_retried or requested_pause > timeout:
             # Raising outside of the except clause leaves out the original error as context.
-            hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
-            if requested_pause:
-                hint = f"the server requests a pause of {requested_pause:.3g} s; {hint}"
-            times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-            reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
-            span = (request.start, request.stop) if request else None
-            error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
-            raise error_type(failure.errno, reason, location.name, span, attempts, seconds)
-        actual_pause = max(requested_pause, _jitter.uniform(pause / 2, pause))
-        _logger.info("%s; next attempt in %.3g s", failure, actual_pause)
-        await asyncio.sleep(actual_pause)
-        seconds += actual_pause
-        pause *= 2
+            raise _build_last_error(failure, request, attempts, clock() - start, requested_pause)
+        pause = FIRST_PAUSE * 2 ** (attempts - 1) * _jitter.uniform(0.5, 1)
+        pause = max(requested_pause, pause)
+        _logger.info("%s; next attempt in %.3g s", failure, pause)
+        await asyncio.sleep(pause)
+
+
+def _build_last_error(
+    failure: Any, request: RangeRequest | None, attempts: int, seconds: float, pause: float
+) -> StoreUnavailableError:
+    """Return the error of a request that is not tried again. The server requests a pause."""
+    is_timeout = isinstance(failure, TimeoutError)
+    error_type = StoreTimeoutError if is_timeout else StoreUnavailableError
+    hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
+    if pause:
+        hint = f"the server requests a pause of {pause:.3g} s; {hint}"
+    times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+    reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
+    span = (request.start, request.stop) if request else None
+    return error_type(failure.errno, reason, failure.filename, span, attempts, seconds)

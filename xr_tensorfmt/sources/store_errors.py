@@ -40,9 +40,16 @@ _ERRNOS = {
     "IncompleteRead HTTPClientError IncompleteReadError ResponseParserError",
 }
 _ERRNO_BY_NAME = {name: number for number, names in _ERRNOS.items() for name in names.split()}
-_ERRNO_BY_STATUS = {401: errno.EACCES, 403: errno.EACCES, 407: errno.EACCES}
-_ERRNO_BY_STATUS |= {404: errno.ENOENT, 410: errno.ENOENT}
-_ERRNO_BY_STATUS |= {408: errno.ETIMEDOUT, 504: errno.ETIMEDOUT}
+_ERRNO_BY_STATUS = {
+    **dict.fromkeys((401, 403, 407), errno.EACCES),
+    **dict.fromkeys((404, 410), errno.ENOENT),
+    **dict.fromkeys((408, 504), errno.ETIMEDOUT),
+}
+_REASONS = {
+    errno.ENOENT: "there is no such object",
+    errno.ETIMEDOUT: "the response was not complete in time",
+}
+_ARGUMENT_ERRORS = ImportError, TypeError, ValueError
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
 
@@ -69,29 +76,21 @@ def _redact_word(word: str) -> str:
 
 
 def translate_error(
-    error: Exception,
-    url: str,
-    path: str,
-    options: object,
-    context: str = "",
-    kept: tuple[type[Exception], ...] = (),
+    error: Exception, url: str, path: str, options: object, context: str = ""
 ) -> Exception:
-    """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
+    """Return a picklable error without secrets: an OSError, or an error of an argument."""
     if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     error = _unwrap(error)
-    reason = redact(_describe(error, url, path))
+    reason = redact(_describe(error))
     secrets = {*_find_secrets(options), *_find_secrets_in_url(path)}
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET_LENGTH:
             reason = reason.replace(secret, "***")
-    if isinstance(error, TypeError) and "unexpected keyword argument" in reason:
-        reason = reason.removeprefix("TypeError: ")
-        return TypeError(f"{url}: {reason}; correct the names of the storage options")
-    for exception_type in kept:
-        if isinstance(error, exception_type):
-            return exception_type(f"{url}: {reason}{context}")
+    for argument_error in _ARGUMENT_ERRORS:
+        if isinstance(error, argument_error):
+            return argument_error(f"{url}: {reason}{context}")
     return OSError(_get_errno(error), f"{reason}{context}", url)
 
 
@@ -140,23 +139,14 @@ def _get_errno(error: Exception) -> int:
     return next((_ERRNO_BY_NAME[name] for name in names if name in _ERRNO_BY_NAME), errno.EIO)
 
 
-def _describe(error: Exception, url: str, path: str) -> str:
+def _describe(error: Exception) -> str:
     response = find_response(error)
     if response is not None:
         # str(error) also contains the request.
         return f"the server answered {response.status} {response.message}".rstrip()
-    if _get_errno(error) == errno.ETIMEDOUT and not getattr(error, "strerror", None):
-        return "the response was not complete in time"
+    reason = getattr(error, "strerror", None) or _REASONS.get(_get_errno(error))
     text = str(error).partition("\n\nDebug source")[0].strip()  # obstore
-    names = ("", path.strip("/"), url)
-    if isinstance(error, FileNotFoundError) and (
-        text.strip("/") in names or _URL.fullmatch(text)  # gcsfs names the URL of its request
-    ):
-        where = " in the memory of this process" if url.startswith("memory:") else ""
-        return f"there is no such object{where}"
-    if isinstance(error, OSError):
-        return error.strerror or text or type(error).__name__
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return reason or f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 def find_transient_failure(error: Exception) -> Exception | None:
@@ -174,10 +164,8 @@ def _unwrap(error: Exception) -> Exception:
     is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO
     if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
         return error
-    is_argument_error = isinstance(cause, TypeError | ValueError | AttributeError | OverflowError)
-    is_specific = is_argument_error or _get_errno(cause) != errno.EIO
-    is_useful = find_response(cause) or (is_vague and is_specific)
-    return cause if is_useful else error
+    is_specific = isinstance(cause, _ARGUMENT_ERRORS) or _get_errno(cause) != errno.EIO
+    return cause if find_response(cause) or (is_vague and is_specific) else error
 
 
 def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:

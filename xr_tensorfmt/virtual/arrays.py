@@ -15,7 +15,6 @@ from xr_tensorfmt.core.chunk_grid import find_dividing_chunk
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
-from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.virtual.transposed import TransposedArray
 
@@ -29,8 +28,12 @@ class NotVirtualError(ValueError):
 
 def build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArray:
     """Build the array of a tensor, in chunks of about `target` bytes."""
-    attrs = attrs_to_json(tensor.attrs)
-    dense, axes = _get_row_major(tensor.layout)
+    layout, attrs = tensor.layout, attrs_to_json(tensor.attrs)
+    dense, axes = layout, tuple(range(len(layout.shape)))
+    if isinstance(layout, Transposed):
+        dense, axes = layout.inner, layout.axes
+    if not isinstance(dense, Dense):
+        raise NotVirtualError(f"its layout {type(dense).__name__} is not a single array")
     dtype, more = _choose_data_type(dense.element)
     if more.keys() & attrs.keys():
         raise NotVirtualError("it has an attribute 'dtype', which xarray reserves for bools")
@@ -41,9 +44,13 @@ def build_manifest_array(tensor: Tensor, url: str, target: int) -> ManifestArray
     nbytes = dtype.itemsize * math.prod(chunk)
     offsets = dense.offset + nbytes * np.arange(math.prod(grid), dtype=np.uint64).reshape(grid)
     offsets = offsets.transpose(axes)
-    codecs = _build_codecs(dtype, axes)
+    codecs: list[dict[str, Any]] = []
+    if axes != tuple(sorted(axes)) or dtype.kind not in "fc":
+        # VirtualiZarr's Kerchunk writer refuses the codec. Its readers treat zeros as missing.
+        order = tuple(axes.index(axis) for axis in range(len(axes)))
+        codecs = [{"name": "transpose", "configuration": {"order": order}}]
     metadata = create_v3_array_metadata(
-        shape=tensor.layout.shape,
+        shape=layout.shape,
         data_type=dtype,
         chunk_shape=tuple(chunk[axis] for axis in axes),
         chunk_key_encoding={"name": "default", "separator": "."},
@@ -74,16 +81,6 @@ def _choose_chunk(dense: Dense, dtype: np.dtype[Any], target: int) -> tuple[int,
     return chunk
 
 
-def _get_row_major(layout: Layout) -> tuple[Dense, tuple[int, ...]]:
-    """Return the array in file order, and its axis for every axis of the layout."""
-    dense, axes = layout, tuple(range(len(layout.shape)))
-    if isinstance(layout, Transposed):
-        dense, axes = layout.inner, layout.axes
-    if not isinstance(dense, Dense):
-        raise NotVirtualError(f"its layout {type(dense).__name__} is not a single array")
-    return dense, axes
-
-
 def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
     """Return the dtype of the bytes, and the attributes that make xarray decode them."""
     if isinstance(element, Boolean):
@@ -93,15 +90,6 @@ def _choose_data_type(element: Element) -> tuple[np.dtype[Any], dict[str, str]]:
     if isinstance(element, Plain) and stored.itemsize <= MAX_ITEMSIZE.get(stored.kind, 0):
         return stored, {}
     raise NotVirtualError(f"Zarr has no specified data type for {element.name}")
-
-
-def _build_codecs(dtype: np.dtype[Any], axes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Return the transpose codec if it is needed. VirtualiZarr adds the byte order."""
-    order = tuple(axes.index(axis) for axis in range(len(axes)))
-    # VirtualiZarr's Kerchunk writer refuses the codec. Its readers treat zeros as missing.
-    if order == tuple(range(len(axes))) and dtype.kind in "fc":
-        return []
-    return [{"name": "transpose", "configuration": {"order": order}}]
 
 
 def attrs_to_json(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,14 +62,11 @@ class VirtualStore(ManifestStore):
     ) -> Dataset:
         """Return the Dataset of the root. Variables in memory are loaded."""
         node = self._nodes["/"]
-        loaded = [str(name) for name in node.in_memory.variables]
         if loadable_variables is None:
             dims = {name: array.metadata.dimension_names for name, array in node.arrays.items()}
             loadable_variables = [name for name in dims if dims[name] == (name,)]
-        virtual = super().to_virtual_dataset(group, [*loadable_variables, *loaded], decode_times)
-        for name in loaded:
-            virtual.variables[name].load()
-        return virtual
+        loaded = [*loadable_variables, *map(str, node.in_memory.variables)]
+        return super().to_virtual_dataset(group, loaded, decode_times)
 
     def to_virtual_datatree(
         self,

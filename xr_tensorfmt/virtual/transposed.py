@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
@@ -17,19 +17,14 @@ class TransposedArray(ManifestArray):
     The codec has an entry for each dim. VirtualiZarr would keep it unchanged for a new dim.
     """
 
-    def __array_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of numpy, as xarray does to combine arrays."""
         if func is np.expand_dims:
             return _expand_dims(*args, **kwargs)
         if func is np.stack:
-            return _stack(*args, **kwargs)
-        if func is np.broadcast_to:
+            args = ([_expand_dims(array, *args[1:], **kwargs) for array in args[0]], *args[1:])
+            func = np.concatenate
+        elif func is np.broadcast_to:
             array, shape = args
             args = (array[(None,) * (len(shape) - array.ndim) + (...,)], shape)
         result = super().__array_function__(func, types, args, kwargs)
@@ -41,7 +36,7 @@ class TransposedArray(ManifestArray):
         added = sum(1 for _ in takewhile(lambda item: item is None, keys))
         array: ManifestArray = _wrap(super().__getitem__(keys[added:]))
         for _ in range(added):
-            array = _expand_dims(array, axis=0)
+            array = _expand_dims(array)
         return array
 
     def rename_paths(self, new: str | Callable[[str], str]) -> ManifestArray:
@@ -59,23 +54,16 @@ def _wrap(array: ManifestArray) -> TransposedArray:
     return TransposedArray(array.metadata, array.manifest)
 
 
-def _expand_dims(array: ManifestArray, axis: int) -> TransposedArray:
+def _expand_dims(array: ManifestArray, axis: int = 0) -> TransposedArray:
     """Add an axis of length 1, which becomes the slowest of the file."""
-    metadata = array.metadata
-    document: dict[str, Any] = metadata.to_dict()
+    from_dict = type(array.metadata).from_dict
+    document: dict[str, Any] = array.metadata.to_dict()
     transpose, *codecs = document["codecs"]
-    plain = ManifestArray(type(metadata).from_dict({**document, "codecs": codecs}), array.manifest)
+    plain = ManifestArray(from_dict({**document, "codecs": codecs}), array.manifest)
     axis %= array.ndim + 1
     expanded: Any = np.expand_dims(plain, axis=axis)
     order = (axis, *(other + (other >= axis) for other in transpose["configuration"]["order"]))
+    transpose["configuration"]["order"] = order
     document = expanded.metadata.to_dict()
-    transpose = {"name": "transpose", "configuration": {"order": order}}
     document["codecs"] = (transpose, *document["codecs"])
-    return TransposedArray(type(metadata).from_dict(document), expanded.manifest)
-
-
-def _stack(arrays: Sequence[ManifestArray], axis: int = 0) -> TransposedArray:
-    axis %= arrays[0].ndim + 1
-    expanded = [np.expand_dims(array, axis=axis) for array in arrays]
-    combined: Any = np.concatenate(expanded, axis=axis)
-    return _wrap(combined)
+    return TransposedArray(from_dict(document), expanded.manifest)

@@ -12,8 +12,6 @@ from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, E
 from secrets import token_hex
 from typing import Self
 
-import numpy as np
-
 from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
@@ -99,7 +97,7 @@ def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
     with open_descriptor(path) as descriptor:
         for extents, data in batches:
             buffer = data.data
-            for start, length in np.column_stack([extents.starts, extents.lengths]).tolist():
+            for start, length in zip(extents.starts, extents.lengths, strict=True):
                 write_at(descriptor, buffer[:length], start)
                 _start_flush(descriptor, start, length)
                 buffer = buffer[length:]

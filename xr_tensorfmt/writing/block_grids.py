@@ -169,7 +169,9 @@ def _choose_chunks(
         chunks = normalize_chunks(block, shape)  # type: ignore[no-untyped-call]
     else:
         chunks = tuple(get_lazy_data(variable).chunks[axis] for axis in axes)
-    stored_bytes = layout.locate(Selection.everything(layout.shape)).nbytes / prod(layout.shape)
+    units = zip(layout.shape, layout.write_units, strict=True)
+    unit = Selection(layout.shape, tuple(range(min(n, u) if u != WHOLE else n) for n, u in units))
+    stored_bytes = layout.locate(unit).nbytes / unit.size
     merged = merge_chunks(chunks, layout.write_units, stored_bytes, variable.dtype.itemsize)
     if is_chunked(variable) and merged != chunks:
         meta = np.empty((0,) * len(axes), variable.dtype)

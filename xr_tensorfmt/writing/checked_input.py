@@ -11,10 +11,10 @@ import numpy as np
 from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
-from xr_tensorfmt import cf
 from xr_tensorfmt.core.elements import Element, Plain, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt import cf
 from xr_tensorfmt.core.open_options import match_names
+from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.errors import Hint, shorten, suggest_pattern, with_hint
 from xr_tensorfmt.writing.conversion import format_dtype
 

@@ -64,7 +64,8 @@ class FilePlan:
         Sibling files, which are complete before this file appears.
     find_orphans : callable, optional
         Returns the names of sibling files that only the replaced file describes, given the content
-        of that file. They are removed after the new file appears.
+        of that file. They are removed after the new file appears. Raises ValueError, also before
+        values are computed, if that file must not be replaced.
     """
 
     size: int

@@ -85,6 +85,7 @@ def _save_planned(
     """Write all files, then publish them one after the other and remove orphaned siblings."""
     files = [*_find_changed_siblings(plan, location), (plan, location)]
     targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
+    _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
     grids = [build_block_grids(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
     finish = partial(_finish, [plan.pieces for plan, _ in files], plan.find_orphans, location)
@@ -153,16 +154,23 @@ def _finish(
         for header, file in zip(pieces, files, strict=True):
             file.complete(header)
         with files[-1].lock():
-            orphans: Collection[str] = ()
-            if find_orphans is not None:
-                with suppress(OSError):  # no permission to read the file
-                    orphans = find_orphans(_read_existing(location))
+            orphans = _find_orphans(find_orphans, location)
             publish(files)
             _remove([location.sibling(name) for name in orphans])
     except BaseException:
         for file in files:
             file.discard()
         raise
+
+
+def _find_orphans(
+    find_orphans: Callable[[bytes], Collection[str]] | None, location: Location
+) -> Collection[str]:
+    """Return the names of sibling files that only the file in place describes."""
+    if find_orphans is not None:
+        with suppress(OSError):  # no permission to read the file
+            return find_orphans(_read_existing(location))
+    return ()
 
 
 def _remove(orphans: Sequence[Location]) -> None:

@@ -758,6 +758,7 @@ class TestChunks:
             lazy.load()
 
     @pytest.mark.cluster
+    @pytest.mark.nightly
     def test_workers_of_cluster_read_elements(self, tmp_path: Path) -> None:
         cf.save(tmp_path, "a", cf.make_values((64, 64, 8)), ["A", "B", "C"], unit=2)
         script = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,12 @@ class TestRoundTrips:
         assert "unit: 1.0\n" in (tmp_path / "a.yaml").read_text()
         assert actual.attrs == {}
 
+    def test_name_tensor_is_kept(self, tmp_path: Path) -> None:
+        dataset = make_vertex().rename(CoulombVertex="tensor")
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_identical(load(tmp_path / "CoulombVertex.yaml"), dataset)
+        assert validate(tmp_path / "CoulombVertex.yaml") == []
+
     def test_names_that_are_not_those_of_file_are_embedded(self, tmp_path: Path) -> None:
         dataset = make_vertex().rename(CoulombVertex="v", State="p", AuxiliaryField="dim_7")
         to_file(dataset, tmp_path / "Any.yaml")
@@ -405,7 +412,8 @@ class TestEnergies:
     def test_warning_if_number_of_occupied_states_changes(self, tmp_path: Path) -> None:
         path = tmp_path / "EigenEnergies.yaml"
         attrs = {"unit": 1.0, "fermiEnergy": 0.0}
-        to_file(xr.DataArray([-2.0, -0.5, 1.0], dims="State", attrs=attrs), path)
+        energies = xr.DataArray([-2.0, -0.5, 1.0], dims="State", name="EigenEnergies", attrs=attrs)
+        to_file(energies, path)
         with xr.set_options(keep_attrs=True):
             shifted = open_lazily(path) + 1.0
         message = "2 states are occupied by the coordinate 'occupied', but 1 energies.*fermiEnergy"
@@ -440,6 +448,21 @@ class TestUnits:
         assert read_files(tmp_path) == before
         to_file(doubled.assign_attrs(unit=1.0), path)
         xr.testing.assert_equal(load(path).CoulombVertex, doubled)
+
+    @pytest.mark.parametrize("compute", [True, False])
+    def test_lost_unit_is_found_before_values_are_computed(
+        self, tmp_path: Path, compute: bool
+    ) -> None:
+        path = tmp_path / "CoulombVertex.yaml"
+        to_file(make_vertex(), path)
+
+        def fail(block: np.ndarray) -> np.ndarray:
+            raise ArithmeticError("computed")
+
+        computed = make_vertex().CoulombVertex.drop_attrs().chunk()
+        lazy = computed.copy(data=computed.data.map_blocks(fail, dtype=complex, meta=np.array(1j)))
+        with pytest.raises(ValueError, match=r"has the unit 0\.5"):
+            to_file(lazy, path, compute=compute)
 
 
 class TestText:
@@ -600,6 +623,12 @@ class TestOrphans:
         names = {os.path.basename(path) for path in memory.ls("/orphans", detail=False)}
         assert names == {"Amplitudes.yaml", "Amplitudes.elements"}
         np.testing.assert_array_equal(load(url).Amplitudes, amplitudes.ph)
+
+    def test_task_that_removes_elements_has_no_values(self, tmp_path: Path) -> None:
+        data = xr.DataArray(np.ones(1 << 17), dims="x", name="a")
+        delayed: Any = to_file(data, tmp_path / "a.yaml", compute=False)
+        assert len(pickle.dumps(dict(delayed.dask)[delayed.key])) < 5000
+        assert len(pickle.dumps(dict(delayed.dask))) < 1.1 * data.nbytes
 
     def test_orphaned_objects_that_cannot_be_removed_are_listed(self, s3: S3Store) -> None:
         s3.put("keep", b"")

@@ -22,10 +22,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.opening import open_lazily
-from xr_tensorfmt import TensorFormatError, TensorFormatWarning, to_file, validate
+from xr_tensorfmt import (
+    SourceChangedError,
+    TensorFormatError,
+    TensorFormatWarning,
+    to_file,
+    validate,
+)
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
-from xr_tensorfmt.formats._shared.zip_members import Inflated
+from xr_tensorfmt.formats._shared.zip_members import Inflated, check_checksums, read_directory
+from xr_tensorfmt.sources.local import LocalFile
 
 dtypes = st.one_of(
     hnp.boolean_dtypes(),
@@ -414,6 +422,16 @@ def test_corrupt_member_is_omitted_with_warning() -> None:
     np.testing.assert_array_equal(ds.b, np.arange(4))
     (finding,) = validate(content)
     assert (finding.offset, finding.severity) == (0, "error")
+
+
+def test_zip_that_changes_before_its_checksums_are_checked_raises(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(zip_files(a=np.arange(3)))
+    source = LocalFile.from_path(path)
+    members = read_directory(HeaderReader(source), 1 << 20).members
+    path.write_bytes(zip_files(a=np.arange(4)))
+    with pytest.raises(SourceChangedError, match="changed or replaced"):
+        list(check_checksums(source, members))
 
 
 def test_validate_checks_checksum_of_each_member() -> None:

@@ -11,7 +11,6 @@ import pytest
 import xarray as xr
 
 from xr_tensorfmt import vespa
-from xr_tensorfmt.formats.vespa import feed
 
 PREFIX = "id:shop:user::"
 IDS: dict[str, Any] = {"field": "vector", "dim": "user", "prefix": PREFIX}
@@ -19,8 +18,7 @@ IDS: dict[str, Any] = {"field": "vector", "dim": "user", "prefix": PREFIX}
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (feed, vespa):
-        monkeypatch.setattr(module, "BATCH_DOCUMENTS", 3)
+    monkeypatch.setattr(vespa, "BATCH_DOCUMENTS", 3)
 
 
 def make_users(count: int = 8, dtype: str = "float32") -> xr.DataArray:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xr_tensorfmt import vespa
-from xr_tensorfmt.formats.vespa import json_input
+from xr_tensorfmt.formats.vespa import json_forms
 
 MIXED = "tensor<float>(tag{},x[3])"
 SPECIAL = "tensor<float>(z[11])"
@@ -336,7 +336,7 @@ def test_lazy_tensor_from_json_is_pickled() -> None:
 
 
 def test_sparsely_listed_blocks_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_input, "MAX_JSON_CELLS", 4)
+    monkeypatch.setattr(json_forms, "MAX_JSON_CELLS", 4)
     cells = [{"address": {"x": label, "y": 0}, "value": 1} for label in "abc"]
     assert vespa.from_json(cells[:2], "tensor(x{},y[2])").tensor.sum() == 2
     with pytest.raises(ValueError, match="more than 4 cells, but lists only some"):

@@ -511,6 +511,17 @@ def test_unsupported_parts_raise_unless_dropped(directory) -> None:
     assert write_file(noted, directory, drop=["attrs"]) == expected
 
 
+@pytest.mark.parametrize("place", ["attrs", "encoding"])
+def test_hint_removes_reference_to_another_variable(tmp_path, place) -> None:
+    ds = xr.Dataset({"tensor": ("x", np.ones(2))})
+    getattr(ds.tensor, place)["grid_mapping"] = "crs"
+    with pytest.raises(ValueError, match="'grid_mapping' of ") as caught:
+        to_file(ds, tmp_path / "a.tbf")
+    call = re.search(r"delete it with (ds\S+pop\(.*?\)) or (ds\S+pop\(.*?\))", str(caught.value))
+    eval(call[1 if place == "attrs" else 2], {"ds": ds})
+    to_file(ds, tmp_path / "a.tbf")
+
+
 def test_error_of_numeric_labels_shows_conversion(directory) -> None:
     ds = make_users().drop_attrs().assign_coords(user=[3, 1, 4, 1, 5])
     line = "ds.assign_coords(user=ds.user.astype(str))"

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.findings import End, Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.locks import CachedValue
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.errors import TensorFormatError, shorten
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 from xr_tensorfmt.sources.memory import Memory
 
 ZIP_MAGIC = b"PK\x03\x04"
@@ -177,19 +177,23 @@ class Inflated(Source):
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
     """Check the CRC-32 of stored members. Reading inflated members checks them."""
     for member in members:
-        with suppress(TensorFormatError):  # the reader has reported it
+        try:
             content, start, _ = open_member(HeaderReader(source), member, "")
-            if content is not None:
-                continue
-            checksum, stop = 0, start + member.file_size
-            for first in range(start, stop, _CHECKED_AT_ONCE):
-                part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
-                checksum = zlib.crc32(source.read(part).data, checksum)
-            if checksum != member.CRC:
-                field = f"the member {shorten(repr(member.filename))}"
-                crc = f"{checksum:#010x}, expected {member.CRC:#010x}"
-                message = f"its CRC-32 is {crc}; fetch the file again"
-                yield Finding(source.name, member.header_offset, field, message)
+        except SourceChangedError:
+            raise
+        except TensorFormatError:
+            continue  # the reader has reported it
+        if content is not None:
+            continue
+        checksum, stop = 0, start + member.file_size
+        for first in range(start, stop, _CHECKED_AT_ONCE):
+            part = Extents.single(first, min(first + _CHECKED_AT_ONCE, stop))
+            checksum = zlib.crc32(source.read(part).data, checksum)
+        if checksum != member.CRC:
+            field = f"the member {shorten(repr(member.filename))}"
+            crc = f"{checksum:#010x}, expected {member.CRC:#010x}"
+            message = f"its CRC-32 is {crc}; fetch the file again"
+            yield Finding(source.name, member.header_offset, field, message)
 
 
 def open_member(

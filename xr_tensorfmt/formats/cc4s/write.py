@@ -72,46 +72,22 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     default_dims = name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
-    element_files = []
+    files = []
     for name, variable in checked.variables.items():
-        check_types(checked.path, cc4s_object, name, variable, types)
-        conversion = checked.choose_conversion(name, variable, _ELEMENTS)
+        packed[name], noted, file = _plan_tensor(checked, name, cc4s_object, types, elements)
         dims = tuple(map(str, variable.dims))
-        metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
-        is_text = elements == "text"
-        if elements is None:  # all programs read text
-            is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
-            is_vector = variable.ndim == 1 and conversion.element.dtype.kind == "f"
-            is_text = (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
-        packed[name] = {
-            "version": VERSION,
-            "type": TENSOR,
-            "scalarType": _SCALAR_TYPE_BY_ELEMENT[conversion.element.name],
-            "dimensions": [
-                {"length": length} | ({"type": types[dim]} if types[dim] else {})
-                for dim, length in zip(dims, variable.shape, strict=True)
-            ],
-            "elements": {"type": TEXT if is_text else BINARY},
-            "unit": _get_unit(checked, name, variable),
-            "metaData": metadata,
-        }
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        element = TextLine(conversion.element) if is_text else conversion.element
-        layout = column_major(Dense(variable.shape[::-1], element, 0))
-        planned = PlannedVariable(variable, layout, conversion)
-        plan = FilePlan(variable.size * element.stored.itemsize, (), (planned,))
-        file_name = get_elements_file(stem, name if is_set else None)
-        element_files.append(SiblingFile(file_name, plan))
-    fields: dict[str, Any] = {"type": TENSOR_SET, "components": packed, "metaData": {}}
+        files.append(SiblingFile(get_elements_file(stem, name if is_set else None), file))
+    written, unitless = [file.name for file in files], None
+    fields: dict[str, Any] = {"type": TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
-        checked = _remove_occupied(checked, name, fields["metaData"])
+        checked = _remove_occupied(checked, name, fields.get("metaData", {}))
+        unitless = None if "unit" in checked.variables[name].attrs else name
         # The only tensor of a file is embedded under the default name.
-        has_object = cc4s_object in (embedded[name].dims or ())
-        is_default = name in (cc4s_object, OpenOptions.name) and not has_object
-        noted_name = None if is_default else name
+        noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
     properties_files, others = plan_properties(checked, types, default_dims)
     note = EmbeddedMetadata(
@@ -120,20 +96,49 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     if note != EmbeddedMetadata():
-        fields["metaData"][EMBEDDED] = encode_metadata(checked, note).decode()
-    for item in (fields, *packed.values()):
-        if not item.get("metaData", True):
-            del item["metaData"]
+        fields.setdefault("metaData", {})[EMBEDDED] = encode_metadata(checked, note).decode()
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    written = [file.name for file in element_files]
+    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
     return FilePlan(
-        len(content),
-        (Piece(0, content),),
-        (),
-        (*element_files, *properties_files),
-        find_orphans=partial(_find_orphans, checked, stem, written),
+        len(content), (Piece(0, content),), (), (*files, *properties_files), find_orphans
     )
+
+
+def _plan_tensor(
+    checked: CheckedInput,
+    name: str,
+    cc4s_object: str,
+    types: Types,
+    elements: Literal["text", "binary"] | None,
+) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
+    """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
+    variable = checked.variables[name]
+    check_types(checked.path, cc4s_object, name, variable, types)
+    conversion = checked.choose_conversion(name, variable, _ELEMENTS)
+    element = conversion.element
+    is_text = elements == "text"
+    if elements is None:  # all programs read text
+        is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
+        is_vector = variable.ndim == 1 and element.dtype.kind == "f"
+        is_text = (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
+    metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
+    fields = {
+        "version": VERSION,
+        "type": TENSOR,
+        "scalarType": _SCALAR_TYPE_BY_ELEMENT[element.name],
+        "dimensions": [
+            {"length": length} | ({"type": types[str(dim)]} if types[str(dim)] else {})
+            for dim, length in variable.sizes.items()
+        ],
+        "elements": {"type": TEXT if is_text else BINARY},
+        "unit": _get_unit(checked, name, variable),
+    }
+    if metadata:
+        fields["metaData"] = metadata
+    layout = Dense(variable.shape[::-1], TextLine(element) if is_text else element, 0)
+    planned = PlannedVariable(variable, column_major(layout), conversion)
+    return fields, noted, FilePlan(layout.stop, (), (planned,))
 
 
 def check_unit(path: str, name: str, variable: Variable) -> None:
@@ -149,27 +154,24 @@ def check_unit(path: str, name: str, variable: Variable) -> None:
 
 
 def _find_orphans(
-    checked: CheckedInput, stem: str, written: Collection[str], replaced: bytes
+    path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
 ) -> list[str]:
     """Return the files of elements that only the replaced YAML file describes.
 
-    Raise ValueError if the unit of the replaced file is lost.
+    Raise ValueError if its unit is lost, because the tensor `unitless` that replaces it has none.
     """
     try:
-        fields = parse_fields(checked.path, replaced)
+        fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
-    if not is_set and len(checked.variables) == 1:
-        ((name, variable),) = checked.variables.items()
-        unit = fields.values.get("unit")
-        if "unit" not in variable.attrs and isinstance(unit, int | float) and unit != 1:
-            raise ValueError(
-                f"{checked.path}: {name!r} has no attribute 'unit', which means 1.0, but the file "
-                f"that it would replace has the unit {unit}; set the attribute to the unit of the "
-                "values"
-            )
+    unit = fields.values.get("unit")
+    if unitless is not None and isinstance(unit, int | float) and unit != 1:
+        raise ValueError(
+            f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
+            f"would replace has the unit {unit}; set the attribute to the unit of the values"
+        )
     described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}

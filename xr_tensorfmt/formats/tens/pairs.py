@@ -170,7 +170,7 @@ class Pairs(SearchedLayout):
         for part in _split_at_gaps(numbers):
             first, stop = int(numbers[part][0]), int(numbers[part][-1]) + 1
             stored = self._read_pairs(source, first, stop)["value"][numbers[part] - first]
-            values = self.element.adopt(stored.view(self.element.stored))
+            values = self.element.decode(stored.view(self.element.stored))
             values, target = values.reshape(-1, self.components), positions[part]
             with np.errstate(invalid="ignore"):  # signalling NaNs warn
                 images = values if operation.sign > 0 else 0 - values  # zero stays +0

@@ -53,11 +53,6 @@ class Blocks(WritableLayout):
         """Return the offsets of the cells of some blocks."""
         return take_rows(self.offsets[1:], blocks) - self.header.block_bytes
 
-    def find_labels(self, blocks: Indices) -> Extents:
-        """Return the byte ranges of the labels of some blocks."""
-        starts = take_rows(self.offsets[:-1], blocks)
-        return Extents(starts, self.find_cells(blocks) - starts)
-
     def chunk_shape(self, target: int) -> tuple[int, ...]:
         """Return equal numbers of blocks, or parts of a block if it is larger than `target`."""
         header = self.header
@@ -88,7 +83,7 @@ class Blocks(WritableLayout):
                 picked = np.add.outer(runs.starts - start, np.arange(runs.lengths[0]))
                 raw = raw[:, picked.ravel()]
         if out is None:
-            return element.adopt(raw).reshape(selection.shape)
+            return element.decode(raw).reshape(selection.shape)
         element.decode_into(out, raw.reshape(out.shape))
         return out
 

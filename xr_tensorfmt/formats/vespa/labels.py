@@ -13,7 +13,7 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import TextErrors
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Selection, take_rows
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.scan import Window
@@ -48,7 +48,9 @@ class Labels(Layout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return the labels of all dimensions, because their lengths vary."""
-        return self.blocks.find_labels(selection.indices[0])
+        blocks = selection.indices[0]
+        starts = take_rows(self.blocks.offsets[:-1], blocks)
+        return Extents(starts, self.blocks.find_cells(blocks) - starts)
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Decode the labels of one dimension."""

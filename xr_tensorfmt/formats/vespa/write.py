@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,6 +19,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.formats.vespa.blocks import Blocks
 from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
@@ -151,17 +151,13 @@ def _find_labels(checked: CheckedInput, dims: Mapping[str, str]) -> dict[str, St
     labels = {}
     for name, dim in dims.items():
         coordinate = checked.coordinates.get(name)
-        if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
+        if coordinate is not None and coordinate.dims == (dim,) and coordinate.dtype.kind in "UTO":
             # An index contains Python strings. ``.values`` would copy them.
             index = coordinate.to_index()
             has_missing = index.dtype != object and index.hasnans
             if index.inferred_type in ("string", "empty") and not has_missing:
                 labels[name] = np.asarray(index, dtype=object)
     return labels
-
-
-def _may_be_strings(coordinate: Variable) -> bool:
-    return coordinate.dtype.kind in "UTO"
 
 
 def _check_dropped(
@@ -178,7 +174,7 @@ def _check_dropped(
         names = shorten(" and ".join(sorted(types)))
         subject += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
-    elif dim in dims and not block_dims and BLOCK not in dims and _may_be_strings(coordinate):
+    elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
     checked.refuse_unless_dropped("coords", subject, hint)
@@ -239,6 +235,8 @@ def _check_attrs(
             if attribute == TYPE and isinstance(value, str) and attributes is variable.attrs:
                 continue
             hint = f"delete it with {owner}.attrs.pop({attribute!r})"
+            if attribute in RELATED:
+                hint += f" or {owner}.encoding.pop({attribute!r})"
             checked.refuse_unless_dropped("attrs", f"the attribute {attribute!r} of {owner}", hint)
 
 
@@ -301,32 +299,22 @@ class LabelledBlocks(Blocks):
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """Pack the labels of all blocks, and return their size per block."""
     strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
-    labels, sizes = _pack_short(strings) or _pack_any(checked, strings)
-    return labels, sizes.reshape(-1, len(columns)).sum(axis=1)
-
-
-def _pack_short(strings: list[str]) -> tuple[Bytes, Integers] | None:
-    """Pack labels of up to 127 bytes at once, or return None if there are others."""
-    with suppress(UnicodeEncodeError):
-        # Encode all labels after zero bytes that become their lengths.
-        content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
-        zeros = np.flatnonzero(content == 0)
-        lengths = np.diff(zeros, append=content.size) - 1
-        if zeros.size == len(strings) and lengths.max() < LONG_BIT:
-            content[zeros] = lengths
-            return content, lengths + 1
-    return None
-
-
-def _pack_any(checked: CheckedInput, strings: list[str]) -> tuple[Bytes, Integers]:
-    """Pack labels one by one."""
-    packed: list[bytes] = []
     try:
-        packed.extend(map(pack_string, strings))
+        # Encode all labels after zero bytes that become their lengths.
+        joined = bytearray(1) + "\0".join(strings).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
+        label = error.object.split("\0")[error.object.count("\0", 0, error.start)]
         raise ValueError(
-            f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
-            "change it"
+            f"{checked.path}: the label {shorten(repr(label))} cannot be encoded as UTF-8; change "
+            "it"
         ) from None
-    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
-    return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
+    content = np.frombuffer(joined, dtype=np.uint8)
+    zeros = np.flatnonzero(content == 0)
+    sizes = np.diff(zeros, append=content.size)
+    if zeros.size == len(strings) and sizes.max() <= LONG_BIT:
+        content[zeros] = sizes - 1
+    else:  # a label is long or contains NUL
+        packed = list(map(pack_string, strings))
+        sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+        content = np.frombuffer(b"".join(packed), dtype=np.uint8)
+    return content, sizes.reshape(-1, len(columns)).sum(axis=1)

@@ -1,17 +1,18 @@
-"""Parse the JSON forms of a tensor."""
+"""Parse and build the JSON forms of a tensor."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.elements import Array, Element
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, is_addressable
 from xr_tensorfmt.core.json_text import reject_repeated
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -36,6 +37,8 @@ _SCALARS = {"double": "tensor()"}
 
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
+
+Form = Literal["short", "long", "hex"]
 
 
 @lru_cache
@@ -180,7 +183,7 @@ def _unwrap(header: VespaHeader, data: Any, member: tuple[str, Any] | None) -> t
     # A tensor with labels has no values, so "values" is a label.
     is_map = header.mapped and isinstance(data, dict) and set(data) == {"values"}
     if member and not is_map:
-        return ("cells", []) if member == ("cells", {}) else member
+        return member
     if isinstance(data, dict):
         return "blocks" if header.indexed else "cells", data
     first = data[0] if isinstance(data, list) and data else None
@@ -192,34 +195,31 @@ def _unwrap(header: VespaHeader, data: Any, member: tuple[str, Any] | None) -> t
 
 def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, Array]:
     """Return the cells of all blocks by their labels."""
-    if key == "cells" and isinstance(content, list):
+    mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
+    items: Iterable[tuple[Labels, Any]]
+    if key == "cells" and (isinstance(content, list) or content == {}):
         return _parse_cells(header, content)
+    if key == "values" and not mapped and isinstance(content, list | str):
+        items = [((), content)]
+    elif key == "blocks" and mapped and isinstance(content, list):
+        members = (_get_members(block, "address", "values") for block in content)
+        items = ((_parse_labels(header, address, ()), values) for address, values in members)
+    elif key == map_key and isinstance(content, dict) and (len(mapped) == 1 or not content):
+        items = (((label,), values) for label, values in content.items())
+    else:
+        forms = "a list of 'cells' or 'blocks'" if mapped else "a list as 'cells' or 'values'"
+        if len(mapped) == 1:
+            forms += f", or a map of labels as {map_key!r}"
+        raise ValueError(
+            f"{shorten(repr(content))} as {key!r} is not a form of {format_type(header)}, "
+            f"expected {forms}"
+        )
     blocks: dict[Labels, Array] = {}
-    for labels, values in _split_blocks(header, key, content):
+    for labels, values in items:
         if labels in blocks:
             raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
         blocks[labels] = _parse_values(header, values)
     return blocks
-
-
-def _split_blocks(header: VespaHeader, key: str, content: Any) -> Iterable[tuple[Labels, Any]]:
-    """Return the labels and the values of all blocks, in all forms but a list of cells."""
-    mapped = header.mapped
-    map_key = "blocks" if header.indexed else "cells"
-    if key == "values" and not mapped and isinstance(content, list | str):
-        return [((), content)]
-    if key == "blocks" and mapped and isinstance(content, list):
-        blocks = (_get_members(block, "address", "values") for block in content)
-        return ((_parse_labels(header, address, ()), values) for address, values in blocks)
-    if key == map_key and isinstance(content, dict) and (len(mapped) == 1 or not content):
-        return (((label,), values) for label, values in content.items())
-    forms = "a list of 'cells' or 'blocks'" if mapped else "a list as 'cells' or 'values'"
-    if len(mapped) == 1:
-        forms += f", or a map of labels as {map_key!r}"
-    raise ValueError(
-        f"{shorten(repr(content))} as {key!r} is not a form of {format_type(header)}, "
-        f"expected {forms}"
-    )
 
 
 def _parse_labels(
@@ -317,8 +317,7 @@ def _parse_hex(header: VespaHeader, digits: str) -> Array:
             f"{shorten(repr(digits))} are not {2 * header.element.stored.itemsize} hexadecimal "
             f"digits per cell for the {header.cells} cells of a block of {format_type(header)}"
         )
-    raw = np.frombuffer(content, dtype=element.stored)
-    return element.decode(raw)
+    return element.decode(np.frombuffer(content, dtype=element.stored))
 
 
 def _parse_number(value: Any) -> float:
@@ -330,3 +329,51 @@ def _parse_number(value: Any) -> float:
         with suppress(OverflowError):
             return float(value)
     raise ValueError(f"{shorten(repr(value))} is not the value of a cell")
+
+
+def build_json(
+    header: VespaHeader, labels: Sequence[Labels], blocks: Array, form: Form
+) -> dict[str, Any]:
+    """Build the JSON of a tensor from the labels and the encoded cells of its blocks."""
+    element, mapped, indexed = header.element, header.mapped, header.indexed
+    data: dict[str, Any] = {"type": format_type(header)}
+    if form == "long" or (len(mapped) > 1 and not indexed):
+        return data | {"cells": list(_build_cells(header, labels, blocks))}
+    is_hex = form == "hex" and bool(indexed)
+    values = [
+        block.tobytes().hex().upper() if is_hex else _list_values(block, element)
+        for block in blocks
+    ]
+    if not mapped:
+        return data | {"values": values[0] if indexed else values}
+    if len(mapped) == 1:
+        by_label = {label: block for (label,), block in zip(labels, values, strict=True)}
+        return data | {"blocks" if indexed else "cells": by_label}
+    addresses = [dict(zip(mapped, row, strict=True)) for row in labels]
+    listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
+    return data | {"blocks": listed}
+
+
+def _build_cells(
+    header: VespaHeader, labels: Sequence[Labels], blocks: Array
+) -> Iterator[dict[str, Any]]:
+    """Yield all cells with their addresses. The dimensions are sorted by name."""
+    names = header.mapped + header.indexed
+    indices = [tuple(map(str, index)) for index in product(*map(range, header.lengths))]
+    rows = _list_values(blocks.reshape(len(labels), header.cells), header.element)
+    for label, values in zip(labels, rows, strict=True):
+        for index, value in zip(indices, values, strict=True):
+            address = dict(sorted(zip(names, label + index, strict=True)))
+            yield {"address": address, "value": value}
+
+
+def _list_values(encoded: Array, element: Element) -> Any:
+    """Return nested lists of numbers. NaN is None, and an infinity is a str."""
+    values = element.decode(encoded)
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return values.tolist()
+    plain = values.astype(object)
+    plain[np.isnan(values)] = None
+    plain[np.isposinf(values)] = "Infinity"
+    plain[np.isneginf(values)] = "-Infinity"
+    return plain.tolist()

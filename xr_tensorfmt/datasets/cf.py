@@ -90,7 +90,7 @@ def encode(
 ) -> dict[str, Variable]:
     """Encode variables by their `encoding`, as `xarray.Dataset.to_netcdf` does.
 
-    `dtypes` are those of the format. Bools become int8 only if the format has no bools.
+    The format supports `dtypes`. Bools become int8 only if the format has no bools.
     """
     prepared = {
         name: _prepare(variable)
@@ -125,7 +125,8 @@ def _prepare(variable: Variable) -> Variable:
     if isinstance(dtype, StoredDtype):
         dtype = dtype.dtype
     if _is_time(variable) and _is_numeric(dtype):
-        encoding["dtype"] = np.dtype(dtype)
+        # xarray does not notice that a short integer overflows.
+        encoding["dtype"] = np.dtype(np.int64 if np.dtype(dtype).kind in "iu" else dtype)
     if encoding.pop("_Unsigned", None) is not None:
         # The values are unsigned, and all formats store unsigned integers.
         for key in _FILL_VALUES & encoding.keys():
@@ -172,7 +173,8 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
     if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
         dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
     is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
-    is_packed = encoded.dtype.kind == "f" and _is_numeric(dtype) and (is_integer or is_scaled)
+    is_computed = encoded.dtype.kind == "f" or (encoded.dtype.kind == "i" and _is_time(original))
+    is_packed = is_computed and _is_numeric(dtype) and (is_integer or is_scaled)
     if is_packed and np.dtype(dtype) != encoded.dtype:
         attrs = encoded.attrs
         encoded = cast(name, encoded, np.dtype(dtype), is_scaled)
