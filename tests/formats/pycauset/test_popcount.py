@@ -18,9 +18,8 @@ from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
-from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts
-from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
 

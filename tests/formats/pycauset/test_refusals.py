@@ -353,7 +353,7 @@ def test_recursive_blocks_raise(tmp_path: Path) -> None:
 
 def test_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = block_matrix(tmp_path)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.matrix_file.MAX_BLOCKS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.read.MAX_BLOCKS", 3)
     with pytest.raises(TensorFormatError, match="more than 3, or"):
         load(path)
 

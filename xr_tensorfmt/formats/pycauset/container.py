@@ -29,7 +29,9 @@ from xr_tensorfmt.formats.pycauset.metadata import (
     OBJECT_TYPE,
     build_attrs,
     build_matrix,
+    decode_map,
     describe_derived,
+    encode_map,
 )
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -39,7 +41,6 @@ from xr_tensorfmt.formats.pycauset.spec import (
     WORD_BYTES,
     Matrix,
 )
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
 """First bytes: magic number, version 1, little-endian, header size, 0."""

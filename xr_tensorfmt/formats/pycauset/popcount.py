@@ -19,8 +19,8 @@ from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
+from xr_tensorfmt.formats.pycauset.packed import Bits
 
 _WORD_BYTES = 8
 # Words whose first bits are set, by the number of these bits.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from xarray import Variable
@@ -21,15 +21,6 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
-
-MatrixType = Literal[
-    "CAUSAL",
-    "TRIANGULAR_FLOAT",
-    "TRIANGULAR_INTEGER",
-    "DENSE_FLOAT",
-    "INTEGER",
-    "VECTOR",
-]
 
 DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
 ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
@@ -49,7 +40,7 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 def plan(
     checked: CheckedInput,
     *,
-    matrix_type: MatrixType | None = None,
+    matrix_type: str | None = None,
     seed: int | None = None,
 ) -> Sequence[FilePlan]:
     """Plan a PyCauset file."""
