@@ -67,20 +67,19 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
-    directory = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
+    members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
     results: dict[int, StoredTensor | TensorFormatError] = {}
 
     def read_one(number: int) -> None:
-        member = directory.members[number]
         try:
-            results[number] = _read_member(reader, member)
+            results[number] = _read_member(reader, members[number])
         except UnsupportedMemberError as error:
-            key = member.filename.removesuffix(SUFFIX)
+            key = members[number].filename.removesuffix(SUFFIX)
             results[number] = StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
             results[number] = error
 
-    reader.source.run(read_one, range(len(directory.members)))
+    reader.source.run(read_one, range(len(members)))
     ordered = [results[number] for number in sorted(results)]
     tensors = [result for result in ordered if isinstance(result, StoredTensor)]
     errors = [result for result in ordered if isinstance(result, TensorFormatError)]
@@ -92,7 +91,7 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     ]
     path = reader.source.name
     container = build_container(path, options, tensors, {"format": "npz"}, findings=findings)
-    return replace(container, ends=(directory.end,), parsed=directory)
+    return replace(container, ends=(end,), parsed=members)
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
