@@ -102,12 +102,9 @@ __all__ = [
 
 # Names for writers, imported at first use because they need xarray and dask.
 _LAZY = {
+    **dict.fromkeys(("FilePlan", "Piece", "PlannedVariable", "SiblingFile"), "writing.file_plan"),
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
-    "FilePlan": "writing.file_plan",
-    "Piece": "writing.file_plan",
-    "PlannedVariable": "writing.file_plan",
-    "SiblingFile": "writing.file_plan",
     "embed_tensor": "writing.embedded_metadata",
 }
 

@@ -428,7 +428,7 @@ def test_zip_that_changes_before_its_checksums_are_checked_raises(tmp_path: Path
     path = tmp_path / "a.npz"
     path.write_bytes(zip_files(a=np.arange(3)))
     source = LocalFile.from_path(path)
-    members = read_directory(HeaderReader(source), 1 << 20).members
+    members = read_directory(HeaderReader(source), 1 << 20)[0]
     path.write_bytes(zip_files(a=np.arange(4)))
     with pytest.raises(SourceChangedError, match="changed or replaced"):
         list(check_checksums(source, members))

@@ -54,8 +54,8 @@ def plan_variables(
 
 Coordinates = dict[str, Variable]
 
+# Attribute with the bytes of all tensors.
 TOTAL_SIZE = "total_size"
-"""Attribute with the bytes of all tensors."""
 
 
 def select_stored(

@@ -14,8 +14,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_selections
 
+# Limit on the elements of a checked tensor that stores few of them.
 MAX_CHECKED_ELEMENTS = 1 << 28
-"""Limit on the elements of a checked tensor that stores few of them."""
 
 
 def check_symmetry(

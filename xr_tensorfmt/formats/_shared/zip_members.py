@@ -17,31 +17,28 @@ from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 from xr_tensorfmt.sources.memory import Memory
 
+# Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"
-"""Magic number of a member, and of a zip that has members."""
 
+# Magic number and size of the last record. It ends with the size of a comment that follows.
 _HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
 _ENCRYPTED = 1
 _UTF8 = 1 << 11  # the name of the member is UTF-8
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
-"""Magic number and size of the last record. It ends with the size of a comment that follows."""
-
+# Number of entries in the last record of a zip64, whose actual number is in another record.
 _ZIP64_COUNT = 0xFFFF
-"""Number of entries in the last record of a zip64, whose actual number is in another record."""
 
 _CHECKED_AT_ONCE = 16 << 20
 
 _DIRECTORY = "the directory of the zip"
 _CORRUPT = "the file is corrupt; fetch it again"
 
+# Bytes read at the end of a file to find the directory, including the longest comment.
 _TAIL = _END_BYTES + (1 << 16)
-"""Bytes read at the end of a file to find the directory, including the longest comment."""
-
+# Usual limit on the bytes of extra fields, read with the header of a member.
 _USUAL_EXTRA = 512
-"""Usual limit on the bytes of extra fields, read with the header of a member."""
-
+# Bytes of the first member to recognise a format by.
 _RECOGNISED = 4096
-"""Bytes of the first member to recognise a format by."""
 
 
 def _inflate(raw: bytes, length: int) -> bytes:

@@ -35,11 +35,10 @@ VERSION = 300
 DTYPES = SNAPSHOT_200_DTYPES
 _DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 
+# Offsets of tensors in the data section are multiples of this.
 ALIGNMENT = 4096
-"""Offsets of tensors in the data section are multiples of this."""
-
+# Limit on the JSON document. A document with a tokenizer has about 10 MB.
 MAX_DOCUMENT_BYTES = 128 << 20
-"""Limit on the JSON document. A document with a tokenizer has about 10 MB."""
 
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 

@@ -21,17 +21,14 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
+# Limit on the size of a header. Parsing a malicious one takes a second and 130 MB.
 MAX_HEADER_BYTES = 1 << 18
-"""Limit on the size of a header. Parsing a malicious one takes a second and 130 MB."""
-
+# Bytes that contain the usual header of an array.
 HEAD_BYTES = 1 << 13
-"""Bytes that contain the usual header of an array."""
-
+# Limit on the size of an element, such as a string. dask creates one to infer its type.
 MAX_ELEMENT_BYTES = 1 << 24
-"""Limit on the size of an element, such as a string. dask creates one to infer its type."""
-
+# Limit on the size of the directory of a zip, enough for a hundred thousand arrays.
 MAX_NPZ_DIRECTORY_BYTES = 8 << 20
-"""Limit on the size of the directory of a zip, enough for a hundred thousand arrays."""
 
 # Version 3 differs from version 2 only in the names of fields.
 _PARSERS = {
@@ -44,8 +41,8 @@ _PARSERS = {
 _UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
 _TOO_DEEP = (RecursionError, MemoryError)
 
+# Units of times that xarray supports.
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
-"""Units of times that xarray supports."""
 
 
 class UnsupportedMemberError(TensorFormatError):

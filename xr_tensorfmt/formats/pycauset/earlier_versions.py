@@ -37,8 +37,8 @@ _GAP_BYTES = 4
 # Rows, columns and seed. Version 2 adds scalar, is_temporary and is_transposed.
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
+# Offset of the matrix type. The data type follows.
 TYPES_OFFSET = 12
-"""Offset of the matrix type. The data type follows."""
 
 METADATA, DATA = "metadata.json", "data.bin"
 

@@ -20,8 +20,8 @@ OBJECT_TYPE = "object_type"
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT_PREFIX = "spacetime_"
 
+# Hint of errors about metadata.
 CORRUPT = "the file is corrupt; save it again with PyCauset"
-"""Hint of errors about metadata."""
 
 
 def build_matrix(metadata: Fields, version: str, view: Fields, offset: int, limit: int) -> Matrix:

@@ -34,11 +34,10 @@ from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, b
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix
 
+# Limit on the number of blocks, including nested blocks.
 MAX_BLOCKS = 4096
-"""Limit on the number of blocks, including nested blocks."""
-
+# Limit on the nesting of blocks.
 MAX_BLOCK_LEVELS = 8
-"""Limit on the nesting of blocks."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,12 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
+# Size of the number of pairs, which precedes the first pair.
 COUNT_BYTES = 8
-"""Size of the number of pairs, which precedes the first pair."""
-
+# dtype of the global index. It is little-endian even if the values are not.
 INDEX_DTYPE = np.dtype("<u8")
-"""dtype of the global index. It is little-endian even if the values are not."""
-
+# Limit on the pairs of one read.
 PAIRS_AT_ONCE = 1 << 20
-"""Limit on the pairs of one read."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ _VERSION_AT, _TYPE_AT, _BYTES_AT, _NUMBERS_AT, _ORDER_AT, _FLAGS_AT, RESERVED_AT
 # Length and index name. Flags of sparse dimensions and reserved bytes are ignored.
 _DIMENSION = Struct("<IB3x")
 
+# Limit on the length of a dimension: the header has 32 bits for it.
 MAX_LENGTH = (1 << 32) - 1
-"""Limit on the length of a dimension: the header has 32 bits for it."""
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,14 @@ CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
 
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"
+# Magic number of the chunk for embedded metadata, an extension of this package.
 EMBEDDED = b"XRTENSOR"
-"""Magic number of the chunk for embedded metadata, an extension of this package."""
 DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
 
+# Sizes of chunks are multiples of this.
 CHUNK_UNIT = 8
-"""Sizes of chunks are multiples of this."""
-
+# Limit on the chunks before the data.
 MAX_CHUNKS = 4096
-"""Limit on the chunks before the data."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,7 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     raise reader.error(field, actual, f"at most {MAX_CHUNKS}", "the file is corrupt", start)
 
 
+# Writable dtypes of a version. Other numbers are only read.
 DTYPES = {
     VERSION_0_9: ("float64", "complex128"),
     VERSION_1_0: (
@@ -208,7 +208,6 @@ DTYPES = {
         *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
     ),
 }
-"""Writable dtypes of a version. Other numbers are only read."""
 
 
 def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]:

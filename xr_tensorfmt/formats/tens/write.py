@@ -23,10 +23,8 @@ from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-Version = Literal["1.0", "0.9"]
 
-
-def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
+def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None) -> FilePlan:
     """Plan a TENS file."""
     _, variable = checked.single_variable
     is_bin = version is None and checked.file_name.casefold().endswith(".bin")
