@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import dask.local
 import dask.threaded
@@ -34,10 +34,7 @@ class WriteTarget(Protocol):
 
     @property
     def path(self) -> str:
-        """Path of the unfinished file, which differs for every call of `begin`."""
-
-    def begin(self) -> Self:
-        """Create an unfinished file and return its target."""
+        """Path of the unfinished file."""
 
     def check(self) -> None:
         """Raise an error if the file must not be written any longer. Each task calls this."""
