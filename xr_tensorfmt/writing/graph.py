@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import dask.local
@@ -125,13 +126,14 @@ def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -
 
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
-    """Write blocks one by one. Lazy blocks are read when they are written."""
+    """Read lazy blocks without keeping them in the variables, and write all blocks."""
     file.check()
-    for variable, grid, block in batch:
+    blocks = []
+    for variable, grid, block in batch:  # before, because errors of reading are not of writing
         data, slices = get_lazy_data(variable), grid.slices[block]
-        # Lazy values are not kept in memory. Errors of reading are no errors of writing.
         values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-        file.write(grid.encode(block, values))
+        blocks.append(grid.encode(block, values))
+    file.write(chain.from_iterable(blocks))
     return frozenset({file.path})
 
 
