@@ -62,10 +62,7 @@ def build_sibling_path(path: str, relative: str) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """An object in a file system, with the timeout of its requests.
-
-    `path` is requested, the object is called `file_name`, and messages show `name`.
-    """
+    """An object in a file system: `path` is requested, and messages show `name`."""
 
     url: str
     fs: AbstractFileSystem
