@@ -221,7 +221,8 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
     try:
         return url_to_fs(url, **options)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-        failure = translate_error(error, redact(url), url, options)
+        kept = ImportError, TypeError, ValueError
+        failure = translate_error(error, redact(url), url, options, kept=kept)
     raise failure
 
 
