@@ -91,10 +91,7 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Merge ranges with short gaps that begin within `limit`, and divide ones above it.
-
-        Without `max_length`, which limits merged ranges, long ones are not divided.
-        """
+        """Merge ranges across gaps, within `limit`; `max_length` divides longer ones as well."""
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self
         starts, stops = self.starts, self.starts + self.lengths
