@@ -106,7 +106,10 @@ def write_molecule(directory: Path) -> None:
 
 
 def write_integrals(path: Path) -> None:
-    """Write integrals of lithium hydride, two particles and two holes, as sisi4s names them."""
+    """Write integrals of lithium hydride, two particles and two holes, as sisi4s names them.
+
+    This package writes them, because no program with a suitable licence writes TENS.
+    """
     _, integrals = compute_molecule()  # (pr|qs) is <pq|rs>
     chosen = integrals.transpose(0, 2, 1, 3)[2:, 2:, :2, :2]
     xr_tensorfmt.to_file(xr.DataArray(chosen, dims=("a", "b", "i", "j")), path, drop=["dims"])

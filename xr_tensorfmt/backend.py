@@ -28,12 +28,6 @@ class TensorFormatBackend(BackendEntrypoint):
 
     The documentation lists the formats. Other packages can add formats with the entry-point group
     ``xr_tensorfmt.formats``.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> "tensorfmt" in xr.backends.list_engines()
-    True
     """
 
     description: ClassVar[str] = "Open binary tensor files as lazy, labelled Datasets"
@@ -139,15 +133,13 @@ class TensorFormatBackend(BackendEntrypoint):
             Limit on the size of chunks for ``chunks={}`` in bytes, such as ``"64MiB"``. A chunk of
             a dense tensor is larger only if an element is, or if there would be more than a
             million chunks. dask's ``array.chunk-size`` is also a limit.
-        mask_and_scale, decode_times, concat_characters, decode_coords : bool, mapping or str
-            CF decoding, with the defaults of `xarray.open_dataset`. It uses the attributes that
-            are stored in the file. A variable is not decoded if one of its CF attributes has a
-            type that netCDF does not have, for example if ``coordinates`` is a list.
+        mask_and_scale, decode_times, concat_characters, decode_coords, use_cftime, decode_timedelta
+            CF decoding, as in `xarray.open_dataset`. It uses the attributes that are stored in the
+            file. A variable is not decoded if one of its CF attributes has a type that netCDF does
+            not have, for example if ``coordinates`` is a list.
         drop_variables : str or iterable of str, optional
             Variables to drop, by their names in the Dataset. Unknown names are ignored, as in
             xarray.
-        use_cftime, decode_timedelta : bool, mapping or coder, optional
-            As in `xarray.open_dataset`.
         **format_options
             Keywords of single formats, which their pages list.
 
@@ -208,10 +200,8 @@ class TensorFormatBackend(BackendEntrypoint):
 
         Parameters
         ----------
-        filename_or_obj : object
-            As in `open_dataset`.
-        **keywords
-            The keywords of `open_dataset`. `group` is the root of the tree.
+        filename_or_obj, **keywords
+            As in `open_dataset`. `group` is the root of the tree.
 
         Returns
         -------
@@ -220,18 +210,11 @@ class TensorFormatBackend(BackendEntrypoint):
 
         Examples
         --------
-        >>> import numpy as np
         >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> ones = np.ones((2, 3), "float32")
-        >>> weight = ("out", "in"), ones
-        >>> ds = xr.Dataset({"layers.0.weight": weight})
-        >>> ds.tensorfmt.to_file("model.mag")
-        >>> tree = xr.open_datatree(
-        ...     "model.mag", engine="tensorfmt"
-        ... )
-        >>> tree["layers/0/weight"].shape
-        (2, 3)
+        >>> from xr_tensorfmt import tutorial
+        >>> tree = xr.open_datatree(tutorial.get_path("circle"))
+        >>> tree["hidden/weight"].shape
+        (12, 2)
         """
         from xr_tensorfmt.opening import open_tree  # noqa: PLC0415
 
@@ -242,10 +225,8 @@ class TensorFormatBackend(BackendEntrypoint):
 
         Parameters
         ----------
-        filename_or_obj : object
+        filename_or_obj, **keywords
             As in `open_dataset`.
-        **keywords
-            The keywords of `open_dataset`.
 
         Returns
         -------
@@ -253,15 +234,10 @@ class TensorFormatBackend(BackendEntrypoint):
 
         Examples
         --------
-        >>> import numpy as np
         >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> ones = np.ones((2, 3), "float32")
-        >>> weight = ("out", "in"), ones
-        >>> ds = xr.Dataset({"layers.0.weight": weight})
-        >>> ds.tensorfmt.to_file("model.mag")
-        >>> list(xr.open_groups("model.mag"))
-        ['/', '/layers', '/layers/0']
+        >>> from xr_tensorfmt import tutorial
+        >>> list(xr.open_groups(tutorial.get_path("circle")))
+        ['/', '/hidden', '/out']
         """
         from xr_tensorfmt.opening import open_groups  # noqa: PLC0415
 

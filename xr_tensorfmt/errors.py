@@ -196,11 +196,7 @@ class TensorFormatWarning(UserWarning):
 def find_stack_level() -> int:
     """Return the ``stacklevel`` of the line that called xarray or this package."""
     frame, level = inspect.currentframe(), 0
-    while frame and _is_internal(frame.f_globals.get("__name__")):
+    # Code in exec() may have no module name.
+    while frame and str(frame.f_globals.get("__name__")).startswith(("xr_tensorfmt.", "xarray.")):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _is_internal(module: object) -> bool:
-    # Code in exec() may have no module name.
-    return isinstance(module, str) and module.startswith(("xr_tensorfmt.", "xarray."))

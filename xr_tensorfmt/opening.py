@@ -36,10 +36,8 @@ def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
 
 
 def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
-    """Open a file as a dict of group paths and Datasets.
-
-    xarray does not set ``encoding["source"]`` here, so there is nothing to redact.
-    """
+    """Open a file as a dict of group paths and Datasets."""
+    # xarray does not set `encoding["source"]` here, so there is nothing to redact.
     return _build_groups(file, keywords, FileVariable, is_tree=False)
 
 

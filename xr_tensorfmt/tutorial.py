@@ -33,7 +33,8 @@ def get_path(name: str) -> Path:
         - ``"LiH"``: the Coulomb vertex of lithium hydride in a directory of cc4s, which
           `cc4s.open_calculation` opens as a whole. It is computed with ten Gaussian functions.
         - ``"integrals"``: Coulomb integrals of this molecule in TENS 0.9, with two virtual and two
-          occupied states (a, b, i, j), as sisi4s stores them.
+          occupied states (a, b, i, j), as sisi4s stores them. This package wrote the file, because
+          no program with a suitable licence writes TENS.
         - ``"causal_set"``: the causal order of 64 random events as a matrix of PyCauset.
         - ``"circle"``: the weights of a small neural network in safetensors, trained to recognise
           points inside a circle.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +41,8 @@ def validate(
         The file: a path, a URL, or its content. Of a directory, all tensor files are checked.
     all : bool
         Return up to 20 findings per check.
-    format : str, optional
-        Name of the format. The default depends on the content, or on the suffix for formats
-        without a magic number.
-    storage_options : mapping, optional
-        Options of the file system of a URL, such as ``{"anon": True}``.
-    fs : AbstractFileSystem, optional
-        The fsspec file system, or obstore store, of the path `file`.
+    format, storage_options, fs
+        As in `TensorFormatBackend.open_dataset`.
 
     Returns
     -------
@@ -103,16 +98,11 @@ def _find_faults(reader: HeaderReader, format: str | None, limit: int) -> Iterat
         yield finding_from_error(error)
         return
     checks = report_errors(lambda: file_format.check(reader, container, limit))
-    yield from _merge(container.findings, list(islice(checks, MAX_FINDINGS + 1)))
-    yield from check_values(reader.source, (*container.tensors, *container.coordinates), limit)
-
-
-def _merge(
-    read_findings: Iterable[Finding], check_findings: Sequence[Finding]
-) -> Iterator[Finding]:
-    """Yield findings of the reader and the check. If both report a field, yield the check's."""
-    checked = {(finding.path, finding.field, finding.offset) for finding in check_findings}
-    for finding in read_findings:
-        if (finding.path, finding.field, finding.offset) not in checked:
+    checked = list(islice(checks, MAX_FINDINGS + 1))
+    # If the reader and the check report the same field, keep the finding of the check.
+    fields = {(finding.path, finding.field, finding.offset) for finding in checked}
+    for finding in container.findings:
+        if (finding.path, finding.field, finding.offset) not in fields:
             yield finding
-    yield from check_findings
+    yield from checked
+    yield from check_values(reader.source, (*container.tensors, *container.coordinates), limit)

@@ -118,3 +118,15 @@ def test_a_dtype_of_another_library_has_a_hint(tmp_path: Path, dtype: str, simil
     ds = xr.Dataset({"w": ("x", np.ones(3, "f4"))})
     with pytest.raises(ValueError, match=rf"'w' is {dtype} \(did you mean '{similar}"):
         to_file(ds, tmp_path / "a.safetensors", encoding={"w": {"dtype": dtype}})
+
+
+def test_times_that_overflow_the_dtype_raise(tmp_path: Path) -> None:
+    encoding = {"t": {"units": "days since 2000-01-01", "dtype": "int8"}}
+    times = xr.Dataset({"t": ("x", np.array(["2000-01-03", "2001-01-02"], "M8[ns]"))})
+    for data in (times, times.chunk()):
+        with pytest.raises(ValueError, match=r"'t' contains .*367.*, which int8 cannot represent"):
+            to_file(data, tmp_path / "a.mag", encoding=encoding)
+    to_file(times.isel(x=[0]), tmp_path / "a.mag", encoding=encoding)
+    with xr.open_dataset(tmp_path / "a.mag", decode_cf=False) as stored:
+        assert stored.t.dtype == "int8"
+        assert stored.t.values.tolist() == [2]

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests import magfiles as mf
 from tests.opening import load
+from tests.work import limit_calls, limit_memory
 from tests.workflows.formats import WRITABLE, make_array, open_array, write
 from xr_tensorfmt import SourceChangedError, TensorFormatError, to_file
 from xr_tensorfmt.core.dense import Dense
@@ -571,3 +573,37 @@ def test_header_is_compared_before_each_task_writes(tmp_path: Path, name: str) -
     with pytest.raises((SourceChangedError, ValueError, TensorFormatError)):
         task.compute()
     assert [path.read_bytes() for path in tmp_path.iterdir()] == before
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "mag"])
+def test_tasks_do_not_parse_the_header(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"a.{suffix}"
+    to_file(xr.Dataset({f"v{i}": ("x", np.zeros(16, "f4")) for i in range(300)}), file)
+    part = xr.Dataset({"v7": ("x", da.ones(16, dtype="f4", chunks=1))})
+    task = to_file(part, file, region={}, compute=False)
+    with dask.config.set(scheduler="synchronous"), limit_calls(20_000):
+        task.compute()
+    assert load(file).v7.values.tolist() == [1] * 16
+
+
+@pytest.mark.parametrize("chunks", [None, 10_000])
+def test_memory_of_a_column_is_bounded(tmp_path: Path, chunks: int | None) -> None:
+    file = tmp_path / "a.npy"
+    np.save(file, np.zeros((40_000, 2)))
+    column = xr.DataArray(np.ones((40_000, 1)), name="tensor").isel(dim_1=[0])
+    column = column.chunk(dim_0=chunks) if chunks else column
+    with dask.config.set(scheduler="synchronous"), limit_memory(2_000_000):
+        to_file(column, file, region={"dim_1": [1]})
+    np.testing.assert_array_equal(np.load(file), np.tile([0.0, 1.0], (40_000, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:Times can't be serialized")
+@pytest.mark.parametrize(("dtype", "time"), [("i8", "2000-01-01T12"), ("i2", "2262-01-01")])
+def test_times_that_do_not_fit_the_units_of_the_file_raise(
+    tmp_path: Path, dtype: str, time: str
+) -> None:
+    file = tmp_path / "a.mag"
+    to_file(xr.Dataset({"t": ("x", np.arange(3, dtype=dtype), PACKED["time"])}), file)
+    part = xr.Dataset({"t": ("x", np.array([time], "M8[ns]"))})
+    words = "as int.*days since.*change the values, or rewrite the whole file"
+    check_refused(part, file, {"x": slice(1)}, words)

@@ -143,7 +143,7 @@ class _Convert(click.Command):
     metavar="KEY=VALUE",
     multiple=True,
     type=parse_key_json,
-    help="An option of the format of IN, for formats of other packages. Repeatable.",
+    help="An option of the format of IN, of formats of other packages. Repeatable.",
 )
 @click.option(
     "--tree",

@@ -20,9 +20,6 @@ from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
-_Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
-"""The arguments of a Variable: dims, data, attrs and encoding."""
-
 
 class PreferredChunks(dict[Hashable, int]):
     """The chunk sizes of ``chunks={}``.
@@ -50,65 +47,53 @@ def build_dataset(
 
     `children` are names of groups, which variables cannot have.
     """
-    target = _compute_chunk_target(keywords.chunk_bytes)
-    dropped = keywords.dropped
+    target, dropped = _compute_chunk_target(keywords.chunk_bytes), keywords.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
         if tensor.name not in dropped
     }
-    arguments = {
-        name: _build_variable_arguments(tensor, source, target) for name, tensor in tensors.items()
+    dims = {dim for tensor in tensors.values() for dim in tensor.dims}
+    long = build_long_attributes(container.attrs, {*tensors, *dims, *children})
+    attrs = {name: value for name, value in container.attrs.items() if name not in long}
+    variables = {
+        name: _build_variable(tensor, source, target) for name, tensor in (tensors | long).items()
     }
-    coordinates = {tensor.name for tensor in container.coordinates} & tensors.keys()
-    attrs = container.attrs
+    coordinates = {*dims, *long, *(tensor.name for tensor in container.coordinates)}
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
-        undecoded = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
-        variables, attrs, decoded_coordinates = cf.decode(undecoded, attrs, keywords)
-        coordinates |= variables.keys() & decoded_coordinates
-        arguments = {
-            name: (variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding)
-            for name, variable in variables.items()
-        }
-    coordinates |= arguments.keys() & {dim for dims, *_ in arguments.values() for dim in dims}
-    if long := build_long_attributes(attrs):
-        dims = {dim for dims, *_ in arguments.values() for dim in dims}
-        long = {name: long[name] for name in long.keys() - {*arguments, *dims, *children}}
-        arguments |= {name: _build_variable_arguments(long[name], source, target) for name in long}
-        coordinates |= long.keys()
-        attrs = {name: value for name, value in attrs.items() if name not in long}
-    # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
-    converted: dict[str, Any] = arguments
+        variables, attrs, decoded_coordinates = cf.decode(variables, attrs, keywords)
+        coordinates |= decoded_coordinates
     if variable_type is not Variable:
-        converted = {name: variable_type(*arguments[name]) for name in arguments}
-    try:
-        return _assemble(converted, coordinates, attrs, container.encoding)
-    except ValueError as error:  # dims= gives one name to dimensions of different lengths
-        conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
-        raise ValueError(
-            f"{source.name}: {conflict}; choose other names in dims=, or open the groups with "
-            "xarray.open_datatree"
-        ) from None
+        variables = {
+            name: variable_type(var.dims, get_lazy_data(var), var.attrs, var.encoding)
+            for name, var in variables.items()
+        }
+    ds = _assemble(source.name, variables, coordinates, attrs)
+    ds.encoding = dict(container.encoding)
+    return ds
 
 
 def _assemble(
-    variables: Mapping[str, Any],
-    coordinates: set[str],
-    attrs: Mapping[str, Any],
-    encoding: Mapping[str, Any],
+    path: str, variables: Mapping[str, Any], coordinates: set[Any], attrs: Mapping[str, Any]
 ) -> Dataset:
     """Build a Dataset without indexes, to keep the coordinates of a sparse tensor lazy."""
     data = {name: variable for name, variable in variables.items() if name not in coordinates}
     coords = {name: variable for name, variable in variables.items() if name in coordinates}
-    ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
-    ds.encoding = dict(encoding)
+    try:
+        ds = Dataset(data, Coordinates(coords, indexes={}), attrs)
+    except ValueError as error:  # dims= gives one name to dimensions of different lengths
+        conflict = str(error).partition(" on {")[0]  # a mapping of all dimensions follows
+        raise ValueError(
+            f"{path}: {conflict}; choose other names in dims=, or open the groups with "
+            "xarray.open_datatree"
+        ) from None
     # No file stays open, but `xarray.open_mfdataset` calls the closer of each file.
     # This method can be unpickled without this package. See docs/reference/xarray_problems.md.
     ds.set_close([].clear)
     return ds
 
 
-def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _Arguments:
+def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
     layout = tensor.layout
     chunk = _limit_chunk(layout, target)
     encoding: dict[str, Any] = {
@@ -121,7 +106,7 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _A
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     array = build_lazy_tensor(tensor.source or source, layout)
-    return tensor.dims, array, tensor.attrs, encoding
+    return Variable(tensor.dims, array, tensor.attrs, encoding, fastpath=True)
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:

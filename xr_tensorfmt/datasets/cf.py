@@ -50,10 +50,10 @@ def decode(
     decodable = {
         name: variable for name, variable in variables.items() if _is_decodable(variable.attrs)
     }
-    cf_attrs = dict(attrs) if names_coordinates(attrs, variables) else {}
+    has_coordinates = names_coordinates(attrs, variables)
     decoded, remaining, coordinates = conventions.decode_cf_variables(
         decodable,
-        cf_attrs,
+        dict(attrs) if has_coordinates else {},
         mask_and_scale=keywords.mask_and_scale,
         decode_times=keywords.decode_times,
         concat_characters=keywords.concat_characters,
@@ -61,10 +61,7 @@ def decode(
         use_cftime=keywords.use_cftime,
         decode_timedelta=keywords.decode_timedelta,
     )
-    decoded_attrs = {
-        name: value for name, value in attrs.items() if name in remaining or name not in cf_attrs
-    }
-    return {**variables, **decoded}, decoded_attrs, coordinates
+    return {**variables, **decoded}, dict(remaining if has_coordinates else attrs), coordinates
 
 
 def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
@@ -125,7 +122,8 @@ def _prepare(variable: Variable) -> Variable:
     if isinstance(dtype, StoredDtype):
         dtype = dtype.dtype
     if _is_time(variable) and _is_numeric(dtype):
-        encoding["dtype"] = np.dtype(dtype)
+        # xarray does not notice that a short integer overflows.
+        encoding["dtype"] = np.dtype(np.int64 if np.dtype(dtype).kind in "iu" else dtype)
     if encoding.pop("_Unsigned", None) is not None:
         # The values are unsigned, and all formats store unsigned integers.
         for key in _FILL_VALUES & encoding.keys():
@@ -172,7 +170,8 @@ def _finish(name: str, original: Variable, encoded: Variable, cast: Cast) -> Var
     if original.encoding.get("_Unsigned") is not None and _is_numeric(dtype):
         dtype = np.dtype(f"u{np.dtype(dtype).itemsize}")
     is_integer = _is_numeric(dtype) and np.dtype(dtype).kind in "iu"
-    is_packed = encoded.dtype.kind == "f" and _is_numeric(dtype) and (is_integer or is_scaled)
+    is_computed = encoded.dtype.kind == "f" or (encoded.dtype.kind == "i" and _is_time(original))
+    is_packed = is_computed and _is_numeric(dtype) and (is_integer or is_scaled)
     if is_packed and np.dtype(dtype) != encoded.dtype:
         attrs = encoded.attrs
         encoded = cast(name, encoded, np.dtype(dtype), is_scaled)

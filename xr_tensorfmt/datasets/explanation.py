@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array
 from xarray import DataArray, Dataset, DataTree, Variable
@@ -192,17 +192,14 @@ def explain(data: Dataset | DataArray | DataTree) -> Explanation:
 
 def find_sources(variable: Variable) -> Iterator[Source]:
     """Yield the files of this engine that computing a variable would read."""
-    return (chunk.tensor.source for chunk in _find_lazy_chunks(variable))
+    return (tensor.source for _, _, tensor, _ in _find_lazy_chunks(variable))
 
 
-def _get_variables(
-    data: Dataset | DataArray | DataTree,
-) -> Iterator[tuple[Hashable, Variable]]:
+def _get_variables(data: Dataset | DataArray | DataTree) -> Iterator[tuple[Hashable, Variable]]:
     if isinstance(data, DataTree):
         for node in data.subtree:
-            path = node.path.removeprefix("/") + "/" * (not node.is_root)
-            variables = node.to_dataset(inherit=False).variables
-            yield from ((f"{path}{name}", variable) for name, variable in variables.items())
+            for name, variable in node.to_dataset(inherit=False).variables.items():
+                yield f"{node.path}/{name}".lstrip("/"), variable
     elif isinstance(data, Dataset):
         yield from data.variables.items()
     else:
@@ -216,25 +213,17 @@ def _find_chunk_reads(name: Hashable, variable: Variable) -> Iterator[ChunkRead]
         extents: dict[str, list[Extents]] = {}
         for source, ranges in parts:
             extents.setdefault(source.name, []).append(ranges)
-        yield ChunkRead(
-            str(name),
-            chunk,
-            shape,
-            {file: Extents.union(ranges) for file, ranges in extents.items()},
-            tuple((source.name, source.plan_requests(ranges)) for source, ranges in parts),
-        )
+        merged = {file: Extents.union(ranges) for file, ranges in extents.items()}
+        requests = tuple((source.name, source.plan_requests(ranges)) for source, ranges in parts)
+        yield ChunkRead(str(name), chunk, shape, merged, requests)
 
 
-class _LazyChunk(NamedTuple):
-    chunk: tuple[int, ...]
-    shape: tuple[int, ...]
-    tensor: TensorArray
-    key: Any
+_Index = tuple[int, ...]
 
 
-def _find_lazy_chunks(variable: Variable) -> Iterator[_LazyChunk]:
-    """Yield the chunks of a variable that read files of this engine."""
-    reads: list[tuple[tuple[int, ...], Any]] = [((), variable)]
+def _find_lazy_chunks(variable: Variable) -> Iterator[tuple[_Index, _Index, TensorArray, Any]]:
+    """Yield index, shape, tensor and key of the chunks that read files of this engine."""
+    reads: list[tuple[_Index, Any]] = [((), variable)]
     if variable.chunks is not None:
         # Other chunk managers than dask have no graph.
         is_dask = isinstance(variable.data, dask.array.Array)
@@ -242,4 +231,4 @@ def _find_lazy_chunks(variable: Variable) -> Iterator[_LazyChunk]:
     for chunk, array in reads:
         lazy = find_lazy_tensor(array)
         if lazy is not None:
-            yield _LazyChunk(chunk, array.shape, lazy.array, lazy.key)
+            yield chunk, array.shape, lazy.array, lazy.key

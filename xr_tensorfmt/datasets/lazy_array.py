@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -138,12 +137,7 @@ def find_lazy_tensor(data: Any, wrappers: type | tuple[type, ...] = object) -> A
 
 def build_lazy_tensor(source: Source, layout: Layout) -> LazyTensor:
     """Wrap a layout in an array that is indexed lazily."""
-    return LazyTensor(TensorArray(source, layout), _build_full_key(len(layout.shape)))
-
-
-@cache
-def _build_full_key(rank: int) -> BasicIndexer:
-    return BasicIndexer((slice(None),) * rank)
+    return LazyTensor(TensorArray(source, layout))
 
 
 def drop_chunks(variable: Variable) -> Variable:

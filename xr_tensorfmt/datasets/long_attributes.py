@@ -5,7 +5,7 @@ xarray displays attributes as a whole, but no values that are not loaded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ MAX_ATTRIBUTE_LENGTH = 1 << 16
 _MARK = "is_attribute"
 
 
-def build_long_attributes(attrs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return coordinates for long attributes."""
+def build_long_attributes(attrs: Mapping[str, Any], used: Collection[str]) -> dict[str, Tensor]:
+    """Return coordinates for long attributes, unless their names are used."""
     tensors = {}
     for name, value in attrs.items():
         text = repr(value) if isinstance(value, list | dict) else value
-        if isinstance(text, str) and len(text) > MAX_ATTRIBUTE_LENGTH:
+        if isinstance(text, str) and len(text) > MAX_ATTRIBUTE_LENGTH and name not in used:
             scalar = np.empty((), object)
             scalar[()] = value
             tensors[name] = Tensor(name, (), InMemory(scalar), {}, {"tensorfmt": {_MARK: True}})

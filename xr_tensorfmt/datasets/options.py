@@ -44,7 +44,7 @@ class EngineKeywords(OpenOptions):
         is_list = isinstance(names, Iterable) and not isinstance(names, bytes)
         if names is not None and not is_list:
             raise TypeError(f"drop_variables={names!r} must be a name or a list of names")
-        if self.group is not None and not isinstance(self.group, str):
+        if not isinstance(self.group, str | None):
             raise TypeError(f"group={self.group!r} must be a str such as 'layers.0'")
         if not isinstance(self.separator, str) or not self.separator:
             raise TypeError(f"separator={self.separator!r} must be a non-empty str such as '.'")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from errno import ENOENT
 from io import FileIO
 from itertools import repeat
+from typing import Self
 from weakref import WeakSet
 
 import numpy as np
@@ -80,7 +81,7 @@ class LocalFile(Source):
     io: InputOutput = "auto"
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> LocalFile:
+    def from_path(cls, path: str | os.PathLike[str], *, io: InputOutput = "auto") -> Self:
         """Return the file at `path`; ``~`` is the home directory."""
         absolute = os.path.abspath(os.path.expanduser(path))
         try:
@@ -107,7 +108,7 @@ class LocalFile(Source):
         """Return path, size, time and inode, so that a replaced file gets another token."""
         return type(self).__name__, self.path, self.size, self.mtime_ns, self.inode, self.io
 
-    def sibling(self, path: str) -> tuple[LocalFile, bytes]:
+    def sibling(self, path: str) -> tuple[Self, bytes]:
         """Open another file in the same directory or below it, with the same `io`."""
         directory = os.path.dirname(self.path)
         sibling = os.path.join(directory, *path.split("/"))

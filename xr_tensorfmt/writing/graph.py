@@ -53,10 +53,8 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 
 
 def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
-    """Write all blocks. A cluster writes only dask arrays, this process the others.
-
-    Workers would receive values in memory through the scheduler, which is slow and fills memory.
-    """
+    """Write all blocks. A cluster writes only dask arrays, this process the others."""
+    # Values in memory would fill the memory of the scheduler on their way to workers.
     in_memory = _select(files, lambda variable: not is_chunked(variable))
     nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
     if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
@@ -82,10 +80,7 @@ def plan_tasks(
     files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
     finish: Callable[[Sequence[File]], object] | None = None,
 ) -> Delayed:
-    """Plan tasks that begin files, write all blocks, and finish the files together.
-
-    Instead of a file, pass a callable to begin the file in a task.
-    """
+    """Plan tasks that begin files (of callables), write all blocks, and finish all files."""
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
     arrays: list[Any] = []

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import pairwise, product
-from typing import Any, Literal
+from math import prod
+from typing import Any, Literal, Self
 
 import dask.array
 import numpy as np
-from dask.base import tokenize
 from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.reading import read as read_selection
@@ -48,12 +50,25 @@ Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
 
 
+@dataclass(frozen=True)
 class MutableFile(LocalFile):
-    """A file whose values may change while its header is used."""
+    """A file whose values may change while its header is used. It records what is read."""
+
+    fetched: list[tuple[str, Extents]] = field(default_factory=list, compare=False)
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:  # only another size is an error
             super()._check(status)
+
+    def sibling(self, path: str) -> tuple[Self, bytes]:
+        """Open another file, which records in the same list."""
+        sibling, head = super().sibling(path)
+        return replace(sibling, fetched=self.fetched), head
+
+    def read(self, extents: Extents) -> Bytes:
+        """Fetch ranges, and record them."""
+        self.fetched.append((self.path, extents))
+        return super().read(extents)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,25 +118,39 @@ def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
     ]
 
 
-def _read_header(path: str, read: Callable[[HeaderReader], Container]) -> tuple[Container, str]:
-    """Read the header of a file. Return its content, and a token that identifies it."""
-    container = read(HeaderReader(MutableFile.from_path(path, io="read")))
-    tensors = [
-        (tensor.name, tensor.dims, tensor.attrs, tensor.encoding, tensor.layout)
-        for tensor in (*container.tensors, *container.coordinates)
-    ]
-    return container, tokenize(tensors, container.attrs, container.encoding, container.embedded)
+def _locate_header(source: MutableFile, tensors: Iterable[Tensor]) -> list[tuple[str, Extents]]:
+    """Return the ranges of files that were fetched, without writable values."""
+    values: defaultdict[str, list[Extents]] = defaultdict(list)
+    for tensor in tensors:
+        with suppress(TypeError):  # values that can only be read
+            layout, _ = file_order(tensor.layout)
+            if prod(layout.shape):
+                located = layout.locate(Selection.everything(layout.shape))
+                values[(tensor.source or source).name].append(located)
+    written = {path: Extents.union(values[path]) for path, _ in source.fetched}
+    header = []
+    for path, fetched in source.fetched:
+        bounds, skipped = fetched.bounds, written[path]
+        starts = np.append(bounds[0], skipped.starts + skipped.lengths).clip(*bounds)
+        stops = np.append(skipped.starts, bounds[1]).clip(*bounds)
+        header.append((path, Extents.from_bounds(starts, stops)))
+    return [(path, extents) for path, extents in header if len(extents)]
+
+
+def _compute_checksum(header: Sequence[tuple[str, Extents]]) -> bytes:
+    """Return the checksum of ranges of files."""
+    parts = [MutableFile.from_path(path, io="read").read(extents) for path, extents in header]
+    return blake2b(np.concatenate(parts).data).digest()
 
 
 @dataclass(frozen=True)
 class ExistingFile:
-    """A file that is changed in place. The header may be in another file."""
+    """A file that is changed in place. Parts of the header may be in other files."""
 
     path: str
     identity: tuple[int, ...]
-    header_path: str
-    token: str
-    read: Callable[[HeaderReader], Container]
+    header: Sequence[tuple[str, Extents]]
+    checksum: bytes
 
     @property
     def target(self) -> str:
@@ -135,15 +164,7 @@ class ExistingFile:
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
         is_same = _get_identity(self.path) == self.identity
-        self._require(is_same and _read_header(self.header_path, self.read)[1] == self.token)
-
-    def write(self, batches: Iterator[EncodedBatch]) -> None:
-        """Write bytes at their offsets."""
-        self._require(_get_identity(self.path) == self.identity)
-        write_batches(self.path, batches)
-
-    def _require(self, is_same: bool) -> None:
-        if not is_same:
+        if not is_same or _compute_checksum(self.header) != self.checksum:
             raise SourceChangedError(
                 self.path,
                 field="the file",
@@ -151,6 +172,10 @@ class ExistingFile:
                 expected="the file whose header was read",
                 hint="call the writer again",
             )
+
+    def write(self, batches: Iterator[EncodedBatch]) -> None:
+        """Write bytes at their offsets."""
+        write_batches(self.path, batches)
 
 
 def _flush(files: Sequence[ExistingFile]) -> None:
@@ -180,13 +205,16 @@ def write_region(
             "without region="
         )
     source = MutableFile.from_path(checked.path, io="read")
-    container, token = _read_header(checked.path, read)
+    container = read(HeaderReader(source))
+    stored = (*container.tensors, *container.coordinates)
+    header = _locate_header(source, stored)
+    checksum = _compute_checksum(header)
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
-    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
+    tensors = {tensor.name: tensor for tensor in stored}
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
     if isinstance(region, str):
         dims = {dim for variable in checked.variables.values() for dim in variable.dims}
@@ -201,7 +229,7 @@ def write_region(
         plan = _plan_variable(checked, name, variable, tensors[name], positions)
         planned.setdefault(path, []).append(plan)
     _check_coordinates(checked, source, tensors, positions)
-    files = [ExistingFile(path, _get_identity(path), checked.path, token, read) for path in planned]
+    files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
     grids = [build_block_grids(variables) for variables in planned.values()]
     if not compute:
         begins = [file.begin for file in files]
@@ -262,10 +290,20 @@ def _encode_like(
     if variable.dtype.kind in "MO":
         copied.encoding.setdefault("calendar", "standard")
     single = replace(checked, variables={name: copied}, coordinates={})
-    encoded = single.encode([tensor.layout.dtype.name]).variables[name]
-    units = tensor.attrs.get("units")
-    if "units" in keys and encoded.attrs["units"].split()[0] == str(units).split()[0]:
-        encoded.attrs["units"] = units  # xarray may write the same time in another way
+    encoded, units = None, str(tensor.attrs.get("units"))
+    with suppress(ValueError):
+        encoded = single.encode([tensor.layout.dtype.name]).variables[name]
+        # xarray may choose another unit, or write the same one in another way.
+        if "units" in keys and encoded.attrs["units"].split(None, 1)[0] != units.split(None, 1)[0]:
+            encoded = None
+    if encoded is None:
+        stored = ", ".join(f"{key}={tensor.attrs[key]!r}" for key in sorted(keys))
+        raise ValueError(
+            f"{checked.path}: values of {name!r} cannot be stored as {tensor.layout.dtype} with "
+            f"{stored}, which region= keeps; change the values, or rewrite the whole file"
+        )
+    if "units" in keys:
+        encoded.attrs["units"] = units
     return encoded
 
 
@@ -455,8 +493,9 @@ def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: T
         if (attribute in required) if is_missing else is_other:
             raise ValueError(
                 f"{checked.path}: {name!r} has {attribute}={expected!r} in the file, but "
-                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file "
-                "without apply_unit=, change the values, and keep the attributes"
+                f"{'no such attribute' if is_missing else repr(actual)} in the data; open the file"
+                f"{'' if attribute in required else ' without apply_unit='}, change the values, "
+                "and keep the attributes"
             )
 
 

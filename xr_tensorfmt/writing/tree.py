@@ -31,11 +31,7 @@ class TreeMember:
 
 
 def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str]) -> Dataset:
-    """Convert a tree to a Dataset. Raise ValueError if the file would open as another tree.
-
-    ``/layers/0/weight`` becomes ``layers.0.weight``. Dimensions and coordinates get the prefix of
-    their group. Only the root may have attributes, unless `drop` contains ``"attrs"``.
-    """
+    """Convert a tree to a Dataset. Raise ValueError if the file would open as another tree."""
     if not isinstance(separator, str) or not separator:
         raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
     for node in tree.subtree:
@@ -55,10 +51,7 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
 
 
 def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
-    """Replace groups and paths by keys: ``{"/layers/0": {"w": ...}}`` or ``{"/layers/0/w": ...}``.
-
-    Other keys are those of the file, and patterns.
-    """
+    """Replace groups and paths, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
     if not isinstance(encoding, Mapping):
         return encoding  # `resolve_encoding` raises the error
     keys = {(member.path, member.name): member.key for member in collect_members(tree, separator)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +16,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, build_strings, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.blocks import Blocks, Labels, build_strings, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
 from xr_tensorfmt.formats.vespa.scan import find_blocks
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader
@@ -39,32 +37,15 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
             f"{source.name}: fill_value={options.fill_value!r} requires sparse='dense', because "
             f"sparse={options.sparse!r} does not fill in cells"
         )
-    names, stop = _name_dimensions(header, options), header.stop
-    labels: Sequence[Layout] = ()
-    is_lazy = False
-    findings: tuple[Finding, ...] = ()
-    cells: Layout
     if header.mapped:
-        blocks, columns, findings = _scan_blocks(header, source, options)
-        cells, stop = blocks, blocks.stop
-        if options.sparse == "dense":
-            cells, columns = build_outer_product(source, header, cells, columns, options)
-        labels = tuple(map(InMemory, columns))
-        if is_lazy := not columns:
-            labels = [Labels(blocks, n, options.text_errors) for n in range(len(header.mapped))]
-            names = _name_dimensions(header, options, BLOCK)
+        cells, stop, coordinates, dims, findings = _read_blocks(header, source, options)
     else:
         options.refuse_stored(source.name)
-        # Vespa reads a scalar without a cell as zero.
-        cells = InMemory(np.zeros((), header.element.dtype))
-        if header.blocks:
-            cells = Dense(header.lengths, header.element, header.stop)
-            stop = cells.stop
-    dims: tuple[str, ...] = (BLOCK, *names[len(labels) :]) if is_lazy else names
-    coordinates = tuple(
-        Tensor(name, (BLOCK if is_lazy else name,), column)
-        for name, column in zip(names, labels, strict=False)
-    )
+        cells = Dense(header.lengths, header.element, header.stop)
+        stop, coordinates, findings = cells.stop, (), ()
+        dims = _name_dimensions(header, options)
+        if not header.blocks:  # Vespa reads a scalar without a cell as zero
+            cells, stop = InMemory(np.zeros((), header.element.dtype)), header.stop
     encoding = {
         "tensorfmt": {
             "format": "vespa",
@@ -81,12 +62,33 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
         },
         "dtype": header.element.encoding,
     }
-    return Container(
-        (Tensor(options.name, dims, cells, {TYPE: header.type}, encoding),),
-        coordinates,
-        findings=findings,
-        ends=(End(source, max(header.stop, stop), header.type),),
+    tensor = Tensor(options.name, dims, cells, {TYPE: header.type}, encoding)
+    ends = (End(source, stop, header.type),)
+    return Container((tensor,), coordinates, findings=findings, ends=ends)
+
+
+def _read_blocks(
+    header: VespaHeader, source: Source, options: OpenOptions
+) -> tuple[Layout, int, tuple[Tensor, ...], tuple[str, ...], tuple[Finding, ...]]:
+    """Return the cells, the end of the file, the labels, the dimensions, and findings."""
+    blocks, columns, findings = _scan_blocks(header, source, options)
+    count = len(header.mapped)
+    if not columns:  # lazy labels
+        names = _name_dimensions(header, options, BLOCK)
+        labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
+        coordinates = tuple(
+            Tensor(name, (BLOCK,), column) for name, column in zip(names, labels, strict=False)
+        )
+        return blocks, blocks.stop, coordinates, (BLOCK, *names[count:]), findings
+    cells: Layout = blocks
+    if options.sparse == "dense":
+        cells, columns = build_outer_product(source, header, blocks, columns, options)
+    names = _name_dimensions(header, options)
+    coordinates = tuple(
+        Tensor(name, (name,), InMemory(column))
+        for name, column in zip(names, columns, strict=False)
     )
+    return cells, blocks.stop, coordinates, names, findings
 
 
 def _scan_blocks(

@@ -1,8 +1,7 @@
 """Header of a typed binary tensor.
 
-The header has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their
-lengths], and [the number of blocks]. Integers below 128 take one byte. Others take four big-endian
-bytes, and their first bit is set.
+It has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their lengths],
+and [the number of blocks]. Integers from 128 take four big-endian bytes, with the first bit set.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class VespaHeader:
             sized = zip(self.indexed, self.lengths, strict=True)
             packed += pack(len(self.indexed))
             packed += b"".join(pack_string(name) + pack(length) for name, length in sized)
-        return packed + (pack(self.blocks) if _has_count(self.tag, self.mapped) else b"")
+        return packed + (pack(self.blocks) if self.mapped or not self.tag & DENSE else b"")
 
     @classmethod
     def read(cls, reader: HeaderReader) -> VespaHeader:
@@ -148,7 +147,7 @@ class VespaHeader:
         item = CELL_TYPES[cell_type].dtype.itemsize
         lengths = tuple(indexed.values())
         check_size(reader.source.name, lengths, item, fields.offset)
-        has_count = _has_count(tag, tuple(mapped))
+        has_count = mapped or not tag & DENSE
         blocks = fields.read_integer("the number of blocks") if has_count else 1
         stop = fields.offset
         header = cls(tag, cell_type, tuple(mapped), tuple(indexed), lengths, blocks, stop)
@@ -197,11 +196,6 @@ class VespaHeader:
                 hint="the file is incomplete or its header is corrupt; fetch the file again",
                 offset=self.stop,
             )
-
-
-def _has_count(tag: int, mapped: tuple[str, ...]) -> bool:
-    """Return whether the header ends with the number of blocks. The default is one."""
-    return bool(mapped) or not tag & DENSE
 
 
 class _Fields(Cursor):

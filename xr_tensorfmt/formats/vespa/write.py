@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -17,13 +16,12 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
+from xr_tensorfmt.formats.vespa.blocks import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -53,14 +51,12 @@ def plan(checked: CheckedInput) -> FilePlan:
         checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
-    piece = Piece(0, header.pack())
-    if not tensor.labels:
-        layout = Dense(header.lengths, header.element, header.stop)
-        size = header.stop + header.block_bytes
-        return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
-    blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
-    planned = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
-    return FilePlan(blocks.stop, (piece,), (planned,))
+    layout: WritableLayout = Dense(header.lengths, header.element, header.stop)
+    if tensor.labels:
+        layout = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
+        variable = _rechunk_to_blocks(variable, layout)
+    planned = PlannedVariable(variable, layout, conversion)
+    return FilePlan(layout.stop, (Piece(0, header.pack()),), (planned,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +83,11 @@ class Arranged:
 def arrange_tensor(checked: CheckedInput) -> Arranged:
     """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.single_variable
-    for other in checked.encoding:
-        if other != name:
-            raise ValueError(
-                f"{checked.path}: encoding= names {other!r}, but labels are always written "
-                f"as strings; give a dtype for {name!r} alone"
-            )
+    if others := set(checked.encoding) - {name}:
+        raise ValueError(
+            f"{checked.path}: encoding= names {min(others)!r}, but labels are always written as "
+            f"strings; give a dtype for {name!r} alone"
+        )
     block_dims, labels = _find_block_labels(checked, variable)
     indexed = [str(dim) for dim in variable.dims if dim not in block_dims]
     name_in_file = _find_file_names(checked, variable, (*labels, *indexed))
@@ -128,16 +123,15 @@ def _find_block_labels(
 ) -> tuple[list[str], dict[str, Strings]]:
     """Return the dimension that counts blocks, if any, and the labels by mapped dimension."""
     dims = tuple(map(str, variable.dims))
-    labelled = _find_labels(checked, {dim: dim for dim in dims})
-    if len(labelled) > 1:
+    labels = _find_labels(checked, {dim: dim for dim in dims})
+    block_dims = list(labels)
+    if len(labels) > 1:
         raise ValueError(
-            f"{checked.path}: {' and '.join(map(repr, labelled))} are dimensions with labels, but "
-            f"Vespa stores blocks; call ds.stack({BLOCK}={list(labelled)})."
-            f"reset_index({BLOCK!r}) to make a block of every combination, and then "
-            f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
-            "all but one"
+            f"{checked.path}: {' and '.join(map(repr, labels))} are dimensions with labels, but "
+            f"Vespa stores blocks; call ds.stack({BLOCK}={block_dims}).reset_index({BLOCK!r}) to "
+            f"make a block of every combination, and then dropna({BLOCK!r}) to leave out those "
+            "that are missing, or drop_vars() the labels of all but one"
         )
-    labels, block_dims = labelled, list(labelled)
     if not labels and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
         block_dims = [BLOCK] if labels else []
@@ -152,17 +146,13 @@ def _find_labels(checked: CheckedInput, dims: Mapping[str, str]) -> dict[str, St
     labels = {}
     for name, dim in dims.items():
         coordinate = checked.coordinates.get(name)
-        if coordinate is not None and coordinate.dims == (dim,) and _may_be_strings(coordinate):
+        if coordinate is not None and coordinate.dims == (dim,) and coordinate.dtype.kind in "UTO":
             # An index contains Python strings. ``.values`` would copy them.
             index = coordinate.to_index()
             has_missing = index.dtype != object and index.hasnans
             if index.inferred_type in ("string", "empty") and not has_missing:
                 labels[name] = np.asarray(index, dtype=object)
     return labels
-
-
-def _may_be_strings(coordinate: Variable) -> bool:
-    return coordinate.dtype.kind in "UTO"
 
 
 def _check_dropped(
@@ -179,7 +169,7 @@ def _check_dropped(
         names = shorten(" and ".join(sorted(types)))
         subject += f", because its labels are {names}, expected str"
         hint = f"convert them by ds.assign_coords({name}=ds.{name}.astype(str))"
-    elif dim in dims and not block_dims and BLOCK not in dims and _may_be_strings(coordinate):
+    elif dim in dims and not block_dims and BLOCK not in dims and coordinate.dtype.kind in "UTO":
         subject += f", which does not label the dimension {dim!r}"
         hint = f"call ds.rename_dims({dim}={BLOCK!r}) to make it a label of blocks"
     checked.refuse_unless_dropped("coords", subject, hint)
@@ -304,32 +294,22 @@ class LabelledBlocks(Blocks):
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
     """Pack the labels of all blocks, and return their size per block."""
     strings = np.stack(list(columns.values()), axis=1).ravel().tolist()
-    labels, sizes = _pack_short(strings) or _pack_any(checked, strings)
-    return labels, sizes.reshape(-1, len(columns)).sum(axis=1)
-
-
-def _pack_short(strings: list[str]) -> tuple[Bytes, Integers] | None:
-    """Pack labels of up to 127 bytes at once, or return None if there are others."""
-    with suppress(UnicodeEncodeError):
-        # Encode all labels after zero bytes that become their lengths.
-        content = np.frombuffer(bytearray(1) + "\0".join(strings).encode(), dtype=np.uint8)
-        zeros = np.flatnonzero(content == 0)
-        lengths = np.diff(zeros, append=content.size) - 1
-        if zeros.size == len(strings) and lengths.max() < LONG_BIT:
-            content[zeros] = lengths
-            return content, lengths + 1
-    return None
-
-
-def _pack_any(checked: CheckedInput, strings: list[str]) -> tuple[Bytes, Integers]:
-    """Pack labels one by one."""
-    packed: list[bytes] = []
     try:
-        packed.extend(map(pack_string, strings))
+        # Encode all labels after zero bytes that become their lengths.
+        joined = bytearray(1) + "\0".join(strings).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
+        label = error.object.split("\0")[error.object.count("\0", 0, error.start)]
         raise ValueError(
-            f"{checked.path}: the label {shorten(repr(error.object))} cannot be encoded as UTF-8; "
-            "change it"
+            f"{checked.path}: the label {shorten(repr(label))} cannot be encoded as UTF-8; change "
+            "it"
         ) from None
-    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
-    return np.frombuffer(b"".join(packed), dtype=np.uint8), sizes
+    content = np.frombuffer(joined, dtype=np.uint8)
+    zeros = np.flatnonzero(content == 0)
+    sizes = np.diff(zeros, append=content.size)
+    if zeros.size == len(strings) and sizes.max() <= LONG_BIT:
+        content[zeros] = sizes - 1
+    else:  # a label is long or contains NUL
+        packed = list(map(pack_string, strings))
+        sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+        content = np.frombuffer(b"".join(packed), dtype=np.uint8)
+    return content, sizes.reshape(-1, len(columns)).sum(axis=1)
