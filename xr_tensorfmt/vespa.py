@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -31,7 +31,6 @@ from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
-from xr_tensorfmt.writing.encoding import Encoding
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
 
@@ -275,7 +274,7 @@ def to_json(
     data: Dataset | DataArray,
     form: Form = "short",
     *,
-    encoding: Encoding | None = None,
+    encoding: Mapping[Any, Any] | None = None,
     drop: Collection[DroppablePart] = (),
 ) -> dict[str, Any]:
     """Convert a tensor to the JSON that Vespa returns and accepts in documents.
@@ -330,7 +329,7 @@ def to_jsonl(
     dim: str = "document",
     prefix: str = "",
     form: Form = "hex",
-    encoding: Encoding | None = None,
+    encoding: Mapping[Any, Any] | None = None,
     drop: Collection[DroppablePart] = (),
     overwrite: bool = True,
     progress: bool = False,
@@ -399,7 +398,7 @@ def _arrange(
     data: Dataset | DataArray,
     path: str,
     form: Form,
-    encoding: Encoding | None,
+    encoding: Mapping[Any, Any] | None,
     drop: Collection[DroppablePart],
 ) -> Arranged:
     if form not in get_args(Form):

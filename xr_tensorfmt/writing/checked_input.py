@@ -26,7 +26,7 @@ from xr_tensorfmt.errors import (
     with_hint,
 )
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
-from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
+from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
@@ -278,7 +278,7 @@ def check_input(
     data: Dataset | DataArray,
     path: str,
     format: str,
-    encoding: Encoding | None = None,
+    encoding: Mapping[Any, Any] | None = None,
     drop: Any = (),
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""

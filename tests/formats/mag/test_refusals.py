@@ -317,11 +317,11 @@ REFUSED = {
     ),
     "a tensor twice": (
         replace_text(b'{"tensor_map":{"w":{},"w":{}},"usr_metadata":{}}'),
-        "the entry of 'w'",
+        "the document at byte 44: the key 'w' is repeated",
     ),
     "two maps of tensors": (
         replace_text(b'{"tensor_map":{},"tensor_map":{},"usr_metadata":{}}'),
-        "a JSON object at byte 44: a repeated key",
+        "the document at byte 44: the key 'tensor_map' is repeated",
     ),
     # stream
     "version of a stream": (
@@ -376,7 +376,7 @@ def test_tensor_described_twice_raises() -> None:
     content = replace_text(
         b'{"tensor_map":{' + part % 0 + b"," + part % 8 + b'},"usr_metadata":{}}'
     )
-    with pytest.raises(TensorFormatError, match="a JSON object at byte 44: a repeated key"):
+    with pytest.raises(TensorFormatError, match="the document at byte 44: the key 'w' is repeated"):
         load(content)
 
 

@@ -94,7 +94,6 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
     document = read_json(reader, header.document_start, header.document_bytes, MAX_DOCUMENT_BYTES)
     entries, metadata = document.get(_TENSORS, dict), document.get(_METADATA, dict)
     tensors = tuple(_unpack_entry(document, key, entry, header) for key, entry in entries.items())
-    findings = document.check_repeated(document.values, entries, *entries.values())
     file_info = {name: document.values[name] for name in _FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     start, stop = header.data_start, header.data_stop
@@ -103,7 +102,7 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
         Gap(SnapshotHeader.struct.size, header.document_start, "the padding before the document"),
         Gap(document_stop, start, "the padding after the document"),
     )
-    file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, findings, gaps)
+    file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, gaps=gaps)
     check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
     return file
 

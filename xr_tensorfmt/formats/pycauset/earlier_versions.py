@@ -102,7 +102,6 @@ def read_archive(reader: HeaderReader) -> Matrix:
     listed, end = read_directory(reader, MAX_DIRECTORY_BYTES)
     (info, start), (data, data_start) = _find_entries(reader, listed)
     metadata = read_json(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
-    metadata.check_repeated(*metadata.repeated)
     matrix = build_matrix(metadata, "zip", metadata, data_start, data_start + data.file_size)
     derived = (f"the CRC-32 of {DATA!r}",)
     return replace(matrix, derived=derived, min_stop=end.stop, members=listed)

@@ -12,8 +12,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import check_readable, report_errors
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.blocks import Blocks, Labels, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import Strings
 
 _BATCH_LABELS = 1 << 16

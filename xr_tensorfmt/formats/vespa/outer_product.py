@@ -17,8 +17,7 @@ from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, Part
 from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import build_strings
+from xr_tensorfmt.formats.vespa.blocks import Blocks, build_strings
 from xr_tensorfmt.formats.vespa.spec import Strings, VespaHeader
 
 MAX_PRODUCT_CELLS = 1 << 32

@@ -16,8 +16,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import Labels, build_strings, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.blocks import Blocks, Labels, build_strings, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
 from xr_tensorfmt.formats.vespa.scan import find_blocks
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader
