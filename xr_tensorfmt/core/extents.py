@@ -92,21 +92,7 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Merge ranges of a file, to read them by fewer requests.
-
-        Parameters
-        ----------
-        gap : int
-            Longest gap in bytes between ranges that are merged.
-        limit : int
-            Ranges that begin within so many bytes are merged.
-        max_length : int, optional
-            Limit on merged ranges. Ranges above `limit` are then divided into equal parts.
-
-        Returns
-        -------
-        Extents
-        """
+        """Merge ranges across gaps, within `limit`; `max_length` divides longer ones as well."""
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self
         starts, stops = self.starts, self.starts + self.lengths
@@ -159,10 +145,7 @@ class Extents:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
-
-    A reader concatenates the requested ranges. Those of this fetch begin at `packed_start`.
-    """
+    """Bytes to fetch at once, and the ranges in them, whose values begin at `packed_start`."""
 
     start: int
     stop: int
