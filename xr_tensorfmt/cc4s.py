@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,29 +49,25 @@ def open_calculation(
     Parameters
     ----------
     directory : str or PathLike
-        A local directory. YAML files without a tensor, such as ``State.yaml``, add coordinates or
-        are left out.
+        A local directory.
     chunks
         As for `xarray.open_dataset`. The values are lazy in any case.
     **open_options
         Other keywords of `xarray.open_dataset` for all files, such as ``apply_unit=True``, except
-        ``dims`` and ``name``. Do not write values with applied units: see `to_calculation`.
+        ``dims`` and ``name``.
 
     Returns
     -------
     Dataset
         A variable for each Tensor, called as its object, and for each component of a TensorSet,
         such as ``CoulombIntegrals.hhpp``. The Boolean coordinate ``occupied`` along ``State``
-        follows the rule of cc4s: states are occupied if their energies are below ``fermiEnergy``
-        in the metadata of EigenEnergies. It is missing without these. Select the same states of
-        ``State`` and ``State_2``, such as ``ds.isel(State=states, State_2=states)``.
+        is true if the energy is below ``fermiEnergy`` in the metadata of EigenEnergies. Select the
+        same states of all dimensions, such as ``ds.isel(State=states, State_2=states)``.
 
     Raises
     ------
-    FileNotFoundError
-        The directory does not exist or has no tensor, or elements have no YAML file.
-    NotADirectoryError
-        The path is the path of a file.
+    OSError
+        The path is not a directory, or has no tensor, or elements have no YAML file.
     ValueError
         Two files have the same object, two objects have different numbers of states, auxiliary
         fields or momenta, or the directory is a URL.
@@ -79,10 +76,6 @@ def open_calculation(
     -----
     TensorFormatWarning
         The units of two tensors do not fit each other. cc4s would compute wrong energies.
-
-    See Also
-    --------
-    to_calculation : Write a directory.
 
     Examples
     --------
@@ -95,28 +88,28 @@ def open_calculation(
     array([ True,  True, False, False])
     """
     tensors: dict[str, Dataset] = {}
+    units: dict[str, float] = {}
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(_get_local_path(directory)):
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         cc4s_object = get_variable_name(get_stem(path.name))
         for name, tensor in ds.data_vars.items():
-            is_component = "component" in get_file_info(tensor.variable)
-            full_name = f"{cc4s_object}.{name}" if is_component else cc4s_object
+            file_info = get_file_info(tensor.variable)
+            full_name = f"{cc4s_object}.{name}" if "component" in file_info else cc4s_object
             if full_name in tensors:
                 raise ValueError(
                     f"{path}: {full_name} is also in another file, but the files must belong "
                     "to one calculation; move one of them to another directory"
                 )
             tensors[full_name] = ds[[name]].rename({name: full_name})
-            types = get_file_info(tensor.variable)["types"]
-            dimensions[full_name] = complete_types(cc4s_object, tensor.shape, types)
+            units[full_name] = file_info["unit"]
+            dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
     conflict = find_length_conflict(dimensions)
     if conflict:
         raise ValueError(
             f"{directory}: {conflict}; the files belong to different calculations, so fetch both "
             "from one directory"
         )
-    units = {name: get_file_info(ds[name].variable)["unit"] for name, ds in tensors.items()}
     conflict = find_unit_conflict(units)
     if conflict:
         message = (
@@ -142,14 +135,12 @@ def to_calculation(
     Parameters
     ----------
     ds : Dataset
-        A calculation as `open_calculation` returns it, or a selection. The variable
-        ``CoulombVertex`` is written to ``CoulombVertex.yaml``, and variables such as
+        A calculation as `open_calculation` returns it, or a selection. Variables such as
         ``CoulombIntegrals.hhpp`` are the components of a TensorSet. Values must be in the units
         of their files, opened without ``apply_unit=True``: VASP declares CoulombPotential in
         another unit than its numbers have, and cc4s relies on that.
     directory : str or PathLike
-        A local directory. It is made if it does not exist, and must be empty. If writing fails,
-        the files written so far remain.
+        A local directory, new or empty. If writing fails, the files written so far remain.
     encoding : mapping, optional
         The dtypes of variables in the files, as for `to_file`.
 
@@ -158,9 +149,8 @@ def to_calculation(
     FileExistsError
         The directory is not empty.
     ValueError
-        CoulombVertex and EigenEnergies have different numbers of states, another tensor has
-        states that were not selected, two tensors have units that do not fit each other, values
-        have applied units, or as for `to_file`.
+        States are not selected in all tensors, units do not fit each other, values have applied
+        units, or as for `to_file`.
 
     Warns
     -----
@@ -172,8 +162,7 @@ def to_calculation(
     >>> from xr_tensorfmt import cc4s, tutorial
     >>> directory = tutorial.get_path("LiH").parent
     >>> ds = cc4s.open_calculation(directory)
-    >>> states = slice(1, None)
-    >>> frozen = ds.isel(State=states, State_2=states)
+    >>> frozen = ds.isel(State=slice(1, None), State_2=slice(1, None))
     >>> cc4s.to_calculation(frozen, "frozen")
     """
     _check_units(ds, directory)
@@ -183,10 +172,7 @@ def to_calculation(
     directory = _get_local_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise FileExistsError(
-            f"{directory}: the directory is not empty, but its files must belong to one "
-            "calculation; pass a new directory"
-        )
+        raise FileExistsError(f"{directory}: the directory is not empty; pass a new directory")
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
         file, _, component = str(name).rpartition(".")
@@ -224,36 +210,25 @@ def _find_tensors(directory: Path) -> list[Path]:
         raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
     with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
     candidates = sorted(directory.glob(f"*{YAML}"))
-    orphans = with_elements - {get_stem(path.name) for path in candidates}
-    if orphans:
+    if orphans := with_elements - {get_stem(path.name) for path in candidates}:
         name = min(orphans)
         raise FileNotFoundError(
             f"{directory}: there are elements of {name}, but no {name}{YAML} with their shape; "
             "fetch it, or remove the elements"
         )
-    engine = xr.backends.list_engines()["tensorfmt"]
-    paths = [
-        path
-        for path in candidates
-        if get_stem(path.name) in with_elements or engine.guess_can_open(path)
-    ]
+    can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
+    paths = [path for path in candidates if get_stem(path.name) in with_elements or can_open(path)]
     if not paths:
         raise FileNotFoundError(
-            f"{directory}: the directory contains no YAML file of a cc4s tensor; pass the "
-            "directory with CoulombVertex.yaml"
+            f"{directory}: no YAML file of cc4s tensors; pass the directory with CoulombVertex.yaml"
         )
     return paths
 
 
 def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
-    sources = {ENERGIES: tensors[ENERGIES]} if ENERGIES in tensors else tensors
-    lengths = [
-        dimension.length
-        for dimensions in sources.values()
-        for dimension in dimensions
-        if dimension.type == STATE
-    ]
+    sources = [tensors[ENERGIES]] if ENERGIES in tensors else tensors.values()
+    lengths = [item.length for item in chain.from_iterable(sources) if item.type == STATE]
     state = Dimension(max(lengths, default=0), STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
     _, *names = make_dims_unique([[state] * repeats, *tensors.values()])
@@ -263,11 +238,13 @@ def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple
 def _rename_dims(ds: Dataset, name: str, dims: tuple[str, ...]) -> Dataset:
     """Rename the dimensions of the sole tensor of a Dataset, and coordinates called after them."""
     names: dict[Any, str] = dict(zip(ds[name].dims, dims, strict=True))
-    for coordinate, variable in ds.coords.items():
-        for old, new in zip(ds[name].dims, dims, strict=True):
-            if variable.dims == (old,) and str(coordinate).startswith(f"{old}_"):
-                names[coordinate] = f"{new}{str(coordinate).removeprefix(str(old))}"
-    return ds.rename(names)
+    coordinates = {
+        coordinate: f"{new}{str(coordinate).removeprefix(str(old))}"
+        for coordinate, variable in ds.coords.items()
+        for old, new in names.items()
+        if variable.dims == (old,) and str(coordinate).startswith(f"{old}_")
+    }
+    return ds.rename(names | coordinates)
 
 
 def _merge(tensors: Iterable[Dataset]) -> Dataset:
@@ -276,11 +253,13 @@ def _merge(tensors: Iterable[Dataset]) -> Dataset:
 
 def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     """Raise ValueError if values are not in the units of their files, or units do not fit."""
+    units = {}
     for name, tensor in ds.data_vars.items():
         check_unit(str(directory), str(name), tensor.variable)
-    units = {name: tensor.attrs.get("unit", 1.0) for name, tensor in ds.data_vars.items()}
-    numbers = {str(name): unit for name, unit in units.items() if isinstance(unit, int | float)}
-    conflict = find_unit_conflict(numbers)
+        unit = tensor.attrs.get("unit", 1.0)
+        if isinstance(unit, int | float):
+            units[str(name)] = unit
+    conflict = find_unit_conflict(units)
     if conflict:
         raise ValueError(
             f"{directory}: {conflict}; cc4s converts no units, so open all tensors without "
@@ -302,11 +281,7 @@ def _check_selection(ds: Dataset) -> None:
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     for name, tensor in ds.data_vars.items():
-        sizes = {
-            str(dim): length
-            for dim, length in tensor.sizes.items()
-            if str(dim).partition("_")[0] == STATE
-        }
+        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == STATE}
         expected = {size} if name == VERTEX else allowed
         if not str(name).startswith("Sliced") and not expected.issuperset(sizes.values()):
             raise ValueError(

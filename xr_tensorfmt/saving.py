@@ -133,12 +133,7 @@ def to_file(
             "model.safetensors.index.json for several files, or write a calculation with "
             "xr_tensorfmt.cc4s.to_calculation"
         )
-    file_format = (
-        registry.find_format(format) if format is not None else registry.find_format_for_path(name)
-    )
-    _check_suffix(name, file_format)
-    if not file_format.can_write:
-        raise ValueError(f"{file_format.title} files can only be read; choose another format")
+    file_format = _find_format(name, format)
     format_options = {
         name: _normalize_option(file_format, name, value)
         for name, value in format_options.items()
@@ -160,8 +155,14 @@ def to_file(
     return save(plan, location, overwrite=mode == "w", compute=compute)
 
 
-def _check_suffix(name: str, file_format: Format) -> None:
-    """Warn if the suffix of a file is for another format."""
+def _find_format(name: str, format: str | None) -> Format:
+    """Return the format to write. Warn if the suffix of the file is for another format."""
+    if format is None:
+        file_format = registry.find_format_for_path(name)
+    else:
+        file_format = registry.find_format(format)
+    if not file_format.can_write:
+        raise ValueError(f"{file_format.title} files can only be read; choose another format")
     named = registry.find_format_by_suffix(name) or file_format
     # A format of another package may have the same suffix, or none.
     if len(named.find_suffix(name)) > len(file_format.find_suffix(name)):
@@ -172,6 +173,7 @@ def _check_suffix(name: str, file_format: Format) -> None:
             TensorFormatWarning,
             stacklevel=find_stack_level(),
         )
+    return file_format
 
 
 def _normalize_option(file_format: Format, name: str, value: Any) -> Any:

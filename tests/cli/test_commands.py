@@ -506,7 +506,7 @@ def test_convert_warns_of_tens_files_that_cc4s_cannot_load() -> None:
     [
         (["--name", "v"], "--name and --dims are for a single variable"),
         (["-v", "w", "--dims", "x"], "cannot name the 2 dimensions ('row', 'col') of 'w'"),
-        (["-v", "w", "--dims", "a,"], "must contain non-empty str"),
+        (["-v", "w", "--dims", "a,"], "must be a sequence of non-empty str"),
         (["-v", "z"], "there is no variable 'z'; it has 'w', 'n', 'flag'"),
         (["--dtype", "complex64"], "matches no complex variable"),
         (["--dtype", "layers.*=float16"], "--dtype layers.*=float16 matches no variable"),

@@ -211,12 +211,12 @@ def test_unsuitable_keywords_raise(path: Path, options: dict, words: str) -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dims": "abc"}, "dims='abc' must be a sequence of names for 'tensor'"),
-        ({"dims": {"F", "q", "r"}}, "must be a sequence of names"),
-        ({"dims": 3}, "dims=3 must be a sequence of names"),
-        ({"dims": b"abc"}, "must be a sequence of names"),
-        ({"dims": ("F", None, "r")}, "must contain non-empty str"),
-        ({"dims": ("F", "", "r")}, "must contain non-empty str"),
+        ({"dims": "abc"}, "dims='abc' must be a sequence of non-empty str for 'tensor'"),
+        ({"dims": {"F", "q", "r"}}, "must be a sequence of non-empty str"),
+        ({"dims": 3}, "dims=3 must be a sequence of non-empty str"),
+        ({"dims": b"abc"}, "must be a sequence of non-empty str"),
+        ({"dims": ("F", None, "r")}, "must be a sequence of non-empty str"),
+        ({"dims": ("F", "", "r")}, "must be a sequence of non-empty str"),
         ({"name": None}, "name=None must be a non-empty str"),
         ({"name": ""}, "name='' must be a non-empty str"),
         ({"chunk_bytes": None}, "chunk_bytes=None must be an int or a str"),

@@ -427,7 +427,7 @@ def test_wrong_options_of_a_store_are_named(http: HttpStore) -> None:
     url = http.put("t", tf.make_0_9(np.ones((2, 2))))
     with pytest.raises(TypeError, match="argument 'annon'"):
         xr.open_dataset(url, engine="tensorfmt", storage_options={"annon": True})
-    with pytest.raises(ValueError, match="Port out of range"):
+    with pytest.raises(OSError, match="Port out of range"):
         xr.open_dataset("http://127.0.0.1:99999/a.tens", engine="tensorfmt")
 
 

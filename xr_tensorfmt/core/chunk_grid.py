@@ -93,9 +93,10 @@ def _find_divisor(length: int, row: int, target: int) -> int:
     if length > _MAX_DIVIDED_LENGTH:
         return 0  # finding the divisors of such a length takes seconds
     candidates = np.arange(1, isqrt(length) + 1)
-    small = candidates[length % candidates == 0].tolist()
-    divisors = sorted({*small, *(length // divisor for divisor in small)})
+    small = candidates[length % candidates == 0]
+    divisors = np.union1d(small, length // small)
     max_rows = max(1, target // row)
     min_rows = min(max_rows, ceil_div(_MIN_EQUAL_CHUNK_BYTES, row))
-    larger = (n for n in divisors if max_rows < n <= _MAX_TIMES_TARGET * max_rows)
-    return next((n for n in reversed(divisors) if min_rows <= n <= max_rows), next(larger, 0))
+    fitting = divisors[(min_rows <= divisors) & (divisors <= max_rows)]
+    larger = divisors[(max_rows < divisors) & (divisors <= _MAX_TIMES_TARGET * max_rows)]
+    return int(max(fitting, default=min(larger, default=0)))

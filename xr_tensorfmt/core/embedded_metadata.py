@@ -1,10 +1,4 @@
-"""Names, dims, attributes and coordinates that a format does not support, embedded as JSON.
-
-If the JSON does not fit the file, it is ignored with a warning. An example::
-
-    {"version": 1, "tensors": {"tensor": {"name": "vertex", "dims": ["x", "y"]}},
-     "coordinates": {"x": {"dims": ["x"], "attrs": {}, "values": ...}}, "attrs": {"title": "H2"}}
-"""
+"""Names, dims, attributes and coordinates that a format does not support, embedded as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +9,7 @@ from typing import Any, Self
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.json_text import parse_json, reject_repeated
+from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.json_values import array_from_json, from_json, strip_dtypes
 from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_dims
 from xr_tensorfmt.core.views import InMemory
@@ -117,7 +111,7 @@ def _decode(embedded: Any) -> Any:
         return embedded
     if len(embedded) > MAX_EMBEDDED_BYTES:
         raise ValueError(f"{len(embedded)} characters, more than {MAX_EMBEDDED_BYTES}")
-    return parse_json(embedded, reject_repeated)
+    return parse_json(embedded)
 
 
 def _collect_members(data: Mapping[str, Any], cls: type) -> dict[str, Any]:

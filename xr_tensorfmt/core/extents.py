@@ -46,7 +46,8 @@ class Extents:
     @classmethod
     def uniform(cls, starts: Integers, length: int) -> Extents:
         """Create ranges of one length, without an array of lengths."""
-        return cls(starts, np.broadcast_to(np.int64(length), starts.shape))
+        # `numpy.broadcast_to` takes several times as long.
+        return cls(starts, np.ndarray(starts.shape, np.int64, np.int64(length), strides=(0,)))
 
     @classmethod
     def from_bounds(cls, starts: Integers, stops: Integers) -> Extents:
@@ -91,21 +92,7 @@ class Extents:
         return int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
 
     def merge(self, *, gap: int, limit: int, max_length: int | None = None) -> Extents:
-        """Merge ranges of a file, to read them by fewer requests.
-
-        Parameters
-        ----------
-        gap : int
-            Longest gap in bytes between ranges that are merged.
-        limit : int
-            Ranges that begin within so many bytes are merged.
-        max_length : int, optional
-            Limit on merged ranges. Ranges above `limit` are then divided into equal parts.
-
-        Returns
-        -------
-        Extents
-        """
+        """Merge ranges across gaps, within `limit`; `max_length` divides longer ones as well."""
         if len(self) == 1 and (max_length is None or self.nbytes <= limit):
             return self
         starts, stops = self.starts, self.starts + self.lengths
@@ -158,10 +145,7 @@ class Extents:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """The bytes ``[start, stop)`` to fetch at once, and the requested ranges in them.
-
-    A reader concatenates the requested ranges. Those of this fetch begin at `packed_start`.
-    """
+    """Bytes to fetch at once, and the ranges in them, whose values begin at `packed_start`."""
 
     start: int
     stop: int

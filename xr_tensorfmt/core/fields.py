@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 Value = TypeVar("Value")
@@ -23,17 +22,13 @@ _EXPECTED: dict[type, str] = {
 
 @dataclass(frozen=True)
 class Fields:
-    """A mapping of a file, such as a JSON object. `prefix` is the full name of its key.
-
-    `repeated` are the objects of the document with a repeated key.
-    """
+    """A mapping of a file, such as a JSON object. `prefix` is the full name of its key."""
 
     path: str
     values: Mapping[Any, Any]
     offset: int | None = None
     prefix: str = ""
     hint: str = "correct the file"
-    repeated: Sequence[Mapping[str, Any]] = ()
 
     def __contains__(self, key: object) -> bool:
         return key in self.values
@@ -65,13 +60,3 @@ class Fields:
         """Return a mapping."""
         values = self.get(key, dict, default)
         return replace(self, values=values, prefix=self.get_path(key))
-
-    def check_repeated(self, *objects: Mapping[str, Any]) -> tuple[Finding, ...]:
-        """Raise an error about repeated keys in `objects`, and return findings about others."""
-        if not self.repeated:
-            return ()
-        if not {id(member) for member in objects}.isdisjoint(map(id, self.repeated)):
-            raise self.error("a JSON object", "a repeated key", "unique keys")
-        keys = shorten(", ".join(map(repr, self.repeated[0])))
-        message = f"an object has a repeated key and the last value is used; its keys are {keys}"
-        return (Finding(self.path, self.offset, "the metadata", message, "warning"),)

@@ -102,19 +102,7 @@ class Format(ABC):
     write_options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
 
     def match(self, reader: HeaderReader) -> Match:
-        """Return how well a file matches the format.
-
-        Parameters
-        ----------
-        reader : HeaderReader
-            The file. ``reader.head`` holds its first 64 bytes.
-
-        Returns
-        -------
-        Match
-            By default ``CERTAIN`` if the file begins with one of ``magics``. If the format has no
-            magic number, ``POSSIBLE`` if the file has one of ``suffixes``.
-        """
+        """Return how well a file matches: by ``magics``, or by ``suffixes`` if there are none."""
         if self.magics:
             return Match.CERTAIN if reader.head.startswith(self.magics) else Match.NONE
         return Match.POSSIBLE if self.find_suffix(reader.source.file_name) else Match.NONE

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import Hint, SourceChangedError, TensorFormatError, shorten
 
@@ -106,19 +105,17 @@ def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[
         contents = np.split(source.read(Extents(starts, sizes)), np.cumsum(sizes)[:-1])
         for (gap, start, _), raw in zip(parts, contents, strict=True):
             wrong = np.flatnonzero(np.logical_and.reduce([raw != byte for byte in gap.fillers]))
-            if wrong.size and counts[gap] < limit:
-                counts[gap] += 1
-                yield _describe_bytes(source.name, gap, start, raw, wrong)
-
-
-def _describe_bytes(path: str, gap: Gap, start: int, raw: Bytes, wrong: NDArray[Any]) -> Finding:
-    expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
-    message = (
-        f"{wrong.size} of the {raw.size} bytes from byte {start} on are not {expected}, the first "
-        f"is {int(raw[wrong[0]]):#04x}; readers ignore them, but the file may be corrupt: compare "
-        "it with the original"
-    )
-    return Finding(path, start + int(wrong[0]), gap.field, message, gap.severity)
+            if not wrong.size or counts[gap] >= limit:
+                continue
+            counts[gap] += 1
+            expected = " or ".join(f"{filler:#04x}" for filler in gap.fillers)
+            message = (
+                f"{wrong.size} of the {raw.size} bytes from byte {start} on are not {expected}, "
+                f"the first is {int(raw[wrong[0]]):#04x}; readers ignore them, but the file may "
+                "be corrupt: compare it with the original"
+            )
+            offset = start + int(wrong[0])
+            yield Finding(source.name, offset, gap.field, message, gap.severity)
 
 
 @dataclass(frozen=True)

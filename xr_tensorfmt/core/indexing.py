@@ -31,11 +31,7 @@ _MAX_POINTS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class ReadPlan:
-    """The Selections of a key, and the arrangement of their values.
-
-    `select` returns the Selection of a batch: some rows of the values, whose shape is `shape`.
-    After `post_indexers`, the axes map to `result_axes` of a result of `result_shape`, or to all.
-    """
+    """The Selections of batches of rows, and how their values are arranged in the result."""
 
     shape: tuple[int, ...]
     batches: Sequence[slice]
@@ -83,14 +79,7 @@ class ReadPlan:
 
 
 def plan_read(key: Sequence[Any], layout: Layout, *, is_vectorized: bool) -> ReadPlan:
-    """Plan the read of a key: an integer, slice or array per axis of the layout.
-
-    Arrays apply to each axis independently, or broadcast against each other if `is_vectorized`.
-    The axes of slices then follow, as in ``xarray.core.indexing.VectorizedIndexer``.
-
-    Examples
-    --------
-    ``tensor[[5, 1, 1], ::-1]`` reads rows 1 and 5 in the order of the file, and then arranges them:
+    """Plan the read of a key of integers, slices and arrays, which are outer or vectorized.
 
     >>> from xr_tensorfmt.core.views import InMemory
     >>> key = np.array([5, 1, 1]), slice(None, None, -1)

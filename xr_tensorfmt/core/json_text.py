@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from json import JSONDecodeError, loads
 from typing import Any
 
@@ -24,34 +24,32 @@ _MARKS = ",:[{"
 _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
-class LimitError(ValueError):
-    """Valid JSON that exceeds a limit."""
+class RefusedJSONError(ValueError):
+    """JSON that exceeds a limit or repeats a key."""
 
 
-def parse_json(
-    text: str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
-) -> Any:
-    """Parse JSON as `json.loads` does. Raise LimitError if it exceeds a limit."""
+def parse_json(text: str) -> Any:
+    """Parse JSON as `json.loads` does. Raise ValueError if it is invalid or refused."""
     # Count the marks before values before they take memory, at first also those in strings.
     if sum(map(text.count, _MARKS)) > MAX_VALUES:
         count = sum(map(_STRING.sub("", text).count, _MARKS))
         if count > MAX_VALUES:
-            raise LimitError(f"{count} values, more than {MAX_VALUES}")
+            raise RefusedJSONError(f"{count} values, more than {MAX_VALUES}")
     try:
-        value = loads(text, object_pairs_hook=object_pairs_hook)
+        value = loads(text, object_pairs_hook=reject_repeated)
     except RecursionError:
-        raise LimitError(_TOO_DEEP) from None
+        raise RefusedJSONError(_TOO_DEEP) from None
     if isinstance(value, dict | list) and _is_too_deep(value):
-        raise LimitError(_TOO_DEEP)
+        raise RefusedJSONError(_TOO_DEEP)
     return value
 
 
 def reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object. Raise ValueError if a key is repeated."""
+    """Build a JSON object. Raise RefusedJSONError if a key is repeated."""
     members = dict(pairs)
     if len(members) != len(pairs):
         key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {shorten(repr(key))} is repeated")
+        raise RefusedJSONError(f"the key {shorten(repr(key))} is repeated")
     return members
 
 
@@ -73,31 +71,23 @@ def read_json(
     if length > limit:
         hint = f"{title} is corrupt, or the file has another format"
         raise reader.error(title, f"{length} bytes", f"at most {limit} bytes", hint, start)
-    repeated: list[Mapping[str, Any]] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            repeated.append(members)
-        return members
-
     raw = reader.read_field(start, length, "the JSON document")
     offset, hint = start, f"{title} is corrupt"
     try:
         string = raw.decode()
-        content = parse_json(string, collect)
+        content = parse_json(string)
     except UnicodeDecodeError as error:
         offset, actual = start + error.start, "bytes that are not UTF-8"
     except JSONDecodeError as error:
         offset = start + len(string[: error.pos].encode())
         actual = f"{error.msg}: {string[error.pos : error.pos + 20]!r}"
-    except LimitError as error:
+    except RefusedJSONError as error:
         actual, hint = str(error), f"{title} is corrupt or malicious"
     except ValueError as error:
         # Python limits the digits of integers. Do not format the integer in another message.
         actual, hint = str(error), "for longer integers call sys.set_int_max_str_digits"
     else:
         if isinstance(content, Mapping):
-            return Fields(reader.source.name, content, start, hint=hint, repeated=repeated)
+            return Fields(reader.source.name, content, start, hint=hint)
         actual = f"a {type(content).__name__}"
     raise reader.error(title, actual, "a JSON object", hint, offset)

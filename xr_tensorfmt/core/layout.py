@@ -123,10 +123,7 @@ class WritableLayout(Layout):
 
     @property
     def write_units(self) -> tuple[int, ...]:
-        """Number of elements along every axis that fill whole bytes, or `WHOLE`.
-
-        A region starts and stops at multiples of these numbers, or at the end of the axis.
-        """
+        """Elements per axis of whole bytes, or `WHOLE`. A region starts and stops at multiples."""
         return (1,) * len(self.shape)
 
 

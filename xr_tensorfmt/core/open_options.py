@@ -33,12 +33,12 @@ def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tupl
     names = find_names(requested, variable, len(default))
     if names is None:
         names = default
-    if isinstance(names, str | bytes) or not isinstance(names, Sequence):
+    is_sequence = isinstance(names, Sequence) and not isinstance(names, str | bytes)
+    if not is_sequence or not all(isinstance(name, str) and name for name in names):
         raise TypeError(
-            f"dims={requested!r} must be a sequence of names for {variable!r}, such as {default}"
+            f"dims={requested!r} must be a sequence of non-empty str for {variable!r}, such as "
+            f"{default}"
         )
-    if not all(isinstance(name, str) and name for name in names):
-        raise TypeError(f"dims={requested!r} must contain non-empty str")
     if len(names) != len(default):
         raise ValueError(
             f"dims={requested!r} cannot name the {len(default)} dimensions {default} "

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Self
 
 import numpy as np
 
@@ -71,12 +72,10 @@ class Selection:
         """Whether the indices of every axis are a range."""
         return all(isinstance(indices, range) for indices in self.indices)
 
-    def transpose(self, axes: Sequence[int]) -> Selection:
+    def transpose(self, axes: Sequence[int]) -> Self:
         """Return the selection of the same elements after ``transpose(axes)``."""
-        return Selection(
-            tuple(self.tensor_shape[axis] for axis in axes),
-            tuple(self.indices[axis] for axis in axes),
-        )
+        indices = tuple(self.indices[axis] for axis in axes)
+        return type(self)(tuple(self.tensor_shape[axis] for axis in axes), indices)
 
     def full_index(self, position: int) -> tuple[int, ...]:
         """Return the index in the whole tensor of the element at a flat position in the values."""
@@ -84,17 +83,7 @@ class Selection:
         return tuple(int(indices[i]) for indices, i in zip(self.indices, index, strict=True))
 
     def runs(self, item: int = 1, offset: int = 0) -> Extents:
-        """Return the ranges of consecutive elements of a non-empty selection, in C order.
-
-        Parameters
-        ----------
-        item, offset : int
-            Bytes of an element, and of what precedes the array. By default, ranges are indices.
-
-        Returns
-        -------
-        Extents
-        """
+        """Return the runs of consecutive elements, in elements or in bytes of a file."""
         strides = compute_row_major_strides(self.tensor_shape)
         inner = self._slowest_run_axis
         starts = np.zeros(1, dtype=np.int64)
@@ -172,11 +161,6 @@ class Points(Selection):
     def run_count(self) -> int:
         """Number of points."""
         return self.size
-
-    def transpose(self, axes: Sequence[int]) -> Points:
-        """Return the same points after ``transpose(axes)``."""
-        lengths = tuple(self.tensor_shape[axis] for axis in axes)
-        return Points(lengths, tuple(self.indices[axis] for axis in axes))
 
     def full_index(self, position: int) -> tuple[int, ...]:
         """Return the index of a point."""

@@ -118,29 +118,7 @@ def is_file_name(part: object) -> bool:
 
 
 def open_sibling(source: Source, file: str, reason: str) -> tuple[Source, bytes]:
-    """Open another file in the directory of a file, or below.
-
-    Parameters
-    ----------
-    source : Source
-        The file that names the other one.
-    file : str
-        Path relative to the directory of `source`.
-    reason : str
-        Why the file is needed, for the error.
-
-    Returns
-    -------
-    (Source, bytes)
-        The other file, and its first bytes if opening fetched them.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file does not exist.
-    ValueError
-        The source has no directory, or the path leaves it.
-    """
+    """Open a file at or below the directory of another one, which needs it for `reason`."""
     # A server may decode a percent-encoded path.
     paths = [form.replace("\\", "/") for form in (file, unquote(file))]
     if any(form.startswith("/") or ".." in form.split("/") for form in paths):

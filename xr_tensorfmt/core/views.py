@@ -100,10 +100,6 @@ class Transposed(View):
 
     axes: tuple[int, ...]
 
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Identify the layout. dask would tokenize every field, which is slower."""
-        return type(self).__name__, self.axes, self.inner
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape with reordered axes."""

@@ -20,9 +20,6 @@ from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
-_Arguments = tuple[tuple[Any, ...], Any, Mapping[str, Any], Mapping[str, Any]]
-"""The arguments of a Variable: dims, data, attrs and encoding."""
-
 
 class PreferredChunks(dict[Hashable, int]):
     """The chunk sizes of ``chunks={}``.
@@ -46,37 +43,29 @@ def build_dataset(
     variable_type: type[Variable] = Variable,
     children: Collection[str] = (),
 ) -> Dataset:
-    """Build a Dataset of lazy variables, decoded as the user requests.
-
-    `children` are names of groups, which variables cannot have.
-    """
-    target = _compute_chunk_target(keywords.chunk_bytes)
+    """Build a Dataset of lazy, decoded variables with other names than the groups `children`."""
+    target, dropped = _compute_chunk_target(keywords.chunk_bytes), keywords.dropped
     tensors = {
         tensor.name: tensor
         for tensor in (*container.tensors, *container.coordinates)
-        if tensor.name not in keywords.dropped
+        if tensor.name not in dropped
     }
     dims = {dim for tensor in tensors.values() for dim in tensor.dims}
     long = build_long_attributes(container.attrs, {*tensors, *dims, *children})
     attrs = {name: value for name, value in container.attrs.items() if name not in long}
-    arguments = {
-        name: _build_variable_arguments(tensor, source, target)
-        for name, tensor in (tensors | long).items()
+    variables = {
+        name: _build_variable(tensor, source, target) for name, tensor in (tensors | long).items()
     }
     coordinates = {*dims, *long, *(tensor.name for tensor in container.coordinates)}
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
-        undecoded = {name: Variable(*values, fastpath=True) for name, values in arguments.items()}
-        variables, attrs, decoded_coordinates = cf.decode(undecoded, attrs, keywords)
+        variables, attrs, decoded_coordinates = cf.decode(variables, attrs, keywords)
         coordinates |= decoded_coordinates
-        arguments = {
-            name: (variable.dims, get_lazy_data(variable), variable.attrs, variable.encoding)
-            for name, variable in variables.items()
-        }
-    # A Dataset copies variables, which is slow, but builds them once from tuples of arguments.
-    converted: dict[str, Any] = arguments
     if variable_type is not Variable:
-        converted = {name: variable_type(*arguments[name]) for name in arguments}
-    ds = _assemble(source.name, converted, coordinates, attrs)
+        variables = {
+            name: variable_type(var.dims, get_lazy_data(var), var.attrs, var.encoding)
+            for name, var in variables.items()
+        }
+    ds = _assemble(source.name, variables, coordinates, attrs)
     ds.encoding = dict(container.encoding)
     return ds
 
@@ -101,7 +90,7 @@ def _assemble(
     return ds
 
 
-def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _Arguments:
+def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
     layout = tensor.layout
     chunk = _limit_chunk(layout, target)
     encoding: dict[str, Any] = {
@@ -114,7 +103,7 @@ def _build_variable_arguments(tensor: Tensor, source: Source, target: int) -> _A
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
     array = build_lazy_tensor(tensor.source or source, layout)
-    return tensor.dims, array, tensor.attrs, encoding
+    return Variable(tensor.dims, array, tensor.attrs, encoding, fastpath=True)
 
 
 def _limit_chunk(layout: Layout, target: int) -> tuple[int, ...]:

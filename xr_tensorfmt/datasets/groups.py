@@ -12,9 +12,9 @@ Paths escape ``%`` as ``%25``. Four other cases:
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from itertools import accumulate
 
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.errors import did_you_mean, shorten
@@ -37,7 +37,7 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
     names = [*container.omitted, *(tensor.name for tensor in container.tensors)]
     if not any(name.startswith(prefix) for name in names):
         prefix = f"{group}{separator}"  # the slash may be part of a name
-    scope = _Scope(tuple(_list_parent_prefixes(prefix, separator)[:-1]))
+    scope = _Scope(_list_parent_prefixes(prefix, separator)[:-1])
     tensors = tuple(
         scope.rename(tensor, tensor.name[len(prefix) :])
         for tensor in container.tensors
@@ -48,8 +48,8 @@ def select_group(container: Container, group: str | None, separator: str) -> Con
         raise omitted[0]
     if not tensors:
         raise _build_missing_group_error(container, group, separator)
-    own_coordinates, inherited = [], []
     prefixes = _list_prefixes(container, separator)
+    own_coordinates, inherited = [], []
     for coordinate in container.coordinates:
         owner = _find_owner(coordinate, prefixes, separator)
         if owner.startswith(prefix):
@@ -63,7 +63,7 @@ def _build_missing_group_error(
     container: Container, group: str | None, separator: str
 ) -> ValueError:
     prefix = get_prefix(group, separator)
-    groups = sorted(_list_prefixes(container, separator) - {""}, key=len)
+    _, *groups = sorted(_list_prefixes(container, separator), key=len)
     names = [name.removesuffix(separator) for name in groups]
     suggestion = did_you_mean(prefix.removesuffix(separator), names)
     listed = f"the groups are {', '.join(map(repr, names))}" if names else "it has no groups"
@@ -93,16 +93,12 @@ def get_group_path(group: str | None, separator: str) -> str | None:
 class _Scope:
     """The names in use in a group and its parents, without the prefixes of the groups."""
 
-    # Prefixes of the group and its parents, the longest first.
-    prefixes: tuple[str, ...] = ()
+    # Prefixes of the group and its parents except the root, the longest first.
+    prefixes: Sequence[str]
     # Names in the file by names in the group. Names of parent groups are visible.
     names: ChainMap[str, str] = field(default_factory=ChainMap)
     # Names in the file that must be escaped, and what to append to them.
     marks: Mapping[str, str] = field(default_factory=dict)
-
-    def create_child(self, prefix: str) -> _Scope:
-        """Return the scope of a group in this group."""
-        return _Scope((prefix, *self.prefixes), self.names.new_child(), self.marks)
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Rename a tensor, and its dimensions if they contain its name."""
@@ -136,80 +132,63 @@ class _Scope:
 def _list_parent_prefixes(name: str, separator: str) -> list[str]:
     """Return the prefixes of all groups that contain a name, the longest first."""
     parts = name.split(separator)[: MAX_GROUP_LEVELS + 1]
-    levels = reversed(range(len(parts)))
-    return ["".join(f"{part}{separator}" for part in parts[:level]) for level in levels]
+    return [*accumulate((f"{part}{separator}" for part in parts[:-1]), initial="")][::-1]
 
 
-def _list_prefixes(container: Container, separator: str) -> set[str]:
-    """Return the prefixes of all groups."""
-    names = (tensor.name for tensor in container.tensors)
-    return {"", *(prefix for name in names for prefix in _list_parent_prefixes(name, separator))}
+def _list_prefixes(container: Container, separator: str) -> dict[str, None]:
+    """Return the prefixes of all groups. Parents precede children."""
+    prefixes: dict[str, None] = {"": None}
+    for tensor in container.tensors:
+        prefixes |= dict.fromkeys(reversed(_list_parent_prefixes(tensor.name, separator)))
+    return prefixes
 
 
-def _find_owner(coordinate: Tensor, prefixes: set[str], separator: str) -> str:
-    """Return the prefix of the group that a coordinate belongs to."""
-    parents = _list_parent_prefixes(coordinate.name, separator)
+def _find_owner(tensor: Tensor, prefixes: Collection[str], separator: str) -> str:
+    """Return the prefix of the group that a tensor or coordinate belongs to."""
+    parents = _list_parent_prefixes(tensor.name, separator)
     return next(prefix for prefix in parents if prefix in prefixes)
 
 
 def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict[str, Container]:
-    """Return all groups by path.
-
-    In a tree, a coordinate is in one group, because xarray lets child groups inherit it.
-    Otherwise, it is also in the child groups that have its dimensions.
-    """
+    """Return all groups by path, with the coordinates of their parents unless it is a tree."""
     for tensor in container.tensors:
         if tensor.name.count(separator) >= MAX_GROUP_LEVELS:
             raise ValueError(
                 f"the name {shorten(repr(tensor.name))} has more than {MAX_GROUP_LEVELS} parts "
                 f"between {separator!r}; choose another separator=, or open the file as a Dataset"
             )
-    groups = _collect_members(container, separator)
-    prefixes = {prefix for prefix, _ in groups.values()}
-    owned: dict[str, list[Tensor]] = {prefix: [] for prefix in prefixes}
-    marks = {}
-    group_names = {path.rpartition("/")[2] for path in groups}
-    for coordinate in container.coordinates:
-        owner = _find_owner(coordinate, prefixes, separator)
-        owned[owner].append(coordinate)
-        # Child groups inherit it, so it must not have the name of any group in them.
-        is_group = quote(coordinate.name[len(owner) :]) in group_names
-        marks[coordinate.name] = GROUP_NAME_MARK if is_group else ""
-    scopes: dict[str, _Scope] = {}
-    root = _Scope(marks=marks)
+    prefixes = _list_prefixes(container, separator)
+    members: dict[str, tuple[list[Tensor], list[Tensor]]] = {name: ([], []) for name in prefixes}
+    for kind, found in enumerate((container.tensors, container.coordinates)):
+        for tensor in found:
+            members[_find_owner(tensor, prefixes, separator)][kind].append(tensor)
+    # Child groups inherit coordinates, which must not have the name of any group in them.
+    group_names = {quote(prefix.split(separator)[-2]) for prefix in prefixes if prefix}
+    marks = {
+        coordinate.name: GROUP_NAME_MARK * (quote(coordinate.name[len(prefix) :]) in group_names)
+        for prefix, (_, coordinates) in members.items()
+        for coordinate in coordinates
+    }
+    names: dict[str, ChainMap[str, str]] = {}
     nodes: dict[str, Container] = {}
-    for path, (prefix, members) in groups.items():
-        parent = str(PurePosixPath(path).parent)
-        scope = scopes[path] = scopes[parent].create_child(prefix) if prefix else root
-        own_coordinates = [scope.rename_coordinate(coordinate) for coordinate in owned[prefix]]
-        tensors = tuple(scope.rename(tensor, name) for tensor, name in members)
-        parents = [] if is_tree or not prefix else ["", *reversed(scope.prefixes[1:])]
+    for prefix, (tensors, coordinates) in members.items():
+        parents = _list_parent_prefixes(prefix, separator)[1:]
+        names[prefix] = names[parents[0]].new_child() if parents else ChainMap()
+        scope = _Scope([prefix, *parents][:-1], names[prefix], marks)
+        own_coordinates = [scope.rename_coordinate(coordinate) for coordinate in coordinates]
+        own_tensors = []
+        for tensor in tensors:
+            is_group = f"{tensor.name}{separator}" in prefixes
+            name = quote(tensor.name[len(prefix) :]) + (GROUP_NAME_MARK if is_group else "")
+            own_tensors.append(scope.rename(tensor, name))
         inherited = [
             scope.rename_coordinate(coordinate)
-            for ancestor in parents
-            for coordinate in owned[ancestor]
+            for parent in ([] if is_tree else reversed(parents))
+            for coordinate in members[parent][1]
         ]
-        nodes[path] = _build_node(tensors, own_coordinates, inherited, container, prefix)
+        path = "/" + "/".join(map(quote, prefix.split(separator)[:-1]))
+        nodes[path] = _build_node(tuple(own_tensors), own_coordinates, inherited, container, prefix)
     return nodes
-
-
-_Members = list[tuple[Tensor, str]]
-
-
-def _collect_members(container: Container, separator: str) -> dict[str, tuple[str, _Members]]:
-    """Return prefix and tensors, with their names, of every group. Parents precede children."""
-    members: dict[str, tuple[str, _Members]] = {"/": ("", [])}
-    prefixes = _list_prefixes(container, separator)
-    for tensor in container.tensors:
-        *parts, leaf = tensor.name.split(separator)
-        path = prefix = ""
-        for part in parts:
-            path, prefix = f"{path}/{quote(part)}", f"{prefix}{part}{separator}"
-            members.setdefault(path, (prefix, []))
-        is_prefix = f"{tensor.name}{separator}" in prefixes
-        name = quote(leaf) + (GROUP_NAME_MARK if is_prefix else "")
-        members[path or "/"][1].append((tensor, name))
-    return members
 
 
 def quote(part: str) -> str:

@@ -1,7 +1,4 @@
-"""Local files, read into new memory or through windows: private memory maps.
-
-A window lives as long as its array. If a program writes to the file, the pages of windows change.
-"""
+"""Local files, read into new memory or through windows: private memory maps."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import glob
 import mmap
 import os
 import platform
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -91,13 +87,10 @@ class LocalFile(Source):
         try:
             status = os.stat(absolute)
         except FileNotFoundError:
-            if glob.has_magic(absolute):
-                pattern = "no file matches the pattern either"
-                hint = Hint("use xarray.open_mfdataset for a pattern", pattern)
-            elif re.search(r"/\w\w+:/", absolute):
-                hint = Hint("put two slashes after the colon of a URL")
-            else:
+            if not glob.has_magic(absolute):
                 raise
+            pattern = "no file matches the pattern either"
+            hint = Hint("use xarray.open_mfdataset for a pattern", pattern)
             reason = f"No file has this name; {hint}"
             raise with_hint(FileNotFoundError(ENOENT, reason, absolute), hint) from None
         if stat.S_ISDIR(status.st_mode):

@@ -62,10 +62,7 @@ def build_sibling_path(path: str, relative: str) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """An object in a file system, with the timeout of its requests.
-
-    `path` is requested, the object is called `file_name`, and messages show `name`.
-    """
+    """An object in a file system: `path` is requested, and messages show `name`."""
 
     url: str
     fs: AbstractFileSystem
@@ -224,7 +221,8 @@ def _find_file_system(url: str, options: dict[str, Any]) -> tuple[AbstractFileSy
     try:
         return url_to_fs(url, **options)  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001  # libraries do not share a base class
-        failure = translate_error(error, redact(url), url, options)
+        kept = ImportError, TypeError, ValueError
+        failure = translate_error(error, redact(url), url, options, kept=kept)
     raise failure
 
 

@@ -49,7 +49,6 @@ _REASONS = {
     errno.ENOENT: "there is no such object",
     errno.ETIMEDOUT: "the response was not complete in time",
 }
-_ARGUMENT_ERRORS = ImportError, TypeError, ValueError
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
 
@@ -76,9 +75,14 @@ def _redact_word(word: str) -> str:
 
 
 def translate_error(
-    error: Exception, url: str, path: str, options: object, context: str = ""
+    error: Exception,
+    url: str,
+    path: str,
+    options: object,
+    context: str = "",
+    kept: tuple[type[Exception], ...] = (ImportError, TypeError),
 ) -> Exception:
-    """Return a picklable error without secrets: an OSError, or an error of an argument."""
+    """Return a picklable error without secrets: an OSError, or one of the `kept` types."""
     if isinstance(error, TensorFormatError | StoreUnavailableError | MemoryError):
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
@@ -88,9 +92,9 @@ def translate_error(
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _MIN_SECRET_LENGTH:
             reason = reason.replace(secret, "***")
-    for argument_error in _ARGUMENT_ERRORS:
-        if isinstance(error, argument_error):
-            return argument_error(f"{url}: {reason}{context}")
+    for error_type in kept:
+        if isinstance(error, error_type):
+            return error_type(f"{url}: {reason}{context}")
     return OSError(_get_errno(error), f"{reason}{context}", url)
 
 
@@ -164,7 +168,7 @@ def _unwrap(error: Exception) -> Exception:
     is_vague = isinstance(error, FileNotFoundError) or _get_errno(error) == errno.EIO
     if not isinstance(cause, Exception) or not (is_vague or isinstance(error, OSError)):
         return error
-    is_specific = isinstance(cause, _ARGUMENT_ERRORS) or _get_errno(cause) != errno.EIO
+    is_specific = isinstance(cause, TypeError | ValueError) or _get_errno(cause) != errno.EIO
     return cause if find_response(cause) or (is_vague and is_specific) else error
 
 

@@ -62,14 +62,9 @@ class TensorFormatParser:
     >>> from virtualizarr import open_virtual_dataset
     >>> from xr_tensorfmt.virtual import TensorFormatParser
     >>> np.save("numbers.npy", np.arange(6.0))
-    >>> registry = ObjectStoreRegistry(
-    ...     {"file://": LocalStore()}
-    ... )
-    >>> virtual = open_virtual_dataset(
-    ...     "numbers.npy",
-    ...     registry=registry,
-    ...     parser=TensorFormatParser(dims=["x"]),
-    ... )
+    >>> registry = ObjectStoreRegistry({"file://": LocalStore()})
+    >>> options = TensorFormatParser(dims=["x"])
+    >>> virtual = open_virtual_dataset("numbers.npy", registry, options)
     >>> virtual.sizes
     Frozen({'x': 6})
     """

@@ -12,7 +12,6 @@ from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, E
 from secrets import token_hex
 from typing import Self
 
-from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
 
@@ -30,9 +29,6 @@ def build_exists_error(path: str) -> FileExistsError:
     """Return the error for a file that must not be overwritten."""
     return FileExistsError(f"{path} exists already; pass mode='w' to replace it")
 
-
-# Smaller pieces often share pages with pieces that are written later.
-_MIN_FLUSHED = 1 << 20
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
@@ -83,15 +79,6 @@ def check_writable(path: str) -> None:
         raise PermissionError(EACCES, reason, path)
 
 
-def _start_flush(descriptor: int, offset: int, length: int) -> None:
-    """Start writing pages to the disk, so that the final sync is short."""
-    if length >= _MIN_FLUSHED and hasattr(os, "posix_fadvise"):
-        # The first and the last page may be incomplete, and would be written twice.
-        start, stop = ceil_div(offset, PAGE) * PAGE, (offset + length) // PAGE * PAGE
-        # Linux drops pages that are on the disk, and starts to write the other pages.
-        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
-
-
 def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
     """Write bytes at their offsets into an existing file."""
     with open_descriptor(path) as descriptor:
@@ -99,7 +86,6 @@ def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
             buffer = data.data
             for start, length in zip(extents.starts, extents.lengths, strict=True):
                 write_at(descriptor, buffer[:length], start)
-                _start_flush(descriptor, start, length)
                 buffer = buffer[length:]
 
 
@@ -129,13 +115,9 @@ def get_temporary_path(target: str) -> str:
     return os.path.join(directory, f".{shortened}{suffix}")
 
 
-def _flush_and_close(descriptor: int) -> None:
-    try:
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        with suppress(OSError):
-            os.close(descriptor)
+def _flush(descriptor: int) -> None:
+    with suppress(OSError):
+        os.fsync(descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +134,7 @@ class AtomicFile:
 
     @property
     def _base_path(self) -> str:
-        """Path that the name of the unfinished file is built from: the target by default."""
+        """Path that the name of the unfinished file is built from."""
         return self.target
 
     @property
@@ -207,14 +189,12 @@ class AtomicFile:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Let other writers in the directory wait, then flush names to the disk (best effort).
-
-        The system releases the lock if the process is killed.
-        """
+        """Let other writers in the directory wait, then flush names to the disk (best effort)."""
+        directory = os.path.dirname(self.target)
         with ExitStack() as stack:
             with suppress(OSError):  # the system cannot open, or cannot lock directories
-                descriptor = os.open(os.path.dirname(self.target), os.O_RDONLY)
-                stack.callback(_flush_and_close, descriptor)
+                descriptor = stack.enter_context(open_descriptor(directory, os.O_RDONLY))
+                stack.callback(_flush, descriptor)
                 if fcntl is not None:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -290,23 +270,19 @@ class Replacement:
         self.file.publish()
 
     def undo(self, *, is_complete: bool) -> None:
-        """Restore the previous file, or remove the new one if there was none.
-
-        An index is not restored unless all siblings were. Raise OSError if that is impossible.
-        """
-        if is_complete:
+        """Restore the previous file, or remove the new one; an index only with all siblings."""
+        if not is_complete:
+            return
+        with suppress(FileNotFoundError):
+            os.replace(self._kept, self.file.target)
+            return
+        with suppress(FileNotFoundError):
             try:
-                os.replace(self._kept, self.file.target)
+                is_published = os.path.samefile(self.file.path, self.file.target)  # a hard link
             except FileNotFoundError:
-                if self._is_published():
-                    with suppress(FileNotFoundError):
-                        os.unlink(self.file.target)
-
-    def _is_published(self) -> bool:
-        try:
-            return os.path.samefile(self.file.path, self.file.target)  # a hard link
-        except FileNotFoundError:
-            return not os.path.lexists(self.file.path)
+                is_published = not os.path.lexists(self.file.path)
+            if is_published:
+                os.unlink(self.file.target)
 
     def forget(self) -> None:
         """Remove the previous file."""
@@ -315,10 +291,7 @@ class Replacement:
 
 
 def publish(files: Sequence[AtomicFile]) -> None:
-    """Let complete files appear. If one of them fails, restore the others.
-
-    The last file is the index, which is out of the way while the others are replaced.
-    """
+    """Let complete files appear, the last one as their index. If one fails, restore the others."""
     *others, last = files
     if not others:
         with last.explain_errors():
@@ -355,10 +328,7 @@ def _undo(begun: Sequence[Replacement]) -> str:
 
 
 def build_atomic_file(path: str, size: int, *, overwrite: bool) -> AtomicFile:
-    """Return the atomic file of a path, without creating it. It replaces a link, not its target.
-
-    Raise OSError if the file cannot be written or replaced.
-    """
+    """Return the atomic file of a path, which replaces a link. Raise OSError if it must not."""
     target = os.path.abspath(path)
     directory = os.path.dirname(target)
     if not os.path.isdir(directory):

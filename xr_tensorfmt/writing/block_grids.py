@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, product
 from math import isqrt, prod
 from typing import Any
 
 import dask.array
 import numpy as np
-from dask.array.core import normalize_chunks, slices_from_chunks
+from dask.array.core import normalize_chunks
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
@@ -100,7 +101,7 @@ class BlockGrid:
     @cached_property
     def slices(self) -> list[tuple[slice, ...]]:
         """The slices of all blocks in the variable."""
-        return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call, no-any-return]
+        return list(product(*map(_to_slices, self.chunks)))
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
@@ -118,6 +119,11 @@ class BlockGrid:
         if array.shape != shape:
             raise _build_shape_error(name, array, f"the shape {shape}")
         return array
+
+
+def _to_slices(lengths: Sequence[int]) -> list[slice]:
+    stops = accumulate(lengths)
+    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
 
 def _build_shape_error(name: str, values: Any, expected: str) -> ValueError:

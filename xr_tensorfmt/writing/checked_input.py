@@ -26,7 +26,7 @@ from xr_tensorfmt.errors import (
     with_hint,
 )
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
-from xr_tensorfmt.writing.encoding import NICKNAMES, Encoding, resolve_encoding
+from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
@@ -50,6 +50,11 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
         raise ValueError(
             f"{path}: {name!r} has chunks of unknown size; "
             "call compute_chunk_sizes() on its array first"
+        )
+    if variable.ndim > MAX_DIMENSIONS:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, but at most {MAX_DIMENSIONS} can be "
+            "read from files; stack some of them"
         )
     if not is_addressable(variable.shape, MAX_ITEM_BYTES):
         raise ValueError(
@@ -131,14 +136,6 @@ class CheckedInput:
             )
             raise with_hint(ValueError(message), hint)
         return next(iter(self.variables.items()))
-
-    def check_rank(self, name: Hashable, variable: Variable) -> None:
-        """Raise an error if a variable has more dimensions than readers support."""
-        if variable.ndim > MAX_DIMENSIONS:
-            raise ValueError(
-                f"{self.path}: {name!r} has {variable.ndim} dimensions, but at "
-                f"most {MAX_DIMENSIONS} can be read from {self.format} files; stack some of them"
-            )
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
         """Return the variable; raise ValueError if a file of values with `dims` loses something."""
@@ -281,7 +278,7 @@ def check_input(
     data: Dataset | DataArray,
     path: str,
     format: str,
-    encoding: Encoding | None = None,
+    encoding: Mapping[Any, Any] | None = None,
     drop: Any = (),
 ) -> CheckedInput:
     """Check a Dataset or DataArray that is written to any format."""

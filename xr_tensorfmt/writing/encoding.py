@@ -13,9 +13,6 @@ from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.errors import Hint, shorten, suggest_pattern, with_hint
 from xr_tensorfmt.writing.conversion import format_dtype
 
-Encoding = Mapping[Any, Any]
-"""``{name: {"dtype": ...}}`` with names or patterns, or ``{"dtype": ...}`` for all variables."""
-
 KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
 """Keys of the encoding of a variable."""
 
@@ -29,12 +26,7 @@ _CATEGORIES = {"f": "floating-point", "i": "integer", "u": "integer", "b": "bool
 def resolve_encoding(
     variables: Mapping[Any, Variable], coordinates: Collection[Any], encoding: Any
 ) -> dict[Any, Mapping[str, Any]]:
-    """Return the encoding of every variable that ``encoding=`` changes.
-
-    Names have priority over `fnmatch` patterns, earlier patterns over later ones, and patterns
-    over the dtype for all variables. Patterns and the dtype for all do not apply to coordinates,
-    and only to variables with the same kind of dtype, unless there is a single variable.
-    """
+    """Return the encoding of every variable: by name, by the first pattern, or the dtype of all."""
     if not isinstance(encoding, Mapping):
         raise _build_form_error(encoding)
     items = list(encoding.items())

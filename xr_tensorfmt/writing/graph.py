@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from typing import Any, Protocol, Self, TypeVar
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 import dask.local
 import dask.threaded
@@ -34,10 +35,7 @@ class WriteTarget(Protocol):
 
     @property
     def path(self) -> str:
-        """Path of the unfinished file, which differs for every call of `begin`."""
-
-    def begin(self) -> Self:
-        """Create an unfinished file and return its target."""
+        """Path of the unfinished file."""
 
     def check(self) -> None:
         """Raise an error if the file must not be written any longer. Each task calls this."""
@@ -53,10 +51,8 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 
 
 def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
-    """Write all blocks. A cluster writes only dask arrays, this process the others.
-
-    Workers would receive values in memory through the scheduler, which is slow and fills memory.
-    """
+    """Write all blocks. A cluster writes only dask arrays, this process the others."""
+    # Values in memory would fill the memory of the scheduler on their way to workers.
     in_memory = _select(files, lambda variable: not is_chunked(variable))
     nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
     if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
@@ -82,10 +78,7 @@ def plan_tasks(
     files: Sequence[tuple[File | Callable[[], File], Sequence[GriddedVariable]]],
     finish: Callable[[Sequence[File]], object] | None = None,
 ) -> Delayed:
-    """Plan tasks that begin files, write all blocks, and finish the files together.
-
-    Instead of a file, pass a callable to begin the file in a task.
-    """
+    """Plan tasks that begin files (of callables), write all blocks, and finish all files."""
     token = uuid.uuid4().hex
     graph: dict[Any, Any] = {}
     arrays: list[Any] = []
@@ -133,13 +126,14 @@ def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -
 
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
-    """Write blocks one by one. Lazy blocks are read when they are written."""
+    """Read lazy blocks without keeping them in the variables, and write all blocks."""
     file.check()
-    for variable, grid, block in batch:
+    blocks = []
+    for variable, grid, block in batch:  # before, because errors of reading are not of writing
         data, slices = get_lazy_data(variable), grid.slices[block]
-        # Lazy values are not kept in memory. Errors of reading are no errors of writing.
         values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-        file.write(grid.encode(block, values))
+        blocks.append(grid.encode(block, values))
+    file.write(chain.from_iterable(blocks))
     return frozenset({file.path})
 
 

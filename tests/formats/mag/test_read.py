@@ -264,13 +264,13 @@ class TestMetadata:
         dataset = load(mf.make_document({"w": put(WEIGHTS)}, {"tokenizer": "\u00e9" * 20_000_000}))
         assert len(dataset["tokenizer"].item()) == 20_000_000
 
-    def test_key_twice_in_metadata_warns(self) -> None:
+    def test_key_twice_in_metadata_raises(self) -> None:
         text = mf.make_document({}).split(b'"usr_metadata":{}')
         content = mf.parse_document(
             text[0][44:] + b'"usr_metadata":{"a":1,"a":2},"tensor_map":{}}', b""
         )
-        with pytest.warns(TensorFormatWarning, match="a repeated key and the last value"):
-            assert load(content).attrs == {"a": 2}
+        with pytest.raises(TensorFormatError, match="the key 'a' is repeated"):
+            load(content)
 
     def test_encoding_describes_container(self) -> None:
         dataset = load(mf.make_document({"w": put(WEIGHTS)}, big_endian=False))

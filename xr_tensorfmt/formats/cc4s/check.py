@@ -30,12 +30,11 @@ ENERGY_TOLERANCE = 1e-6
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:  # noqa: ARG001
     """Check the tensors of a YAML file."""
-    source, entries = reader.source, container.parsed
-    for entry, tensor in zip(entries, container.tensors, strict=True):
+    for entry, tensor in zip(container.parsed, container.tensors, strict=True):
         yield from _check_energies(entry, tensor)
         for name in COMPARED:
             if name != entry.cc4s_object:
-                yield from _compare_with(source, entry, name)
+                yield from _compare_with(reader.source, entry, name)
 
 
 def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Finding]:
@@ -66,26 +65,21 @@ def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     is_slice = entry.fields.prefix or entry.cc4s_object == SLICED_ENERGIES
     if energies is None or source is None or (is_slice and len(energies) != entry.total):
         return
-    field = entry.fields.get_path("metaData.energies")
-    if len(energies) != entry.total:
-        message = (
-            f"{len(energies)} energies for {entry.total} elements; cc4s counts occupied states by "
-            "them, so write the file again"
-        )
-        yield Finding(entry.fields.path, None, field, message, "warning")
-        return
-    try:
-        values = read(tensor.layout, source, Selection.everything(tensor.layout.shape))
-        listed = np.asarray(energies, dtype=float)
-    except (TypeError, ValueError, TensorFormatError):
-        return  # The check of all values reports elements that cannot be read.
-    is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
-    wrong = np.flatnonzero(~is_same)
-    if wrong.size:
+    if len(energies) == entry.total:
+        try:
+            values = read(tensor.layout, source, Selection.everything(tensor.layout.shape))
+            listed = np.asarray(energies, dtype=float)
+        except (TypeError, ValueError, TensorFormatError):
+            return  # The check of all values reports elements that cannot be read.
+        is_same = np.isclose(values, listed, rtol=ENERGY_TOLERANCE, atol=0, equal_nan=True)
+        wrong = np.flatnonzero(~is_same)
+        if not wrong.size:
+            return
         first = int(wrong[0])
-        message = (
-            f"{wrong.size} of {len(energies)} differ from the elements, the first is "
-            f"number {first}: {energies[first]}, expected {values[first]}; cc4s counts occupied "
-            "states by them, so correct them"
-        )
-        yield Finding(entry.fields.path, None, field, message, "warning")
+        message = f"{wrong.size} of {len(energies)} differ from the elements, the first is number "
+        message += f"{first}: {energies[first]}, expected {values[first]}"
+    else:
+        message = f"{len(energies)} energies for {entry.total} elements"
+    message += "; cc4s counts occupied states by them, so write the file again"
+    field = entry.fields.get_path("metaData.energies")
+    yield Finding(entry.fields.path, None, field, message, "warning")

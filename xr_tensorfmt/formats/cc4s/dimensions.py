@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,7 @@ def get_file_info(variable: Variable) -> Mapping[str, Any]:
 
 
 def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
-    """Choose a type for each dimension of the variables of an object.
-
-    All dimensions of a tensor get a type if one has, because cc4s exchanges them otherwise.
-    """
+    """Choose a type for each dimension. If one has none, cc4s would exchange the others."""
     types: dict[str, str | None] = {}
     for variable in variables.values():
         types |= {dim: kind for dim, kind in _find_types(variable).items() if dim not in types}
@@ -54,11 +52,7 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
 
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
-    """Return the types of the dimensions of a variable.
-
-    Dimensions of an opened variable keep the type of the file, even if they are renamed. The types
-    of others follow from their names: ``State_2`` has the type ``State``, and ``dim_0`` has none.
-    """
+    """Return the types of the file, also of renamed dimensions, otherwise those of the names."""
     file_info = get_file_info(variable)
     dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
@@ -69,7 +63,7 @@ def _find_types(variable: Variable) -> dict[str, str | None]:
     in_order = [None] * len(dims) if has_moved else [*stored.values()]
     types: dict[str, str | None] = {}
     for dim, by_position in zip(dims, in_order, strict=True):
-        has_no_type = re.fullmatch(r"dim_\d+", dim)
+        has_no_type = re.fullmatch(r"dim_\d+", dim)  # the name of ``State_2`` has a type
         plain = None if has_no_type else re.sub(r"_([2-9]|[1-9]\d+)$", "", dim) or dim
         is_renamed = not has_moved and plain not in TYPES
         types[dim] = stored.get(dim, by_position if is_renamed else plain)
@@ -166,14 +160,10 @@ def _is_property(variable: Variable) -> bool:
     if smallest < 0 or largest >= MAX_BYTES:
         return False
     values = variable.attrs.get("values", [0] * (int(largest) + 1))
-    return isinstance(values, list) and len(values) > largest and _is_lossless(values)
-
-
-def _is_lossless(values: list[Any]) -> bool:
-    try:
-        return to_json(values, "values") == values and is_portable(values)
-    except TypeError:
-        return False
+    with suppress(TypeError):  # JSON does not support the values
+        is_lossless = to_json(values, "values") == values and is_portable(values)
+        return isinstance(values, list) and len(values) > largest and is_lossless
+    return False
 
 
 def _plan_file(path: str, properties: Properties) -> SiblingFile:

@@ -1,13 +1,10 @@
-"""Tensors of a YAML file, and properties of their dimensions.
-
-The keys are documented in the user manual of cc4s and in its ``TensorIo.cxx``.
-"""
+"""Tensors of a YAML file, and properties of dimensions, as in ``TensorIo.cxx`` of cc4s."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from math import prod
 from typing import Any, Self
@@ -84,18 +81,18 @@ class Condition:
             properties.append((get_string(item, "property"), dimension))
         rows = get_list(fields, "nonZeros")
         count = len(properties)
-        wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
-        if wrong is not None or None in rows:
+        wrong = [row for row in rows if not isinstance(row, list) or len(row) != count]
+        if wrong:
             expected = f"lists of {count}, one for each property"
-            raise fields.error("nonZeros", shorten(repr(wrong)), expected)
+            raise fields.error("nonZeros", shorten(repr(wrong[0])), expected)
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         return cls(tuple(properties), numbers.reshape(len(rows), count))
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
-    if set(map(type, values)) - {int}:
-        actual = shorten(repr(next(value for value in values if type(value) is not int)))
-        raise fields.error(key, actual, "integers of at most 64 bits")
+    wrong = [value for value in values if type(value) is not int]
+    if wrong:
+        raise fields.error(key, shorten(repr(wrong[0])), "integers of at most 64 bits")
     return np.array(values, dtype=np.int64)
 
 
@@ -124,22 +121,21 @@ class TensorEntry:
         """Check the fields of a tensor or a component. The stem is that of the YAML file."""
         check_version(fields)
         get_choice(fields, "type", (TENSOR,))
-        rank = len(get_list(fields, "dimensions"))
-        if rank > MAX_DIMENSIONS:
+        listed = get_mappings(fields, "dimensions")
+        if len(listed) > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
-            raise fields.error("dimensions", rank, expected, "the file is corrupt")
-        dimensions = tuple(map(Dimension.unpack, get_mappings(fields, "dimensions")))
+            raise fields.error("dimensions", len(listed), expected, "the file is corrupt")
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
-            listed = get_mappings(fields.get_fields("nonZeroCondition"), "all")
-            conditions = tuple(Condition.unpack(condition, len(dimensions)) for condition in listed)
+            items = get_mappings(fields.get_fields("nonZeroCondition"), "all")
+            conditions = tuple(Condition.unpack(item, len(listed)) for item in items)
         return cls(
             name,
             fields,
             get_variable_name(stem),
             get_elements_file(stem, name if fields.prefix else None),
             get_choice(fields, "scalarType", SCALAR_TYPES),
-            dimensions,
+            tuple(map(Dimension.unpack, listed)),
             get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
             get_number(fields, "unit"),
             get_metadata(fields),
@@ -197,16 +193,17 @@ def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[Tenso
     if "dimensionType" in fields:
         actual, hint = "properties of a dimension", "open a tensor of that directory"
         raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
-    if get_choice(fields, "type", (TENSOR, TENSOR_SET)) == TENSOR_SET:
-        if options.name != OpenOptions.name:
-            raise ValueError(
-                f"{fields.path} contains variable names, so name={options.name!r} does not apply; "
-                "use ds.rename"
-            )
-        return list(_parse_components(fields.get_fields("components"), stem))
+    get_choice(fields, "type", (TENSOR, TENSOR_SET))
     is_default = options.name == OpenOptions.name
-    name = get_variable_name(stem) if is_default else options.name
-    return [TensorEntry.unpack(fields, stem, name)]
+    if not is_set:
+        name = get_variable_name(stem) if is_default else options.name
+        return [TensorEntry.unpack(fields, stem, name)]
+    if not is_default:
+        raise ValueError(
+            f"{fields.path} contains variable names, so name={options.name!r} does not apply; use "
+            "ds.rename"
+        )
+    return list(_parse_components(fields.get_fields("components"), stem))
 
 
 def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
@@ -231,9 +228,7 @@ class Properties:
     # An integer per index of the dimension, by property.
     indices: Mapping[str, Integers]
     # Values that the integers number; missing for properties whose values are these integers.
-    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    # The file that they were read from.
-    path: str = ""
+    values: Mapping[str, Sequence[Any]]
 
     @classmethod
     def unpack(cls, fields: Fields) -> Self:
@@ -254,7 +249,7 @@ class Properties:
                 raise per_index.error(name, actual, expected)
             if listed != _count_to(array):
                 values[str(name)] = listed
-        return cls(get_string(fields, "dimensionType"), indices, values, fields.path)
+        return cls(get_string(fields, "dimensionType"), indices, values)
 
     def pack(self) -> dict[str, Any]:
         """Return the fields."""
@@ -298,11 +293,7 @@ def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | No
 
 
 def make_dims_unique(tensors: Iterable[Sequence[Dimension]]) -> list[tuple[str, ...]]:
-    """Name the dimensions of all tensors of a file by type, or by position if they have none.
-
-    Repeated types are numbered (``State``, ``State_2``). Dimensions of several tensors share a name
-    if type and length are equal.
-    """
+    """Name dimensions by type (``State``, ``State_2``), or by position. Equal ones share a name."""
     lengths: dict[str, int] = {}
     # Names by type and length, and the numbers of a type that are not used yet.
     names_by_type: dict[tuple[str, int], dict[str, None]] = defaultdict(dict)

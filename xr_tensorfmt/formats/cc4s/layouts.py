@@ -1,8 +1,4 @@
-"""The elements of a tensor: as text, or as blocks.
-
-Text has one value a line, complex ones as ``(re,im)``. Elements outside the blocks are zero by
-symmetry.
-"""
+"""The elements of a tensor: as text with a value a line, or as blocks, with zeros elsewhere."""
 
 from __future__ import annotations
 
@@ -211,10 +207,7 @@ class StoredBlocks:
         return cls(axes, keys[order], offsets, np.stack(strides[::-1])[:, order], int(sizes.sum()))
 
     def locate(self, indices: Sequence[Integers]) -> tuple[Integers, Integers]:
-        """Return the flat positions of elements in a block, and their indices in the file.
-
-        The arrays of indices are broadcast against each other.
-        """
+        """Return the flat positions of elements in a block, and their indices in the file."""
         pairs = list(zip(self.axes, indices, strict=True))
         labels = tuple(axis.labels[index] for axis, index in pairs)
         keys = np.asarray(np.ravel_multi_index(labels, [axis.sizes.size for axis in self.axes]))

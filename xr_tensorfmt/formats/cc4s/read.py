@@ -101,9 +101,7 @@ def _build_container(
     embedded, note = _read_note(fields)
     noted_tensors = dict(note.tensors)
     tensors: list[Tensor] = []
-    coordinates: list[Tensor] = []
     ends: list[End] = []
-    dimensions: list[tuple[str, str, Dimension]] = []
     defaults = make_dims_unique([entry.dimensions for entry in entries])
     for entry, default_dims in zip(entries, defaults, strict=True):
         key = entry.name if entry.name in note.tensors else OpenOptions.name
@@ -117,26 +115,22 @@ def _build_container(
         ends.append(end)
         if noted.attrs is not None:
             noted_tensors[key] = replace(noted, attrs=_merge_attrs(tensor.attrs, noted.attrs))
-        # Embedded variables replace the coordinates of the reader.
-        occupied, taken = _find_occupied(entry), {noted.name, *note.coordinates}
-        if occupied is not None and OCCUPIED not in {*dims, entry.name, *taken}:
-            coordinates.append(Tensor(OCCUPIED, dims, InMemory(occupied)))
-        dimensions += zip(dims, default_dims, entry.dimensions, strict=True)
         if "unit" in entry.metadata:
-            message = (
-                "ignored, because the attribute `unit` holds the unit of the tensor; rename it"
-            )
+            message = "ignored, because the attribute `unit` is the unit of the tensor; rename it"
             findings.append(Finding(entry.fields.path, None, "metaData.unit", message, "warning"))
+    # Embedded variables replace the coordinates of the reader.
+    taken = {*note.coordinates, *(noted.name for noted in noted_tensors.values())}
+    labels = _build_labels(entries, tensors, defaults, properties)
     return Container(
         tuple(tensors),
-        (*coordinates, *_build_labels(tensors, dimensions, properties)),
+        tuple(label for label in labels if label.name != OCCUPIED or OCCUPIED not in taken),
         siblings=tuple(source for source, _ in opened.values()),
         findings=tuple(findings),
         ends=tuple(ends),
         embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,
         derived=tuple(
-            f"a list of the energies of {tensor.name!r}"
-            for entry, tensor in zip(entries, tensors, strict=True)
+            f"a list of the energies of {entry.name!r}"
+            for entry in entries
             if entry.energies is not None
         ),
         parsed=entries,
@@ -183,9 +177,8 @@ def convert_attrs(container: Container) -> Container:
 def _multiply(value: Any, factor: float) -> Any:
     if isinstance(value, list):
         return [_multiply(item, factor) for item in value]
-    if isinstance(value, np.ndarray | np.number | int | float) and not isinstance(value, bool):
-        return value * factor
-    return value
+    is_number = isinstance(value, np.ndarray | np.number | int | float)
+    return value * factor if is_number and not isinstance(value, bool) else value
 
 
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
@@ -215,12 +208,9 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     """Return the properties by type, and findings about damaged files."""
     findings: list[Finding] = []
     properties: dict[str, Properties] = {}
-    for file, source_and_head in opened.items():
-        if not file.endswith(YAML):
-            continue
+    for file in filter(lambda name: name.endswith(YAML), opened):
         try:
-            fields = read_yaml(HeaderReader(*source_and_head))
-            properties[get_stem(file)] = Properties.unpack(fields)
+            properties[get_stem(file)] = Properties.unpack(read_yaml(HeaderReader(*opened[file])))
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
@@ -298,10 +288,7 @@ def _find_occupied(entry: TensorEntry) -> Array | None:
 def _find_blocks(
     entry: TensorEntry, source: Source, properties: Mapping[str, Properties]
 ) -> StoredBlocks | None:
-    """Return the stored blocks, or None if the file has all elements.
-
-    If the only block is the whole tensor, properties are not needed.
-    """
+    """Return the stored blocks, or None if the file has all elements, as the only block."""
     if not entry.conditions:
         return None
     has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
@@ -340,12 +327,19 @@ def _build_layout(
 
 
 def _build_labels(
+    entries: Sequence[TensorEntry],
     tensors: Sequence[Tensor],
-    dimensions: Sequence[tuple[str, str, Dimension]],
+    default_dims: Sequence[tuple[str, ...]],
     properties: Mapping[str, Properties],
 ) -> Iterator[Tensor]:
-    """Yield properties as coordinates of the dimensions: (name, default name, dimension)."""
+    """Yield occupied states, and properties, as coordinates of the dimensions."""
     taken = {name for tensor in tensors for name in (tensor.name, *tensor.dims)}
+    dimensions: list[tuple[str, str, Dimension]] = []
+    for entry, tensor, defaults in zip(entries, tensors, default_dims, strict=True):
+        dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
+        occupied = _find_occupied(entry)
+        if occupied is not None and OCCUPIED not in taken:
+            yield Tensor(OCCUPIED, tensor.dims, InMemory(occupied))
     for dimension_type, of_type in properties.items():
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}

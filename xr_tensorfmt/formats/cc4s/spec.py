@@ -43,12 +43,8 @@ OCCUPIED = "occupied"
 ENERGIES, SLICED_ENERGIES, VERTEX = "EigenEnergies", "SlicedEigenEnergies", "CoulombVertex"
 
 ENERGY_POWERS: Mapping[str, float] = {
-    "CoulombIntegrals": 1,
-    VERTEX: 1 / 2,
-    ENERGIES: 1,
-    "Mp2PairEnergies": 1,
-    "SlicedCoulombVertex": 1 / 2,
-    SLICED_ENERGIES: 1,
+    **dict.fromkeys((VERTEX, "SlicedCoulombVertex"), 1 / 2),
+    **dict.fromkeys(("CoulombIntegrals", ENERGIES, "Mp2PairEnergies", SLICED_ENERGIES), 1),
 }
 """Objects whose unit is a power of the unit of energies."""
 
@@ -58,21 +54,17 @@ COMPARED = (
 )
 """Objects that have all indices of their dimensions, in the same numbers."""
 
-COMPARED_TYPES: Mapping[str, str] = {
-    STATE: "states",
-    "AuxiliaryField": "auxiliary fields",
-    "Momentum": "momenta",
-}
+COMPARED_TYPES = {STATE: "states", "AuxiliaryField": "auxiliary fields", "Momentum": "momenta"}
 """The indices of a dimension type, in the plural."""
 
 _DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "CoulombPotential": ("Momentum",),
-    "CoulombVertex": ("AuxiliaryField", STATE, STATE),
+    VERTEX: ("AuxiliaryField", STATE, STATE),
     "CoulombVertexSingularVectors": ("Momentum", "AuxiliaryField"),
-    "EigenEnergies": (STATE,),
+    ENERGIES: (STATE,),
     "GridVectors": ("Vector", "Momentum"),
     "SlicedCoulombVertex": ("AuxiliaryField", STATE, STATE),
-    "SlicedEigenEnergies": (STATE,),
+    SLICED_ENERGIES: (STATE,),
 }
 _OF_STATES = frozenset(
     {"Amplitudes", "CoulombIntegrals", "DeltaIntegrals", "DeltaIntegralsHH", "DeltaIntegralsPPHH"}
@@ -142,12 +134,7 @@ def get_stem(file: str) -> str:
 
 
 def get_unit_keys(shape: Sequence[int], types: Sequence[str | None]) -> tuple[str, ...]:
-    """Return the keys of ``metaData`` whose numbers are in the unit of a tensor.
-
-    These are the energies of eigenenergies, which have one dimension of states, and the reciprocal
-    lattice of grid vectors, which have three components. On other tensors these keys have a unit
-    of their own.
-    """
+    """Return the keys of ``metaData`` in the unit of a tensor: of energies, or grid vectors."""
     if len(shape) == 1 and types[0] not in TYPES - {STATE}:
         return "fermiEnergy", "energies"
     if len(shape) == 2 and shape[0] == 3 and types[0] not in TYPES - {"Vector"}:

@@ -80,7 +80,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
         files.append(SiblingFile(get_elements_file(stem, name if is_set else None), file))
-    written, unitless = [file.name for file in files], None
+    unitless = None
     fields: dict[str, Any] = {"type": TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
@@ -99,10 +99,11 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         fields.setdefault("metaData", {})[EMBEDDED] = encode_metadata(checked, note).decode()
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
-    find_orphans = partial(_find_orphans, checked.path, stem, written, unitless)
-    return FilePlan(
-        len(content), (Piece(0, content),), (), (*files, *properties_files), find_orphans
+    find_orphans = partial(
+        _find_orphans, checked.path, stem, [file.name for file in files], unitless
     )
+    siblings = (*files, *properties_files)
+    return FilePlan(len(content), (Piece(0, content),), (), siblings, find_orphans)
 
 
 def _plan_tensor(
@@ -156,10 +157,7 @@ def check_unit(path: str, name: str, variable: Variable) -> None:
 def _find_orphans(
     path: str, stem: str, written: Collection[str], unitless: str | None, replaced: bytes
 ) -> list[str]:
-    """Return the files of elements that only the replaced YAML file describes.
-
-    Raise ValueError if its unit is lost, because the tensor `unitless` that replaces it has none.
-    """
+    """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
     try:
         fields = parse_fields(path, replaced)
         is_set = fields.values.get("type") == TENSOR_SET

@@ -1,10 +1,7 @@
 """Parse YAML from untrusted files, and format YAML that cc4s can parse.
 
-Parsing allows no aliases, no objects and no repeated keys, and has limits. Plain scalars follow the
-core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
-
-cc4s parses a plain scalar as a number if it begins with a digit or a sign, and stops if that fails.
-It cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
+Plain scalars follow the core schema of YAML 1.2: ``1E-05`` is a number, and ``yes`` is a string.
+cc4s cannot parse nulls and bools. MOLGW searches all lines for words such as ``length``, so one
 character of these words is escaped everywhere but in the keys of cc4s.
 """
 
@@ -81,11 +78,11 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             raise self.error(event, "an alias", "plain values", "write the values out")
         if event.tag not in (None, *_TAGS[type(event)]):
-            actual, hint = f"the tag {event.tag}", "write a plain value"
-            raise self.error(event, actual, "a value without a tag", hint)
+            actual = f"the tag {event.tag}"
+            raise self.error(event, actual, "a value without a tag", "write a plain value")
         if level > MAX_NESTED:
-            expected, hint = f"at most {MAX_NESTED} within each other", "the file is corrupt"
-            raise self.error(event, "lists or mappings nested deeply", expected, hint)
+            actual, expected = "values nested deeply", f"at most {MAX_NESTED} within each other"
+            raise self.error(event, actual, expected, "the file is corrupt")
         if isinstance(event, yaml.MappingStartEvent):
             return self.build_mapping(level + 1)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -145,13 +142,12 @@ def parse_fields(path: str, content: bytes) -> Fields:
         text = content.decode()
         count = sum(map(text.count, ",\n\r\x85\u2028\u2029"))
         if count > MAX_VALUES:
-            actual, expected = f"{count} lines and commas", f"at most {MAX_VALUES}"
-            hint = "values belong in the file of elements"
-            raise TensorFormatError(path, "the YAML", actual, expected, hint)
+            actual, hint = f"{count} lines and commas", "values belong in the file of elements"
+            raise TensorFormatError(path, "the YAML", actual, f"at most {MAX_VALUES}", hint)
         document = Fields(path, {"the file": _Builder(path, text).build_document()})
     except UnicodeDecodeError as error:
-        actual, expected = str(error), "YAML in UTF-8"
-        raise TensorFormatError(path, "the YAML", actual, expected, hint, error.start) from error
+        expected = "YAML in UTF-8"
+        raise TensorFormatError(path, "the YAML", error, expected, hint, error.start) from error
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         position = mark.index if mark else getattr(error, "position", 0)

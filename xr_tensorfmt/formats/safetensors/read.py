@@ -64,7 +64,6 @@ class SafetensorsHeader:
             raise document.error(METADATA, actual, "an object whose values are strings")
         start = LENGTH_BYTES + length
         tensors = [_unpack(document, *item, start) for item in entries.items()]
-        document.check_repeated(document.values, metadata, *entries.values())
         checksum = compute_checksum(reader.read_field(0, start, "the header"))
         return cls(tensors, metadata, _check_consecutive(reader, tensors, start), checksum)
 
@@ -117,7 +116,6 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     path, size = reader.source.name, reader.source.size
     index = read_json(reader, 0, size, MAX_HEADER_BYTES, "the index")
     files = index.get(WEIGHT_MAP, dict)
-    index.check_repeated(index.values, files)
     metadata = dict(index.get("metadata", dict, {}))
     files = {key: _normalize_path(index, file) for key, file in files.items()}
     headers = _open_files(reader.source, files)

@@ -117,21 +117,19 @@ def select_field(data: Any, field: str | None) -> Any:
 
 
 def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels, Array]]:
-    """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks.
-
-    Raise ValueError if its type is unknown or does not match.
-    """
+    """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks."""
     if data is None:
         raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
     member = _find_content(data)
     stated = data.get("type") if member else None
-    if type_ is None and not isinstance(stated, str):
+    requested = stated if type_ is None else type_
+    if requested is None:
         raise ValueError(
             "the JSON states no type of the tensor; pass the type of its field, such as "
             "'tensor<float>(x[3])'"
         )
-    header = parse_type(str(stated) if type_ is None else type_)
-    if type_ is not None and isinstance(stated, str) and parse_type(stated) != header:
+    header = parse_type(requested)
+    if stated is not None and parse_type(stated) != header:
         raise ValueError(
             f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
         )
@@ -148,23 +146,19 @@ def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[A
         raise ValueError(
             f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
         )
-    rows, size = memoryview(header.element.encode(converted).tobytes()), header.block_bytes
-    parts: list[bytes | memoryview] = []
-    for block, names in enumerate(labels):
+    parts: list[bytes] = []
+    for names, block in zip(labels, header.element.encode(converted), strict=True):
         parts += map(pack_string, names)
-        parts.append(rows[block * size : (block + 1) * size])
+        parts.append(block.tobytes())
     return b"".join(parts)
 
 
 def _find_content(data: Any) -> tuple[str, Any] | None:
-    """Return ``(key, content)`` of a wrapper object, or None if `data` is no wrapper.
-
-    A dict can also map labels to cells, and a label may be ``type``, ``cells`` or ``values``, so
-    the content is inspected too.
-    """
+    """Return ``(key, content)`` of a wrapper object, or None if `data` maps labels to cells."""
     if not isinstance(data, dict) or not data.keys() <= _WRAPPER_KEYS:
         return None
     keys = [key for key in _CONTENT_KEYS if key in data]
+    # A label may be "type", "cells" or "values".
     type_ = data.get("type", "")
     is_cell = not isinstance(type_, str) or HEX.fullmatch(type_) or _NUMBER.fullmatch(type_)
     if is_cell or len(keys) > 1:
@@ -276,7 +270,7 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
 
 def _get_members(item: Any, *keys: str) -> Iterator[Any]:
     """Return the members of an object with an address."""
-    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
+    is_complete = isinstance(item, dict) and item.keys() >= {*keys}
     if not is_complete or not isinstance(item["address"], dict):
         raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
     return (item[key] for key in keys)
@@ -363,8 +357,7 @@ def _build_cells(
     rows = _list_values(blocks.reshape(len(labels), header.cells), header.element)
     for label, values in zip(labels, rows, strict=True):
         for index, value in zip(indices, values, strict=True):
-            address = dict(sorted(zip(names, label + index, strict=True)))
-            yield {"address": address, "value": value}
+            yield {"address": dict(sorted(zip(names, label + index, strict=True))), "value": value}
 
 
 def _list_values(encoded: Array, element: Element) -> Any:

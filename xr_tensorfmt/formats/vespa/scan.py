@@ -103,10 +103,7 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
 
 
 def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Integers, int]:
-    """Return the offsets of the blocks whose labels are in a window, and the end of the last one.
-
-    The window starts with a block. The cells of the last block may end after the window.
-    """
+    """Return the offsets of blocks whose labels are in a window, and the end of the last one."""
     parts, found, start, stop = [np.empty(0, dtype=np.int64)], 0, 0, 0
     rank, block_bytes = len(header.mapped), header.block_bytes
     while found < limit:
@@ -149,11 +146,9 @@ def _scan_blocks(
 
 
 def _find_run(content: Bytes, start: int, stop: int, limit: int) -> Integers:
-    """Return the offsets of the blocks after ``[start, stop)`` whose labels have the same length.
-
-    The last one is left out, because its label may not be in the window.
-    """
+    """Return the offsets of the next blocks whose labels have the length of the one at `start`."""
     step = stop - start
     is_same = content[stop : stop + limit * step : step] == content[start]
     count = is_same.size if is_same.all() else int(is_same.argmin())
+    # The label of the last one may end after the window.
     return stop + step * np.arange(max(0, count - 1))

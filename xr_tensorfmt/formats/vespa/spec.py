@@ -1,8 +1,7 @@
 """Header of a typed binary tensor.
 
-The header has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their
-lengths], and [the number of blocks]. Integers below 128 take one byte. Others take four big-endian
-bytes, and their first bit is set.
+It has a tag, [the cell type], [the mapped dimensions], [the indexed dimensions and their lengths],
+and [the number of blocks]. Integers from 128 take four big-endian bytes, with the first bit set.
 """
 
 from __future__ import annotations

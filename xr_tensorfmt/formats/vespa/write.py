@@ -16,13 +16,12 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
-from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, view_as_bytes
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.blocks import Blocks
-from xr_tensorfmt.formats.vespa.labels import find_repeated_blocks
+from xr_tensorfmt.formats.vespa.layouts import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -52,14 +51,12 @@ def plan(checked: CheckedInput) -> FilePlan:
         checked.refuse_unless_dropped("name", f"the name {name!r}", hint)
     tensor = arrange_tensor(checked)
     header, variable, conversion = tensor.header, tensor.variable, tensor.conversion
-    piece = Piece(0, header.pack())
-    if not tensor.labels:
-        layout = Dense(header.lengths, header.element, header.stop)
-        size = header.stop + header.block_bytes
-        return FilePlan(size, (piece,), (PlannedVariable(variable, layout, conversion),))
-    blocks = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
-    planned = PlannedVariable(_rechunk_to_blocks(variable, blocks), blocks, conversion)
-    return FilePlan(blocks.stop, (piece,), (planned,))
+    layout: WritableLayout = Dense(header.lengths, header.element, header.stop)
+    if tensor.labels:
+        layout = LabelledBlocks.from_labels(header, *pack_labels(checked, tensor.labels))
+        variable = _rechunk_to_blocks(variable, layout)
+    planned = PlannedVariable(variable, layout, conversion)
+    return FilePlan(layout.stop, (Piece(0, header.pack()),), (planned,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +83,11 @@ class Arranged:
 def arrange_tensor(checked: CheckedInput) -> Arranged:
     """Create the header, and transpose the variable to the order of the file."""
     name, variable = checked.single_variable
-    for other in checked.encoding:
-        if other != name:
-            raise ValueError(
-                f"{checked.path}: encoding= names {other!r}, but labels are always written "
-                f"as strings; give a dtype for {name!r} alone"
-            )
+    if others := set(checked.encoding) - {name}:
+        raise ValueError(
+            f"{checked.path}: encoding= names {min(others)!r}, but labels are always written as "
+            f"strings; give a dtype for {name!r} alone"
+        )
     block_dims, labels = _find_block_labels(checked, variable)
     indexed = [str(dim) for dim in variable.dims if dim not in block_dims]
     name_in_file = _find_file_names(checked, variable, (*labels, *indexed))
@@ -127,16 +123,15 @@ def _find_block_labels(
 ) -> tuple[list[str], dict[str, Strings]]:
     """Return the dimension that counts blocks, if any, and the labels by mapped dimension."""
     dims = tuple(map(str, variable.dims))
-    labelled = _find_labels(checked, {dim: dim for dim in dims})
-    if len(labelled) > 1:
+    labels = _find_labels(checked, {dim: dim for dim in dims})
+    block_dims = list(labels)
+    if len(labels) > 1:
         raise ValueError(
-            f"{checked.path}: {' and '.join(map(repr, labelled))} are dimensions with labels, but "
-            f"Vespa stores blocks; call ds.stack({BLOCK}={list(labelled)})."
-            f"reset_index({BLOCK!r}) to make a block of every combination, and then "
-            f"dropna({BLOCK!r}) to leave out those that are missing, or drop_vars() the labels of "
-            "all but one"
+            f"{checked.path}: {' and '.join(map(repr, labels))} are dimensions with labels, but "
+            f"Vespa stores blocks; call ds.stack({BLOCK}={block_dims}).reset_index({BLOCK!r}) to "
+            f"make a block of every combination, and then dropna({BLOCK!r}) to leave out those "
+            "that are missing, or drop_vars() the labels of all but one"
         )
-    labels, block_dims = labelled, list(labelled)
     if not labels and BLOCK in dims:
         labels = _find_labels(checked, dict.fromkeys(checked.coordinates, BLOCK))
         block_dims = [BLOCK] if labels else []
