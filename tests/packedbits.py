@@ -6,8 +6,7 @@ import numpy as np
 
 from tests import pycausetfiles as pf
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 
 Case = tuple[bytes, Layout, np.ndarray]
 

@@ -293,6 +293,14 @@ def test_stated_symmetries_are_checked(code: str, values: np.ndarray, offset: in
     assert list_places(content) == expected
 
 
+def test_broken_symmetry_names_the_number_of_other_elements() -> None:
+    values = VALUES - VALUES.T
+    for count, expected in ((1, "for the element (0, 0); "), (2, "(0, 0) and 1 more of its chunk")):
+        values[count - 1, count - 1] = 1
+        (finding,) = validate(tf.make_1_0(values, tf.pack_symmetry("-x", "ba")))
+        assert expected in finding.message
+
+
 def test_symmetry_of_unequal_lengths_is_a_finding() -> None:
     content = tf.make_1_0(np.ones((2, 3)), tf.pack_symmetry("x", "ba"))
     (finding,) = validate(content)

@@ -46,27 +46,17 @@ def explain(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> values = np.ones((4, 3))
-    >>> dims = ["a", "b"]
-    >>> data = xr.DataArray(values, dims=dims)
-    >>> xr_tensorfmt.to_file(data, "v.bin")
-    >>> ds = xr.open_dataset(
-    ...     "v.bin",
-    ...     engine="tensorfmt",
-    ...     chunks={},
-    ... )
-    >>> xr_tensorfmt.explain(ds, b=slice(0, 2))
-    1 request fetches 64 B for 64 B (1.00 x)
+    >>> from xr_tensorfmt import explain, tutorial
+    >>> ds = tutorial.open_dataset("cities", chunks={})
+    >>> explain(ds, x=slice(0, 2))
+    1 request fetches 508 B for 208 B (2.44 x)
     variable: tensor
     chunk:    0, 0
-    values:   8
-    bytes:    48 to 112
-    >>> total = ds.tensor.sum("a")
-    >>> xr_tensorfmt.explain(total).fetched_bytes
-    96
+    values:   52
+    ranges:   26
+    bytes:    19 to 527
+    >>> explain(ds.tensor.sum("x")).fetched_bytes
+    512
     """
     from xr_tensorfmt.datasets.explanation import explain  # noqa: PLC0415
 

@@ -166,23 +166,16 @@ class TensorFormatBackend(BackendEntrypoint):
 
         Examples
         --------
-        >>> import numpy as np
         >>> import xarray as xr
-        >>> import xr_tensorfmt
-        >>> values = np.ones((2, 3))
-        >>> dims = ["a", "b"]
-        >>> data = xr.DataArray(values, dims=dims)
-        >>> data.tensorfmt.to_file("vertex.bin")
-        >>> xr.open_dataset(
-        ...     "vertex.bin",
-        ...     engine="tensorfmt",
-        ...     dims=("state", "field"),
-        ... )
-        <xarray.Dataset> Size: 48B
-        Dimensions:  (state: 2, field: 3)
-        Dimensions without coordinates: state, field
+        >>> from xr_tensorfmt import tutorial
+        >>> path = tutorial.get_path("integrals")
+        >>> dims = ["c", "d", "k", "l"]
+        >>> xr.open_dataset(path, engine="tensorfmt", dims=dims)
+        <xarray.Dataset> Size: 2kB
+        Dimensions:  (c: 8, d: 8, k: 2, l: 2)
+        Dimensions without coordinates: c, d, k, l
         Data variables:
-            tensor   (state, field) float64 48B ...
+            tensor   (c, d, k, l) float64 2kB ...
         """
         keywords = dict(locals())
         from xr_tensorfmt.opening import open_file  # noqa: PLC0415

@@ -14,10 +14,18 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Element, ElementError, Plain
 from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Match, Option
 from xr_tensorfmt.core.findings import End, Finding, Gap, check_gaps
 from xr_tensorfmt.core.header import Cursor, HeaderReader, check_size
-from xr_tensorfmt.core.layout import Layout, UnrepresentableValueError, WritableLayout
+from xr_tensorfmt.core.json_text import read_json
+from xr_tensorfmt.core.layout import (
+    Layout,
+    SearchedLayout,
+    UnrepresentableValueError,
+    WritableLayout,
+)
+from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source, open_sibling
@@ -34,6 +42,7 @@ from xr_tensorfmt.errors import TensorFormatError
 if TYPE_CHECKING:
     from xr_tensorfmt.writing.checked_input import CheckedInput
     from xr_tensorfmt.writing.conversion import Conversion
+    from xr_tensorfmt.writing.embedded_metadata import embed_tensor
     from xr_tensorfmt.writing.file_plan import (
         FilePlan,
         Piece,
@@ -54,6 +63,7 @@ __all__ = [
     "ElementError",
     "End",
     "Extents",
+    "Fields",
     "FilePlan",
     "Finding",
     "Format",
@@ -69,6 +79,7 @@ __all__ = [
     "Plain",
     "PlannedVariable",
     "Points",
+    "SearchedLayout",
     "Selection",
     "SiblingFile",
     "Source",
@@ -77,23 +88,24 @@ __all__ = [
     "UnrepresentableValueError",
     "View",
     "WritableLayout",
+    "build_elements",
     "check_gaps",
     "check_size",
     "column_major",
     "contiguous_chunk",
+    "embed_tensor",
     "name_dims",
     "open_sibling",
+    "read_json",
     "transpose_layout",
 ]
 
 # Names for writers, imported at first use because they need xarray and dask.
 _LAZY = {
+    **dict.fromkeys(("FilePlan", "Piece", "PlannedVariable", "SiblingFile"), "writing.file_plan"),
     "CheckedInput": "writing.checked_input",
     "Conversion": "writing.conversion",
-    "FilePlan": "writing.file_plan",
-    "Piece": "writing.file_plan",
-    "PlannedVariable": "writing.file_plan",
-    "SiblingFile": "writing.file_plan",
+    "embed_tensor": "writing.embedded_metadata",
 }
 
 

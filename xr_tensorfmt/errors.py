@@ -12,17 +12,7 @@ from typing import Any, Self, TypeVar
 
 
 class Hint(str):  # noqa: SLOT000  # the attributes differ
-    """Part of a message with keywords of Python, for which a command shows its options.
-
-    Parameters
-    ----------
-    template : str
-        Text with the names of keywords in braces, such as ``"pass {drop} to leave it out"``.
-    command : str
-        Other text for the command, if its options have no keywords.
-    **keywords
-        The values, such as ``drop=["attrs"]``.
-    """
+    """Part of a message: a `template` with keywords in braces, or other text for a `command`."""
 
     template: str
     command: str

@@ -49,10 +49,7 @@ def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
 
 
 def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
-    """Return `Variable`, or `FileVariable` for remote files.
-
-    xarray cannot see that a remote object was replaced, so its dask arrays would keep their names.
-    """
+    """Return `FileVariable` for remote files, because xarray cannot see if one was replaced."""
     return FileVariable if is_remote(file) or keywords.fs is not None else Variable
 
 

@@ -32,7 +32,7 @@ class FormatTests:
     """Tests of opening, selecting, chunking, validating and transferring files of a format.
 
     A subclass sets `format` and `file_name`, overrides `create_dataset` and, if the format cannot
-    be written, also `write`.
+    be written, also `write`. The page "Add a format" has examples.
 
     Attributes
     ----------
@@ -46,24 +46,6 @@ class FormatTests:
         Whether the format has no magic number, so that xarray needs ``engine=``.
     is_single_file : bool
         Whether one file holds everything. If False, the suite does not open the file from memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt.testing import FormatTests
-    >>> class TestGrid(FormatTests):
-    ...     format = "grid"
-    ...     file_name = "example.grid"
-    ...
-    ...     def create_dataset(self):
-    ...         values = np.arange(6000.0).reshape(60, 100)
-    ...         return xr.Dataset({"tensor": (("y", "x"), values)})
-    ...
-    ...     def write(self, dataset, path):
-    ...         header = np.array([60, 100], dtype="<u4").tobytes()
-    ...         with open(path, "wb") as file:
-    ...             file.write(b"GRID" + header + dataset.tensor.values.tobytes())
     """
 
     format: ClassVar[str]
@@ -202,19 +184,6 @@ class WritableFormatTests(FormatTests):
     ----------
     can_write_regions : bool
         Whether ``region=`` works for the example. If False, it must raise ValueError.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt.testing import WritableFormatTests
-    >>> class TestGrid(WritableFormatTests):
-    ...     format = "grid"
-    ...     file_name = "example.grid"
-    ...
-    ...     def create_dataset(self):
-    ...         values = np.arange(6000.0).reshape(60, 100)
-    ...         return xr.Dataset({"tensor": (("y", "x"), values)})
     """
 
     can_write_regions: ClassVar[bool] = True

@@ -66,13 +66,8 @@ def validate(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> ones = np.ones(5, "float32")
-    >>> ds = xr.Dataset({"weight": ("x", ones)})
-    >>> xr_tensorfmt.to_file(ds, "model.mag")
-    >>> xr_tensorfmt.validate("model.mag")
+    >>> from xr_tensorfmt import tutorial, validate
+    >>> validate(tutorial.get_path("snapshot"))
     []
     """
     try:

@@ -136,19 +136,18 @@ MAX_ITEM_BYTES = 16
 """Size of the largest element in memory, a complex128."""
 
 
-def check_rank(path: str, tensor: object, rank: int, offset: int) -> None:
-    """Raise an error if numpy does not support the rank."""
-    if rank > MAX_DIMENSIONS:
-        field, expected = f"the rank of {tensor}", f"at most {MAX_DIMENSIONS} dimensions"
+def check_size(
+    path: str, lengths: Sequence[int], item: int, offset: int, tensor: object = "the tensor"
+) -> None:
+    """Raise TensorFormatError if numpy does not support a shape, which is at `offset`."""
+    if len(lengths) > MAX_DIMENSIONS:
+        expected = f"at most {MAX_DIMENSIONS} dimensions"
         hint = "the header is corrupt, or the file has another format"
-        raise TensorFormatError(path, field, rank, expected, hint, offset=offset)
-
-
-def check_size(path: str, lengths: Sequence[int], item: int, offset: int) -> None:
-    """Raise TensorFormatError if an array exceeds the address space. Its shape is at `offset`."""
+        field = f"the rank of {tensor}"
+        raise TensorFormatError(path, field, len(lengths), expected, hint, offset=offset)
     if not is_addressable(lengths, item):
         actual = f"{item} bytes for each element of shape {tuple(lengths)}"
-        field, expected = "the tensor's size", f"at most {MAX_TENSOR_BYTES} bytes"
+        field, expected = f"the size of {tensor}", f"at most {MAX_TENSOR_BYTES} bytes"
         hint = "it exceeds any address space; the header is corrupt"
         raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 

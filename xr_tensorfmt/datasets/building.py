@@ -43,10 +43,7 @@ def build_dataset(
     variable_type: type[Variable] = Variable,
     children: Collection[str] = (),
 ) -> Dataset:
-    """Build a Dataset of lazy variables, decoded as the user requests.
-
-    `children` are names of groups, which variables cannot have.
-    """
+    """Build a Dataset of lazy, decoded variables with other names than the groups `children`."""
     target, dropped = _compute_chunk_target(keywords.chunk_bytes), keywords.dropped
     tensors = {
         tensor.name: tensor

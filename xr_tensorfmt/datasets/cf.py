@@ -65,30 +65,21 @@ def decode(
 
 
 def names_coordinates(attrs: Mapping[str, Any], variables: Collection[str]) -> bool:
-    """Return whether the attribute `coordinates` of a file names variables, as CF defines it.
-
-    xarray removes the attribute, which may have another meaning in these formats.
-    """
+    """Return whether the attribute `coordinates` of a file names variables, as CF defines it."""
     text = attrs.get("coordinates")
     names = text.split() if isinstance(text, str) else []
     return bool(names) and set(names) <= set(variables)
 
 
 def _is_decodable(attrs: Mapping[str, Any]) -> bool:
-    """Return whether the CF attributes have the types that xarray expects, those of netCDF.
-
-    Attributes of a file may be any JSON.
-    """
+    """Return whether the CF attributes, which may be any JSON, have the types of netCDF."""
     return all(isinstance(attrs[name], _TYPES[name]) for name in _TYPES.keys() & attrs.keys())
 
 
 def encode(
     variables: Mapping[str, Variable], dtypes: Collection[str], cast: Cast
 ) -> dict[str, Variable]:
-    """Encode variables by their `encoding`, as `xarray.Dataset.to_netcdf` does.
-
-    The format supports `dtypes`. Bools become int8 only if the format has no bools.
-    """
+    """Encode variables as `xarray.Dataset.to_netcdf`, but bools only if `dtypes` lacks them."""
     prepared = {
         name: _prepare(variable)
         for name, variable in variables.items()

@@ -37,10 +37,7 @@ def find_values(array: Any) -> Iterator[Any]:
 
 
 def _find_needed_keys(graph: Mapping[Any, Any], keys: Iterable[Any]) -> set[Any]:
-    """Return the keys of tasks that are needed. Tasks that dask fused can remain in a graph.
-
-    `dask.optimization.cull` does not support graphs without the tasks of persisted arrays.
-    """
+    """Return the keys of tasks that are needed. `cull` of dask needs the tasks of all keys."""
     needed: set[Any] = set()
     remaining = list(keys)
     while remaining:

@@ -150,11 +150,7 @@ def _find_owner(tensor: Tensor, prefixes: Collection[str], separator: str) -> st
 
 
 def split_groups(container: Container, separator: str, *, is_tree: bool) -> dict[str, Container]:
-    """Return all groups by path.
-
-    In a tree, a coordinate is in one group, because xarray lets child groups inherit it.
-    Otherwise, it is also in the child groups that have its dimensions.
-    """
+    """Return all groups by path, with the coordinates of their parents unless it is a tree."""
     for tensor in container.tensors:
         if tensor.name.count(separator) >= MAX_GROUP_LEVELS:
             raise ValueError(

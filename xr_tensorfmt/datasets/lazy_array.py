@@ -98,9 +98,7 @@ class LazyTensor(LazilyIndexedArray):
 class FileVariable(Variable):
     """A Variable that adds the version of the file and the layout to the names of its dask arrays.
 
-    xarray derives these names from path, modification time, options and variable name, which do
-    not distinguish groups in `xarray.open_groups`, or versions of a remote object. The page
-    docs/reference/xarray_problems.md explains it.
+    See docs/reference/xarray_problems.md.
     """
 
     __slots__ = ()
@@ -125,10 +123,7 @@ def get_lazy_data(variable: Variable) -> Any:
 
 
 def find_lazy_tensor(data: Any, wrappers: type | tuple[type, ...] = object) -> Any:
-    """Return the indexed `TensorArray` inside wrappers of xarray, such as decoders, or None.
-
-    The result has the attributes `array` and `key`.
-    """
+    """Return the array with a `TensorArray` and a key inside wrappers of xarray, or None."""
     data = get_lazy_data(data) if isinstance(data, Variable) else data
     while data is not None and not isinstance(getattr(data, "array", None), TensorArray):
         data = getattr(data, "array", None) if isinstance(data, wrappers) else None

@@ -13,6 +13,7 @@ from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, match_names
 from xr_tensorfmt.errors import did_you_mean, shorten, suggest_pattern
 
+# Options that a format must declare. The values are the reason and hint of the error.
 DECLARED_OPTIONS = {
     "name": "contains variable names; use ds.rename",
     "sparse": "stores all elements; omit it",
@@ -22,7 +23,6 @@ DECLARED_OPTIONS = {
     "apply_unit": "has no unit; omit it",
     "decode_floats": "returns numpy's dtypes; omit it",
 }
-"""Options that a format must declare. The values are the reason and hint of the error."""
 
 
 def read_container(

@@ -26,6 +26,7 @@ from xr_tensorfmt.formats.registry import BUILT_IN, find_format, find_format_by_
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
 
+# Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
 _COMPRESSED = {
     b"\x1f\x8b\x08": "gzip",
@@ -56,7 +57,6 @@ _FOREIGN: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
         f"log in if the server requires it, and {_FETCH}",
     ),
 }
-"""Names of unsupported formats, and hints, by magic number."""
 
 
 def open_header(

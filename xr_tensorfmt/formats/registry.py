@@ -29,8 +29,8 @@ from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
 from xr_tensorfmt.sources.store_errors import redact
 
+# Group of entry points for formats in other packages.
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
-"""Group of entry points for formats in other packages."""
 
 BUILT_IN: tuple[Format, ...] = (
     TensFormat(),

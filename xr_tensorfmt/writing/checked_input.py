@@ -51,6 +51,11 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
             f"{path}: {name!r} has chunks of unknown size; "
             "call compute_chunk_sizes() on its array first"
         )
+    if variable.ndim > MAX_DIMENSIONS:
+        raise ValueError(
+            f"{path}: {name!r} has {variable.ndim} dimensions, but at most {MAX_DIMENSIONS} can be "
+            "read from files; stack some of them"
+        )
     if not is_addressable(variable.shape, MAX_ITEM_BYTES):
         raise ValueError(
             f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
@@ -131,14 +136,6 @@ class CheckedInput:
             )
             raise with_hint(ValueError(message), hint)
         return next(iter(self.variables.items()))
-
-    def check_rank(self, name: Hashable, variable: Variable) -> None:
-        """Raise an error if a variable has more dimensions than readers support."""
-        if variable.ndim > MAX_DIMENSIONS:
-            raise ValueError(
-                f"{self.path}: {name!r} has {variable.ndim} dimensions, but at "
-                f"most {MAX_DIMENSIONS} can be read from {self.format} files; stack some of them"
-            )
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
         """Return the variable; raise ValueError if a file of values with `dims` loses something."""

@@ -17,6 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import (
     EmbeddedVariable,
 )
 from xr_tensorfmt.core.json_values import array_to_json, to_json
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Hint, with_hint
 from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart
 
@@ -76,14 +77,16 @@ def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: Typ
         raise with_hint(ValueError(f"{checked.path}: {error}, or {hint}"), hint) from None
 
 
-def embed_one_tensor(checked: CheckedInput, stored_name: str) -> EmbeddedMetadata:
-    """Return the metadata of a file with one tensor."""
+def embed_tensor(checked: CheckedInput) -> bytes:
+    """Return JSON of all but the values of one variable, which `Container.embedded` takes."""
     name, variable = checked.single_variable
-    return EmbeddedMetadata(
-        tensors={stored_name: replace(embed_variable(checked, name, variable), name=name)},
+    embedded = replace(embed_variable(checked, name, variable), name=name)
+    metadata = EmbeddedMetadata(
+        tensors={OpenOptions.name: embedded},
         coordinates=embed_coordinates(checked, checked.coordinates),
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
+    return encode_metadata(checked, metadata)
 
 
 def encode_metadata(checked: CheckedInput, embedded: EmbeddedMetadata) -> bytes:

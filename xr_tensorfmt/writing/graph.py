@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from typing import Any, Protocol, Self, TypeVar
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
 import dask.local
 import dask.threaded
@@ -34,10 +35,7 @@ class WriteTarget(Protocol):
 
     @property
     def path(self) -> str:
-        """Path of the unfinished file, which differs for every call of `begin`."""
-
-    def begin(self) -> Self:
-        """Create an unfinished file and return its target."""
+        """Path of the unfinished file."""
 
     def check(self) -> None:
         """Raise an error if the file must not be written any longer. Each task calls this."""
@@ -128,13 +126,14 @@ def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -
 
 
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
-    """Write blocks one by one. Lazy blocks are read when they are written."""
+    """Read lazy blocks without keeping them in the variables, and write all blocks."""
     file.check()
-    for variable, grid, block in batch:
+    blocks = []
+    for variable, grid, block in batch:  # before, because errors of reading are not of writing
         data, slices = get_lazy_data(variable), grid.slices[block]
-        # Lazy values are not kept in memory. Errors of reading are no errors of writing.
         values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-        file.write(grid.encode(block, values))
+        blocks.append(grid.encode(block, values))
+    file.write(chain.from_iterable(blocks))
     return frozenset({file.path})
 
 

@@ -157,10 +157,6 @@ class ExistingFile:
         """Path of the file, because there is no temporary file."""
         return self.path
 
-    def begin(self) -> ExistingFile:
-        """Return the file itself."""
-        return self
-
     def check(self) -> None:
         """Raise SourceChangedError if the file was replaced or has another header."""
         is_same = _get_identity(self.path) == self.identity
@@ -224,17 +220,18 @@ def write_region(
     planned: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         path = (tensors[name].source or source).name
-        check_writable(path)
-        _check_overlap(checked, path)
         plan = _plan_variable(checked, name, variable, tensors[name], positions)
         planned.setdefault(path, []).append(plan)
+    for path in planned:
+        check_writable(path)
+        _check_overlap(checked, path)
     _check_coordinates(checked, source, tensors, positions)
     files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
     grids = [build_block_grids(variables) for variables in planned.values()]
+    pairs = list(zip(files, grids, strict=True))
     if not compute:
-        begins = [file.begin for file in files]
-        return plan_tasks(list(zip(begins, grids, strict=True)), _flush)
-    write_blocks(list(zip(files, grids, strict=True)))
+        return plan_tasks(pairs, _flush)
+    write_blocks(pairs)
     _flush(files)
     return None
 

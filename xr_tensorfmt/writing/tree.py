@@ -54,28 +54,29 @@ def flatten_encoding(tree: DataTree, separator: str, encoding: Any) -> Any:
     """Replace groups and paths, as in ``{"/layers/0": {"w": ...}}``, by keys of the file."""
     if not isinstance(encoding, Mapping):
         return encoding  # `resolve_encoding` raises the error
-    keys = {(member.path, member.name): member.key for member in collect_members(tree, separator)}
-    by_path = {f"{group.rstrip('/')}/{name}": key for (group, name), key in keys.items()}
-    groups = {group for group, _ in keys}
+    groups: dict[Any, dict[Any, str]] = {}
+    keys: dict[Any, str] = {}
+    for member in collect_members(tree, separator):
+        groups.setdefault(member.path, {})[member.name] = member.key
+        keys |= {member.key: member.key, f"{member.path.rstrip('/')}/{member.name}": member.key}
     flat: dict[Any, Any] = {}
-    for name, requested in encoding.items():
-        is_path = str(name).startswith("/") and name not in by_path
-        if is_path and name not in groups and name not in keys.values():
+    for group, requested in encoding.items():
+        if str(group).startswith("/") and group not in keys | groups:
             raise ValueError(
-                f"encoding= names {name!r}{did_you_mean(name, groups | by_path.keys())}, which is "
-                "not a group or a variable of the tree"
+                f"encoding= names {group!r}{did_you_mean(group, groups | keys)}, which is not a "
+                "group or a variable of the tree"
             )
-        if name in groups and isinstance(requested, Mapping):
-            for variable, options in requested.items():
-                if (name, variable) not in keys:
-                    names = [own for group, own in keys if group == name]
-                    raise ValueError(
-                        f"encoding= names {variable!r}{did_you_mean(variable, names)} in the group "
-                        f"{name!r}, which has only {shorten(', '.join(map(repr, names)))}"
-                    )
-                flat[keys[name, variable]] = options
-        else:
-            flat[by_path.get(name, name)] = requested
+        if group not in groups or not isinstance(requested, Mapping):
+            flat[keys.get(group, group)] = requested  # a variable or a pattern
+            continue
+        names = groups[group]
+        for name, options in requested.items():
+            if name not in names:
+                raise ValueError(
+                    f"encoding= names {name!r}{did_you_mean(name, names)} in the group {group!r}, "
+                    f"which has only {shorten(', '.join(map(repr, names)))}"
+                )
+            flat[names[name]] = options
     return flat
 
 

@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
     "a true length": (redim("[{length: true}]"), "True, expected an integer"),
     "a negative length": (redim("[{length: -3}]"), r"dimensions\.0\.length: -3, expected 0 or"),
     "a length of 20 digits": (redim("[{length: 99999999999999999999}]"), "1e.20, expected an inte"),
-    "a huge length": (redim("[{length: 4611686018427387904}]"), "the tensor's size at byte 0: 8 b"),
+    "a huge length": (redim("[{length: 4611686018427387904}]"), "of the tensor at byte 0: 8 b"),
     "huge lengths": (
         redim("[{length: 4294967296}, {length: 4294967296}]"),
         "exceeds any address space",

@@ -233,9 +233,9 @@ DAMAGED = {
     ),
     "larger than memory": (
         pack_header(format_fields(f"({10**18}, {10**18})")),
-        "the tensor's size",
+        "the size of 'tensor'",
     ),
-    "too many dimensions": (pack_header(format_fields(str((1,) * 32))), "the rank of the array"),
+    "too many dimensions": (pack_header(format_fields(str((1,) * 32))), "the rank of 'tensor'"),
     "cut off in the data": (
         pack_header(format_fields(), data=b"12345"),
         "the file at byte .*incomplete",
@@ -428,7 +428,7 @@ def test_zip_that_changes_before_its_checksums_are_checked_raises(tmp_path: Path
     path = tmp_path / "a.npz"
     path.write_bytes(zip_files(a=np.arange(3)))
     source = LocalFile.from_path(path)
-    members = read_directory(HeaderReader(source), 1 << 20).members
+    members = read_directory(HeaderReader(source), 1 << 20)[0]
     path.write_bytes(zip_files(a=np.arange(4)))
     with pytest.raises(SourceChangedError, match="changed or replaced"):
         list(check_checksums(source, members))
@@ -478,7 +478,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
     "several": (xr.Dataset({"a": 1, "b": 2}), "holds one variable, but the Dataset has 2"),
     "dimensions": (
         xr.Dataset({"tensor": (tuple(f"dim_{axis}" for axis in range(32)), np.ones((1,) * 32))}),
-        "'tensor' has 32 dimensions, but at most 31 can be read from NumPy .npy files",
+        "'tensor' has 32 dimensions, but at most 31 can be read from files",
     ),
     "objects": (xr.Dataset({"tensor": ("dim_0", np.array([{}, {}]))}), "'tensor' is object"),
     "times as numbers": (

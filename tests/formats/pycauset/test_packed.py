@@ -23,7 +23,6 @@ from xr_tensorfmt.core.reading import locate, read
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
-from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import (
     Block,
     BlockMatrix,
@@ -33,8 +32,7 @@ from xr_tensorfmt.formats.pycauset.matrices import (
     OnlyRow,
     Scaled,
 )
-from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 DOUBLE = Plain(np.dtype("<f8"))
@@ -179,7 +177,7 @@ def test_few_columns_far_apart_are_fetched_one_by_one(
     name: str, columns: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._SPARSE_BYTES", 0)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bits.MAX_RUNS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed.MAX_RUNS", 3)
     content, layout, values = CASES[name]
     columns = [column for column in columns if column < values.shape[1]]
     lazy, eager = make_pair(Memory(content), layout, values)
@@ -191,7 +189,7 @@ def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.bits._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._CACHED_BYTES", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = make_source("mmap", content, tmp_path / name)

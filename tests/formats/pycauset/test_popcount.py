@@ -18,9 +18,8 @@ from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
-from xr_tensorfmt.formats.pycauset.bits import Bits
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 from xr_tensorfmt.formats.pycauset.popcount import BitCounts
-from xr_tensorfmt.formats.pycauset.rows import Rows
 from xr_tensorfmt.pycauset import popcount
 from xr_tensorfmt.sources.local import LocalFile
 
@@ -226,6 +225,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
@@ -239,9 +239,13 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
                 np.testing.assert_array_equal(counts.count_columns(rows)[0], part.sum(0))
 
 
+@pytest.mark.parametrize("wide", [1, 1 << 14])
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
 @pytest.mark.parametrize("width", [1, 64, 65, 530])
-def test_column_counts_of_more_rows_than_byte_can_count(rows: int, width: int) -> None:
+def test_column_counts_of_more_rows_than_byte_can_count(
+    rows: int, width: int, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", wide)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))

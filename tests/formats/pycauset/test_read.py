@@ -20,7 +20,8 @@ from tests.opening import open_tensor
 from tests.paths import DATA
 from tests.pycausetblocks import block_matrix, write_two_blocks
 from xr_tensorfmt import TensorFormatWarning
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map
+from xr_tensorfmt.core.json_values import from_json, to_json
+from xr_tensorfmt.formats.pycauset.metadata import decode_map
 
 RNG = np.random.default_rng(7)
 
@@ -326,11 +327,13 @@ def test_metadata_become_attributes() -> None:
     expected = {
         "matrix_type": "CAUSAL", "data_type": "BIT", "seed": 2**64 - 1, "scalar": [1.0, 0.0],
         "is_transposed": False, "is_conjugated": False, "is_temporary": False,
-        "properties": {"is_zero": False, "more": [1, b"x"]},
+        "properties": {"is_zero": False, "more": [1, to_json(np.array([120], np.uint8), "x")]},
         "payload_uuid": "u" * 32, "object_type": "CausalSet", "n": 2,
     }  # fmt: skip
     assert {**file_info, **expected} == file_info
     assert array.encoding["dtype"] == "bit"
+    assert json.loads(json.dumps(file_info)) == {**file_info, "shape": [2, 2]}
+    assert from_json(file_info["properties"])["more"][1].tobytes() == b"x"
 
 
 def test_seed_of_v2_is_in_the_encoding() -> None:

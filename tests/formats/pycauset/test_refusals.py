@@ -96,11 +96,11 @@ REFUSED = {
     ),
     "larger than any memory": (
         pf.v2("IDENTITY", "FLOAT64", 2**62, 2**62, b""),
-        r"tensor's size at byte 12: 16 bytes for each element of shape .*, expected at most 461168",
+        r"of the tensor at byte 12: 16 bytes for each element of shape .*, expected at most 461168",
     ),
     "a length of 0 beside a large one": (
         pf.v2("DENSE", "FLOAT64", 2**63, 0, b""),
-        r"tensor's size at byte 12",
+        r"of the tensor at byte 12",
     ),
     "large triangle in a small file": (
         pf.v2("CAUSAL", "BIT", 2**28, 2**28, bytes(8)),
@@ -353,7 +353,7 @@ def test_recursive_blocks_raise(tmp_path: Path) -> None:
 
 def test_number_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = block_matrix(tmp_path)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.matrix_file.MAX_BLOCKS", 3)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.read.MAX_BLOCKS", 3)
     with pytest.raises(TensorFormatError, match="more than 3, or"):
         load(path)
 

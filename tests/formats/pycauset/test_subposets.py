@@ -12,9 +12,8 @@ import xarray as xr
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.indexing import plan_read
-from xr_tensorfmt.formats.pycauset import bits
-from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset import packed as bits
+from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 from xr_tensorfmt.sources.memory import Memory
 
 

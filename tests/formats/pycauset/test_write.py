@@ -21,7 +21,7 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.json_values import array_to_json
 from xr_tensorfmt.formats.pycauset import packed
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
+from xr_tensorfmt.formats.pycauset.metadata import decode_map, encode_map
 from xr_tensorfmt.formats.pycauset.write import WRITTEN
 
 RNG = np.random.default_rng(3)

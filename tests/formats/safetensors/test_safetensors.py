@@ -194,7 +194,7 @@ DAMAGED: Mapping[str, tuple[bytes, str]] = {
         make_file({"a": make_entry(shape=[True, 2])}, b"ab"),
         "the shape of 'a'",
     ),
-    "too large": (make_file({"a": make_entry(shape=[1 << 40, 1 << 40])}), "the tensor's size"),
+    "too large": (make_file({"a": make_entry(shape=[1 << 40, 1 << 40])}), "the size of 'a'"),
     "too many dimensions": (make_file({"a": make_entry(shape=[1] * 32)}), "the rank of 'a'"),
     "other bytes": (
         make_file({"a": make_entry(shape=[3])}, b"abc"),
@@ -252,7 +252,7 @@ REFUSED = {
     "a dtype": (xr.Dataset({"w": np.complex128(1)}), "'w' is complex128, but safetensors supports"),
     "dimensions": (
         xr.Dataset({"w": (tuple(map(str, range(32))), np.ones((1,) * 32))}),
-        "'w' has 32 dimensions, but at most 31 can be read from safetensors files",
+        "'w' has 32 dimensions, but at most 31 can be read from files",
     ),
     "a name": (xr.Dataset({"__metadata__": np.float32(1)}), "is the name of the metadata"),
     "an attribute": (xr.Dataset(attrs={"xr_tensorfmt": "x"}), "rename it"),

@@ -56,7 +56,6 @@ def test_index_value_files_open_dense_with_zeros_elsewhere(
     path.write_bytes(make_content(dense, indices))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "PAIRS_AT_ONCE", 8)
-        patch.setattr(pairs, "_MAX_GAP", 2)
         patch.setattr("xr_tensorfmt.sources.local._MIN_WINDOW", 1)
         tensor = xr.open_dataset(path, engine="tensorfmt", io=mapped).tensor
         native = dense.astype(dense.dtype.newbyteorder("="))
@@ -136,19 +135,18 @@ def test_indices_above_2_53_are_exact() -> None:
         np.testing.assert_array_equal(column[start:stop], [5.0, 0.0, 7.0][start:stop])
 
 
-def test_only_matching_pairs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_MAX_GAP", 2)
-    content = tf.make_index_value((1000,), range(0, 1000, 5), np.ones(200))
+def test_only_matching_pairs_are_read() -> None:
+    content = tf.make_index_value((25_000,), range(0, 25_000, 5), np.ones(5000))
     source = RecordingSource(content)
     layout = read_header(source).tensors[0].layout
-    read(layout, source, Selection((1000,), (range(1),)))
+    read(layout, source, Selection((25_000,), (range(1),)))
     source.requests.clear()
-    values = read(layout, source, Selection((1000,), (range(500, 540),)))
+    values = read(layout, source, Selection((25_000,), (range(500, 540),)))
     assert np.flatnonzero(values).tolist() == [0, 5, 10, 15, 20, 25, 30, 35]
-    assert source.fetched == 8 * 16
+    assert source.fetched == 8 * 16 - 8
     source.requests.clear()
-    read(layout, source, Selection((1000,), (np.array([0, 995]),)))
-    assert source.fetched == 2 * 16
+    read(layout, source, Selection((25_000,), (np.array([0, 24_995]),)))
+    assert source.fetched == 2 * 8
 
 
 def test_pairs_are_scanned_once_and_are_not_pickled() -> None:

@@ -62,7 +62,7 @@ REFUSED = {
     ),
     "lengths beside a length of 0": (
         tf.pack_header((2**32 - 1, 2**32 - 1, 0)),
-        r"tensor's size at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
+        r"of the tensor at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
     ),
     "unknown version": (
         tf.make_0_9(VALUES, version=0x8000)[:-1],
@@ -150,7 +150,7 @@ REFUSED = {
     ),
     "product over 2^62 of pairs": (
         tf.make_index_value((2**32 - 1,) * 2, [0], np.ones(1)),
-        r"tensor's size at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
+        r"of the tensor at byte 32: 8 bytes for each element of shape \(4294967295, 4294967295",
     ),
     "no pair count": (
         tf.pack_header((3, 4), version=tf.V1_0, flags=1) + bytes(7),

@@ -428,7 +428,7 @@ def test_half_precision_and_bools_can_be_converted(tmp_path) -> None:
         (
             xr.DataArray(np.zeros((1,) * 32)),
             {},
-            "'tensor' has 32 dimensions, but at most 31 can be read from TENS files; stack some",
+            "'tensor' has 32 dimensions, but at most 31 can be read from files; stack some",
         ),
         (
             xr.DataArray(da.zeros(2**32, chunks=2**30), dims="a", name="tensor"),

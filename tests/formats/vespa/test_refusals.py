@@ -89,11 +89,11 @@ REFUSED = {
     ),
     "cells beyond any computer": (
         b"\2\2\1x\xff\xff\xff\xff\1y\xff\xff\xff\xff" + bytes(8),
-        "the tensor's size",
+        "the size of the tensor",
     ),
     "cells that wrap around": (
         b"\2\3\1x\xc0\0\0\0\1y\xc0\0\0\0\1z\x10" + bytes(8),
-        "the tensor's size",
+        "the size of the tensor",
     ),
     "bytes after cells": (
         DENSE + b"\0",

@@ -18,7 +18,7 @@ from xr_tensorfmt.core.elements import Element, Plain
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
-from xr_tensorfmt.core.header import check_rank, check_size
+from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
@@ -62,7 +62,7 @@ class StoredTensor:
         header_offset: int,
     ) -> Self:
         """Create a tensor. Raise TensorFormatError if it is too large."""
-        check_size(path, shape, element.stored.itemsize, header_offset)
+        check_size(path, shape, element.stored.itemsize, header_offset, repr(key))
         return cls(key, tuple(shape), element, offset)
 
     @classmethod
@@ -73,7 +73,6 @@ class StoredTensor:
         path, header_offset = document.path, document.offset or 0
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
-        check_rank(path, repr(key), len(shape), header_offset)
         return cls.create(path, key, shape, element, offset, header_offset)
 
     @property
@@ -136,7 +135,7 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
 
 
 def _name_dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
-    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
+    """Yield the dimension names of each tensor: those of the user, or else the defaults."""
     keys = {tensor.key for tensor in tensors}
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(

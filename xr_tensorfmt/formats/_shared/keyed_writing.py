@@ -45,17 +45,17 @@ def plan_variables(
     variables: Iterable[KeyedVariable], tensors: Iterable[StoredTensor], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
-    planned = []
-    for keyed, tensor in zip(variables, tensors, strict=True):
-        layout = keyed.to_stored(start + tensor.offset).layout
-        planned.append(PlannedVariable(keyed.variable, layout, keyed.conversion))
-    return tuple(planned)
+    layouts = (replace(tensor, offset=start + tensor.offset).layout for tensor in tensors)
+    return tuple(
+        PlannedVariable(keyed.variable, layout, keyed.conversion)
+        for keyed, layout in zip(variables, layouts, strict=True)
+    )
 
 
 Coordinates = dict[str, Variable]
 
+# Attribute with the bytes of all tensors.
 TOTAL_SIZE = "total_size"
-"""Attribute with the bytes of all tensors."""
 
 
 def select_stored(

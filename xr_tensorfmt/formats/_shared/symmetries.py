@@ -14,8 +14,8 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_selections
 
+# Limit on the elements of a checked tensor that stores few of them.
 MAX_CHECKED_ELEMENTS = 1 << 28
-"""Limit on the elements of a checked tensor that stores few of them."""
 
 
 def check_symmetry(
@@ -42,7 +42,8 @@ def check_symmetry(
         if wrong.any():
             index = selection.full_index(int(np.argmax(wrong)))
             others = np.count_nonzero(wrong) - 1
-            reason = f"it does not hold for the element {index}, nor {others} more of its chunk"
+            also = f" and {others} more of its chunk" if others else ""
+            reason = f"it does not hold for the element {index}{also}"
             extents = layout.locate(Selection(shape, tuple(range(i, i + 1) for i in index)))
             offset = extents.bounds[0] if len(extents) else None  # None if it is not stored
             yield _build_finding(source, offset, name, reason)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -18,31 +17,28 @@ from xr_tensorfmt.core.source import Fill, Source
 from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 from xr_tensorfmt.sources.memory import Memory
 
+# Magic number of a member, and of a zip that has members.
 ZIP_MAGIC = b"PK\x03\x04"
-"""Magic number of a member, and of a zip that has members."""
 
+# Magic number and size of the last record. It ends with the size of a comment that follows.
 _HEADER = Struct("<4s5H3I2H")  # the name and extra fields follow
 _ENCRYPTED = 1
 _UTF8 = 1 << 11  # the name of the member is UTF-8
 _END_OF_DIRECTORY, _END_BYTES = b"PK\5\6", 22
-"""Magic number and size of the last record. It ends with the size of a comment that follows."""
-
+# Number of entries in the last record of a zip64, whose actual number is in another record.
 _ZIP64_COUNT = 0xFFFF
-"""Number of entries in the last record of a zip64, whose actual number is in another record."""
 
 _CHECKED_AT_ONCE = 16 << 20
 
 _DIRECTORY = "the directory of the zip"
 _CORRUPT = "the file is corrupt; fetch it again"
 
+# Bytes read at the end of a file to find the directory, including the longest comment.
 _TAIL = _END_BYTES + (1 << 16)
-"""Bytes read at the end of a file to find the directory, including the longest comment."""
-
+# Usual limit on the bytes of extra fields, read with the header of a member.
 _USUAL_EXTRA = 512
-"""Usual limit on the bytes of extra fields, read with the header of a member."""
-
+# Bytes of the first member to recognise a format by.
 _RECOGNISED = 4096
-"""Bytes of the first member to recognise a format by."""
 
 
 def _inflate(raw: bytes, length: int) -> bytes:
@@ -51,10 +47,7 @@ def _inflate(raw: bytes, length: int) -> bytes:
 
 
 def read_first_member(reader: HeaderReader) -> tuple[bytes, bytes]:
-    """Return the name of the first member and the start of its content, or two empty strings.
-
-    The content is empty if it is compressed in another way than by deflate.
-    """
+    """Return the name of the first member and the start of its content, empty if unreadable."""
     head = reader.read_head(_HEADER.size)
     if len(head) < _HEADER.size or not head.startswith(ZIP_MAGIC):
         return b"", b""
@@ -91,20 +84,8 @@ class _File:
         return content
 
 
-@dataclass(frozen=True)
-class Directory:
-    """Members of a zip, and the end of the zip."""
-
-    members: Sequence[ZipInfo]
-    end: End
-
-
-def read_directory(reader: HeaderReader, limit: int) -> Directory:
-    """Read the directory of a zip.
-
-    Raise an error if it exceeds `limit` bytes, repeats a name or has another number of entries than
-    the end of the zip states.
-    """
+def read_directory(reader: HeaderReader, limit: int) -> tuple[list[ZipInfo], End]:
+    """Return the members, checked, and the end of a zip with a directory of up to `limit` bytes."""
     size = reader.source.size
     start = max(0, size - _TAIL)
     tail = reader.read_field(start, size - start, "the zip")
@@ -128,7 +109,7 @@ def read_directory(reader: HeaderReader, limit: int) -> Directory:
             actual, hint = f"{shorten(repr(member.filename))} twice", "write the file again"
             raise reader.error(_DIRECTORY, actual, "each name once", hint, member.header_offset)
         names.add(member.filename)
-    return Directory(members, End(reader.source, start + record + _END_BYTES + comment, "the zip"))
+    return members, End(reader.source, start + record + _END_BYTES + comment, "the zip")
 
 
 class Inflated(Source):
@@ -199,12 +180,7 @@ def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Find
 def open_member(
     reader: HeaderReader, member: ZipInfo, field: str, length: int = 0
 ) -> tuple[Inflated | None, int, bytes]:
-    """Find the content of a member, and read up to `length` of its first bytes.
-
-    Return its source, which is None if the zip stores it without compression, and its offset in the
-    source. Raise TensorFormatError if it is encrypted, compressed in another way, or out of bounds,
-    or if the header has another name than the directory.
-    """
+    """Return the source of a member (None if it is stored), its offset there and first bytes."""
     offset, size = member.header_offset, reader.source.size
 
     def error(actual: str, expected: str, hint: str = _CORRUPT) -> TensorFormatError:

@@ -35,11 +35,10 @@ VERSION = 300
 DTYPES = SNAPSHOT_200_DTYPES
 _DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 
+# Offsets of tensors in the data section are multiples of this.
 ALIGNMENT = 4096
-"""Offsets of tensors in the data section are multiples of this."""
-
+# Limit on the JSON document. A document with a tokenizer has about 10 MB.
 MAX_DOCUMENT_BYTES = 128 << 20
-"""Limit on the JSON document. A document with a tokenizer has about 10 MB."""
 
 _entry_fields = itemgetter("shape", "dtype_id", "offset", "nbytes")
 
@@ -64,7 +63,7 @@ class SnapshotHeader:
         if header.aux > 1:
             hint = f"{CORRUPT}, or a draft between magnetron 0.1.9 and 0.2.0 wrote the file"
             raise reader.error("aux", f"{header.aux:#x}", "0 or 1", hint, 8)
-        document = header.document_start, header.document_stop
+        document = header.document_start, header.document_start + header.document_bytes
         data = header.data_start, header.data_stop
         if [*document, *data] != sorted(document + data) or document[0] < cls.struct.size:
             field, actual = "the offsets of document and data", f"{document} and {data}"
@@ -78,11 +77,6 @@ class SnapshotHeader:
     def pack(self) -> bytes:
         """Encode the header."""
         return self.struct.pack(MAGIC, VERSION, *astuple(self))
-
-    @property
-    def document_stop(self) -> int:
-        """Offset of the first byte after the document."""
-        return self.document_start + self.document_bytes
 
     @property
     def data_stop(self) -> int:
@@ -103,9 +97,10 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
     file_info = {name: document.values[name] for name in _FILE_INFO if name in document.values}
     file_info["byteorder"] = "big" if header.aux else "little"
     start, stop = header.data_start, header.data_stop
+    document_stop = header.document_start + header.document_bytes
     gaps = (
         Gap(SnapshotHeader.struct.size, header.document_start, "the padding before the document"),
-        Gap(header.document_stop, start, "the padding after the document"),
+        Gap(document_stop, start, "the padding after the document"),
     )
     file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, gaps=gaps)
     check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
@@ -117,23 +112,22 @@ def pack_document(
 ) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     file_info = (1, timestamp, "0.2.2", "0.3.0")  # like magnetron 0.2.2
+    entries = {}
+    for tensor in tensors:
+        dtype_id = DTYPES.index(tensor.element.name)
+        entries[tensor.key] = {
+            "shape": tensor.shape,
+            "dtype": _DTYPE_NAMES[dtype_id],
+            "dtype_id": dtype_id,
+            "offset": tensor.offset,
+            "nbytes": tensor.nbytes,
+        }
     content = {
         **dict(zip(_FILE_INFO, file_info, strict=True)),
         _METADATA: metadata,
-        _TENSORS: {tensor.key: _pack_entry(tensor) for tensor in tensors},
+        _TENSORS: entries,
     }
     return dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _pack_entry(tensor: StoredTensor) -> dict[str, Any]:
-    dtype_id = DTYPES.index(tensor.element.name)
-    return {
-        "shape": tensor.shape,
-        "dtype": _DTYPE_NAMES[dtype_id],
-        "dtype_id": dtype_id,
-        "offset": tensor.offset,
-        "nbytes": tensor.nbytes,
-    }
 
 
 def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader) -> StoredTensor:
@@ -150,15 +144,15 @@ def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader
         raise error("the dtype_id", f"a number below {len(DTYPES)}", dtype_id)
     if not is_count(offset):
         raise error("the offset", f"an offset within the {header.data_bytes} bytes of data", offset)
+    if not is_count(nbytes):
+        raise error("nbytes", "a number of bytes", nbytes)
     if is_newer:
-        if not is_count(nbytes):
-            raise error("nbytes", "a number of bytes", nbytes)
         unsupported = error("the dtype", f"one of {', '.join(_DTYPE_NAMES)}", name)
         unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
         start = header.data_start + offset
         return StoredTensor.create_unsupported(key, start, nbytes, unsupported)
     element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[dtype_id]]
     tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
-    if nbytes != tensor.nbytes or not is_count(nbytes):
+    if nbytes != tensor.nbytes:
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)
     return tensor

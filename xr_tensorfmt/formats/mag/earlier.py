@@ -25,7 +25,7 @@ from struct import Struct, unpack
 from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
-from xr_tensorfmt.core.header import Cursor, HeaderReader, check_rank
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -45,49 +45,40 @@ from xr_tensorfmt.formats.mag.spec import (
 
 ARCHIVE_VERSIONS = (1, 100)
 
+# Offsets of data in an archive are multiples of this.
 ARCHIVE_ALIGNMENT = 64
-"""Offsets of data in an archive are multiples of this."""
-
+# Largest rank in an archive, and the number of lengths in streams and published records.
 MAX_RANK, MAX_RANK_OF_VERSION_1 = 8, 6
-"""Largest rank in an archive, and the number of lengths in streams and published records."""
 
 MAX_KEY_BYTES, MAX_STREAM_KEY_BYTES = 65535, 1024
 
+# Unused bytes that magnetron reserves per metadata record.
 RESERVED_METADATA_BYTES = 8
-"""Unused bytes that magnetron reserves per metadata record."""
-
+# Magic, version, checksum, counts of tensors and of metadata, aux.
 _ARCHIVE_HEADER = Struct("<4sIIIII")
-"""Magic, version, checksum, counts of tensors and of metadata, aux."""
-
+# Type tag and value of a metadata record. The key follows.
 _METADATA = Struct("<I8s")
-"""Type tag and value of a metadata record. The key follows."""
-
+# Types of metadata by their tags.
 _VALUES = {1: Struct("<q"), 2: Struct("<d")}
-"""Types of metadata by their tags."""
-
+# Rank and dtype in one number, length and offset. The shape and the key follow.
 _RECORD = Struct("<IQQ")
-"""Rank and dtype in one number, length and offset. The shape and the key follow."""
-
+# The record of the specification after the key: shape, dtype, length and offset of data, aux.
 _PUBLISHED_RECORD = Struct(f"<{MAX_RANK_OF_VERSION_1}qBQQI")
-"""The record of the specification after the key: shape, dtype, length and offset of data, aux."""
-
+# Length of the key, shape, rank and dtype, and an unused name. The key follows.
 _STREAM_RECORD = Struct(f"<I{MAX_RANK_OF_VERSION_1}qI64s")
-"""Length of the key, shape, rank and dtype, and an unused name. The key follows."""
-
+# Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors.
 SNAPSHOT_HEADER = Struct("<4sIQIIII")
-"""Magic, version, seconds since 1970, checksum, aux, counts of metadata and of tensors."""
 
 POOL = b"SRP!"
 
+# Limits of the container on the number and the bytes of strings in the pool.
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
-"""Limits of the container on the number and the bytes of strings in the pool."""
-
+# dtypes and alignment of data, by version.
 SNAPSHOTS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (SNAPSHOT_200_DTYPES, 16)}
-"""dtypes and alignment of data, by version."""
 
 _COUNT = Struct("<I")
+# Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.
 _DESCRIPTOR = Struct("<BBHIQQ")
-"""Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +334,9 @@ def _read_descriptor(cursor: Cursor, keys: list[str], index: int) -> tuple[int, 
     """Return the index of the key in the pool, and the record."""
     start, record_name = cursor.offset, f"tensor descriptor {index}"
     rank, dtype, reserved, key, count, offset = cursor.unpack(_DESCRIPTOR, record_name)
-    check_rank(cursor.reader.source.name, record_name, rank, start)
+    if rank > MAX_DIMENSIONS:
+        field, expected = f"the rank of {record_name}", f"at most {MAX_DIMENSIONS} dimensions"
+        raise cursor.error(field, rank, expected, CORRUPT, back=_DESCRIPTOR.size)
     shape = unpack(f"<{rank}Q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if reserved or prod(shape) != count or key >= len(keys):
         actual = f"{count} elements of shape {shape}, reserved bytes {reserved:#x}, key {key}"

@@ -13,8 +13,8 @@ from xr_tensorfmt.formats._shared.keyed import build_container
 from xr_tensorfmt.formats.mag import document, earlier
 from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC, MagFile
 
+# Versions of containers with the magic number `MAGIC`.
 VERSIONS = tuple(sorted({*earlier.ARCHIVE_VERSIONS, *earlier.SNAPSHOTS, document.VERSION}))
-"""Versions of containers with the magic number `MAGIC`."""
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:

@@ -21,27 +21,26 @@ from xr_tensorfmt.formats._shared.keyed import StoredTensor
 MAGIC = b"MAG!"
 STREAM_MAGIC = b"MAG&"
 
+# Hints for errors.
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
 INCOMPLETE = "the file is truncated or its header corrupt; fetch it again"
-"""Hints for errors."""
 
 _INTEGERS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
+# Streams, archive 1, and archive 100 until November 2025.
 EARLY_ARCHIVE_DTYPES = ("float32", "float16", "bool", "int32")
-"""Streams, archive 1, and archive 100 until November 2025."""
-
+# Archive 100 from November 2025 on.
 LATE_ARCHIVE_DTYPES = ("float32", "float16", "bool", *_INTEGERS)
-"""Archive 100 from November 2025 on."""
 
 SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 
+# Snapshot 200 and 300.
 SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
-"""Snapshot 200 and 300."""
 
+# Elements by dtype name.
 LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
 BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
-"""Elements by dtype name."""
 
 
 @dataclass(frozen=True)

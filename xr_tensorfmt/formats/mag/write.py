@@ -17,8 +17,8 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import check_header_size, encode_metadata
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 
+# Limit of magnetron on the rank of a tensor.
 MAX_SNAPSHOT_DIMENSIONS = 16
-"""Limit of magnetron on the rank of a tensor."""
 
 
 def plan(checked: CheckedInput) -> FilePlan:

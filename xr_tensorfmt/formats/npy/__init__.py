@@ -58,4 +58,4 @@ class NpzFormat(Format):
         """Check the CRC-32 of all members."""
         from xr_tensorfmt.formats._shared.zip_members import check_checksums  # noqa: PLC0415
 
-        return check_checksums(reader.source, container.parsed.members)
+        return check_checksums(reader.source, container.parsed)

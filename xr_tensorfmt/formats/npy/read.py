@@ -14,24 +14,21 @@ from numpy.lib import format as npy
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
 from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
+# Limit on the size of a header. Parsing a malicious one takes a second and 130 MB.
 MAX_HEADER_BYTES = 1 << 18
-"""Limit on the size of a header. Parsing a malicious one takes a second and 130 MB."""
-
+# Bytes that contain the usual header of an array.
 HEAD_BYTES = 1 << 13
-"""Bytes that contain the usual header of an array."""
-
+# Limit on the size of an element, such as a string. dask creates one to infer its type.
 MAX_ELEMENT_BYTES = 1 << 24
-"""Limit on the size of an element, such as a string. dask creates one to infer its type."""
-
+# Limit on the size of the directory of a zip, enough for a hundred thousand arrays.
 MAX_NPZ_DIRECTORY_BYTES = 8 << 20
-"""Limit on the size of the directory of a zip, enough for a hundred thousand arrays."""
 
 # Version 3 differs from version 2 only in the names of fields.
 _PARSERS = {
@@ -44,8 +41,8 @@ _PARSERS = {
 _UNREADABLE = (ValueError, TypeError, SyntaxError, IndexError, OverflowError, TokenError)
 _TOO_DEEP = (RecursionError, MemoryError)
 
+# Units of times that xarray supports.
 _TIMES = [(unit, 1) for unit in ("s", "ms", "us", "ns")]
-"""Units of times that xarray supports."""
 
 
 class UnsupportedMemberError(TensorFormatError):
@@ -67,20 +64,19 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
 
 def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the directory of a zip and the headers of its arrays, concurrently if remote."""
-    directory = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
+    members, end = read_directory(reader, MAX_NPZ_DIRECTORY_BYTES)
     results: dict[int, StoredTensor | TensorFormatError] = {}
 
     def read_one(number: int) -> None:
-        member = directory.members[number]
         try:
-            results[number] = _read_member(reader, member)
+            results[number] = _read_member(reader, members[number])
         except UnsupportedMemberError as error:
-            key = member.filename.removesuffix(SUFFIX)
+            key = members[number].filename.removesuffix(SUFFIX)
             results[number] = StoredTensor.create_unsupported(key, 0, 0, error)
         except TensorFormatError as error:
             results[number] = error
 
-    reader.source.run(read_one, range(len(directory.members)))
+    reader.source.run(read_one, range(len(members)))
     ordered = [results[number] for number in sorted(results)]
     tensors = [result for result in ordered if isinstance(result, StoredTensor)]
     errors = [result for result in ordered if isinstance(result, TensorFormatError)]
@@ -92,7 +88,7 @@ def read_npz(reader: HeaderReader, options: OpenOptions) -> Container:
     ]
     path = reader.source.name
     container = build_container(path, options, tensors, {"format": "npz"}, findings=findings)
-    return replace(container, ends=(directory.end,), parsed=directory)
+    return replace(container, ends=(end,), parsed=members)
 
 
 def _read_member(reader: HeaderReader, member: ZipInfo) -> StoredTensor:
@@ -148,7 +144,6 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         expected = "numbers, bools, strings, or times in s, ms, us or ns"
         raise UnsupportedMemberError(path, f"the dtype of {title}", dtype, expected, hint, offset)
     shape = tuple(map(int, lengths))
-    check_rank(path, title, len(shape), offset)
     if min(shape, default=0) < 0:
         raise error("the shape", shape, "lengths", "the header is corrupt")
     if dtype.itemsize > MAX_ELEMENT_BYTES:

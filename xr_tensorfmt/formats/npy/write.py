@@ -21,7 +21,6 @@ _ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)]
 
 def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
-    checked.check_rank(*checked.single_variable)
     name, variable = checked.require_values_only(get_default_dims(checked.single_variable[1].ndim))
     dtype = variable.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "mMSU" and name not in checked.encoding:

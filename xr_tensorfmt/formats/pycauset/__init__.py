@@ -3,10 +3,9 @@
 Modules, in the order to read them:
 
 - `spec`: the matrix types, and the parsed header of any version
-- `container`, `metadata`, `typed_map`: the header of R1 and its metadata
+- `container`, `metadata`: the header of R1 and its metadata
 - `earlier_versions`: the headers of versions 1 and 2, and the zip
-- `matrix_file`: open a file of any version and the files of its blocks
-- `rows`, `packed`, `bits`, `matrices`: the layouts
+- `packed`, `matrices`: the layouts
 - `read`, `write`, `check`: the format
 - `popcount`: counts of packed bits
 """

@@ -18,8 +18,7 @@ from xr_tensorfmt.formats.pycauset.container import (
     read_slots,
 )
 from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
-from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile
-from xr_tensorfmt.formats.pycauset.read import get_default_dims
+from xr_tensorfmt.formats.pycauset.read import MatrixFile, get_default_dims
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
 
 

@@ -11,21 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
+from json import dumps, loads
 from struct import Struct, pack
 from typing import Any, ClassVar
 from zlib import crc32
+
+import numpy as np
 
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset.metadata import (
     CORRUPT,
     OBJECT_TYPE,
     build_attrs,
     build_matrix,
+    decode_map,
     describe_derived,
+    encode_map,
 )
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
@@ -35,16 +41,13 @@ from xr_tensorfmt.formats.pycauset.spec import (
     WORD_BYTES,
     Matrix,
 )
-from xr_tensorfmt.formats.pycauset.typed_map import decode_map, encode_map
 
+# First bytes: magic number, version 1, little-endian, header size, 0.
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
-"""First bytes: magic number, version 1, little-endian, header size, 0."""
-
+# Offsets of the slots.
 SLOT_OFFSETS = {"A": 16, "B": 144}
-"""Offsets of the slots."""
-
+# Alignment of metadata blocks.
 METADATA_ALIGNMENT = 16
-"""Alignment of metadata blocks."""
 
 BLOCK_MAGIC = b"PCMB"
 
@@ -52,8 +55,8 @@ BLOCK_MAGIC = b"PCMB"
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = (1, 1)
 
+# Limit on the size of a metadata block.
 MAX_METADATA_BYTES = 64 << 20
-"""Limit on the size of a metadata block."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,11 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
     return Fields(reader.source.name, values, start, "metadata", CORRUPT)
 
 
+def _encode_bytes(raw: bytes) -> Any:
+    """Encode bytes as JSON, as an array in embedded metadata."""
+    return to_json(np.frombuffer(raw, dtype=np.uint8), "a property")
+
+
 def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     """Return the matrix that the metadata describes."""
     view = metadata.get_fields("view", {})
@@ -188,20 +196,19 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     is_dense = matrix.matrix_type == "DENSE_FLOAT"
     # Vectors have n rows and 1 column, transposed or not. Matrices state the transposed shape.
     is_swapped = matrix.is_transposed and not matrix.is_vector
-    properties = metadata.get("properties", dict, {})
+    listed = {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata}
+    listed["properties"] = metadata.get("properties", dict, {})
     return replace(
         matrix,
         rows=matrix.columns if is_swapped else matrix.rows,
         columns=matrix.rows if is_swapped else matrix.columns,
         row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
         attrs=dict(build_attrs(metadata)),
-        properties=properties,
         encoding={
             "payload_uuid": metadata.get("payload_uuid", str),
             "slot": slot.name,
             "generation": slot.generation,
-            "properties": properties,
-            **{key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata},
+            **loads(dumps(listed, default=_encode_bytes)),
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),

@@ -7,14 +7,14 @@ packed: 4 zero bytes precede ``rows``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
 from zipfile import ZipInfo
 
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
-from xr_tensorfmt.formats._shared.zip_members import Directory, open_member, read_directory
+from xr_tensorfmt.formats._shared.zip_members import open_member, read_directory
 from xr_tensorfmt.formats.pycauset.metadata import build_matrix
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, MIN_PAYLOAD_BYTES, WORD_BYTES, Matrix
 
@@ -37,8 +37,8 @@ _GAP_BYTES = 4
 # Rows, columns and seed. Version 2 adds scalar, is_temporary and is_transposed.
 _FIELDS = {1: Struct("<3Q"), 2: Struct("<3Qd2B")}
 
+# Offset of the matrix type. The data type follows.
 TYPES_OFFSET = 12
-"""Offset of the matrix type. The data type follows."""
 
 METADATA, DATA = "metadata.json", "data.bin"
 
@@ -99,17 +99,17 @@ def _get_name(
 
 def read_archive(reader: HeaderReader) -> Matrix:
     """Read the metadata of a zip archive."""
-    directory = read_directory(reader, MAX_DIRECTORY_BYTES)
-    (info, start), (data, data_start) = _find_entries(reader, directory)
+    listed, end = read_directory(reader, MAX_DIRECTORY_BYTES)
+    (info, start), (data, data_start) = _find_entries(reader, listed)
     metadata = read_json(reader, start, info.file_size, MAX_METADATA_BYTES, METADATA)
     matrix = build_matrix(metadata, "zip", metadata, data_start, data_start + data.file_size)
     derived = (f"the CRC-32 of {DATA!r}",)
-    return replace(matrix, derived=derived, min_stop=directory.end.stop, members=directory.members)
+    return replace(matrix, derived=derived, min_stop=end.stop, members=listed)
 
 
-def _find_entries(reader: HeaderReader, directory: Directory) -> Iterator[tuple[ZipInfo, int]]:
+def _find_entries(reader: HeaderReader, listed: Sequence[ZipInfo]) -> Iterator[tuple[ZipInfo, int]]:
     """Yield the metadata and data members, and the offsets of their content."""
-    members = {member.filename: member for member in directory.members}
+    members = {member.filename: member for member in listed}
     hint = "this zip is not a PyCauset matrix; of a '.causet' file, unzip 'matrix.bin' and open it"
     for name in (METADATA, DATA):
         field, expected = f"the entry {name!r}", "an entry stored without compression"

@@ -18,9 +18,7 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, InMemory, Part, View
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.bits import Bits
-from xr_tensorfmt.formats.pycauset.packed import Packed
-from xr_tensorfmt.formats.pycauset.rows import Rows
+from xr_tensorfmt.formats.pycauset.packed import Bits, Packed, Rows
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 

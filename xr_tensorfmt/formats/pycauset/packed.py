@@ -1,30 +1,140 @@
-"""The layout of packed rows: a matrix with padded rows, or a triangle."""
+"""Layouts of packed rows: a matrix with padded rows, or a triangle, of bits or of numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import PAGE, contiguous_chunk
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.chunk_grid import PAGE, ceil_div, contiguous_chunk
+from xr_tensorfmt.core.elements import Array, Boolean, Element
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import (
     BATCH_BYTES,
+    WHOLE,
     EncodedBatch,
     UnrepresentableValueError,
     WritableLayout,
+    compute_relative_slices,
     view_as_bytes,
 )
-from xr_tensorfmt.core.selection import Points, Selection
-from xr_tensorfmt.formats.pycauset.rows import Pieces, Rows
+from xr_tensorfmt.core.selection import MAX_RUNS, Points, Selection
+
+Number = TypeVar("Number", int, Integers)
 
 # Elements are fetched one by one if a row has more bytes than this per selected element.
 _SPARSE_BYTES = 512
 # Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
 _BATCH_BYTES = 4 << 20
+# Unpacked elements at a time, to stay within a processor cache.
+_CACHED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Offsets of the rows of a matrix, or of an upper triangle.
+
+    An element has `bits` bits. Rows are padded to a multiple of `unit` bytes. In a triangle, row i
+    begins with column ``i + diagonal``, so that rows become shorter. `diagonal` is 0 or 1, and
+    None for a matrix.
+    """
+
+    count: int
+    columns: int
+    bits: int
+    unit: int
+    offset: int
+    diagonal: int | None = None
+
+    @property
+    def is_triangle(self) -> bool:
+        """Whether rows have different lengths."""
+        return self.diagonal is not None
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row of a matrix to the next. A triangle has no stride."""
+        return self.unit * ceil_div(self.columns, self._per_unit)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the rows in bytes. Python integers do not overflow."""
+        if self.diagonal is None:
+            return self.count * self.stride
+        return self.unit * _count_units(self._longest, self._per_unit)
+
+    @property
+    def _longest(self) -> int:
+        return max(0, self.columns - (self.diagonal or 0))
+
+    @property
+    def _per_unit(self) -> int:
+        return self.unit * 8 // self.bits
+
+    def find_first_columns(self, rows: Integers) -> Integers:
+        """Return the first stored column of rows. It ascends with the row in a triangle."""
+        return np.zeros_like(rows) if self.diagonal is None else rows + self.diagonal
+
+    def compute_starts(self, rows: Integers) -> Integers:
+        """Return the offsets of rows. The offset of row `count` is the end of the last row."""
+        if self.diagonal is None:
+            return self.offset + rows * self.stride
+        # A triangle ends with rows of all lengths down to 0.
+        remaining = _count_units(np.maximum(self._longest - rows, 0), self._per_unit)
+        return np.asarray(self.offset + self.nbytes - self.unit * remaining)
+
+    def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
+        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none of them.
+
+        The pieces are whole words of `word` bytes. Whole rows include their padding.
+        """
+        firsts = self.find_first_columns(rows)
+        stored = int(np.searchsorted(firsts, stop))
+        rows, firsts = rows[:stored], firsts[:stored]
+        word_bits = 8 * word
+        starts = self.compute_starts(rows)
+        stops = starts + ceil_div((stop - firsts) * self.bits, word_bits) * word
+        if stop == self.columns:
+            stops = self.compute_starts(rows + 1)
+        skipped = np.maximum(first - firsts, 0) * self.bits
+        starts = starts + skipped // word_bits * word
+        return Pieces(starts, stops, bit=skipped % word_bits, lead=np.maximum(firsts - first, 0))
+
+
+def _count_units(longest: Number, per_unit: int) -> Number:
+    """Return the total number of units of rows with 1, 2, ... `longest` elements."""
+    full, rest = longest // per_unit, longest % per_unit
+    return per_unit * full * (full + 1) // 2 + rest * (full + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Byte ranges of rows, sorted and disjoint.
+
+    The first element begins at bit number `bit`. `lead` is the number of selected columns before
+    the first stored one.
+    """
+
+    starts: Integers
+    stops: Integers
+    bit: Integers
+    lead: Integers
+
+    def __len__(self) -> int:
+        return self.starts.size
+
+    @property
+    def extents(self) -> Extents:
+        """The ranges, with touching ranges joined."""
+        return Extents.from_bounds(self.starts, self.stops)
+
+    @property
+    def packed_starts(self) -> Integers:
+        """Position of every row in the concatenated ranges."""
+        lengths = self.stops - self.starts
+        return np.asarray(np.cumsum(lengths) - lengths)
 
 
 @dataclass(frozen=True)
@@ -141,16 +251,16 @@ class Packed(WritableLayout):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode batches of rows."""
-        indices, columns = selection.index_arrays
+        if not selection.size:
+            return
         elements = BATCH_BYTES // values.itemsize  # checking a triangle takes a byte per element
         if not self.rows.is_triangle:
             elements = 8 * _BATCH_BYTES // self.rows.bits
-        step = max(1, elements // max(1, columns.size))
-        for begin in range(0, indices.size if columns.size else 0, step):
-            part, rows = values[begin : begin + step], indices[begin : begin + step]
+        for batch in selection.divide(max(elements, selection.shape[1])):
+            part = values[compute_relative_slices(batch, selection)]
             if self.rows.is_triangle:
-                self._check_below(part, rows, columns)
-            pieces = self.rows.find_pieces(rows, int(columns[0]), int(columns[-1]) + 1)
+                self._check_below(part, *batch.index_arrays)
+            pieces = self.find_pieces(batch)
             if len(pieces):
                 yield pieces.extents, self.pack(part[: len(pieces)], pieces)
 
@@ -167,3 +277,79 @@ class Packed(WritableLayout):
                 f"{values[row, column]}, but {triangle} has 0; pass matrix_type={name!r} to store "
                 "all elements"
             )
+
+
+@dataclass(frozen=True)
+class Bits(Packed):
+    """Matrix or triangle of bits. Bit k of a row is bit ``k % 8`` of its byte ``k // 8``."""
+
+    element: Element = field(default_factory=Boolean, init=False)
+
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Unpack the columns from the first to the last one, or take single bits."""
+        if self._is_sparse(selection):
+            return super().decode(packed, selection)
+        rows, columns = selection.index_arrays
+        first, width = int(columns[0]), int(columns[-1] - columns[0]) + 1
+        is_complete = columns.size == width
+        if is_complete and not self.rows.is_triangle:
+            raw, bit = packed.reshape(rows.size, -1), first % 8
+            unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
+            return unpacked[:, bit:].view(np.bool_)
+        pieces = self.find_pieces(selection)
+        arrays = pieces.packed_starts, pieces.bit, pieces.lead
+        values = np.zeros(selection.shape, dtype=np.uint8)
+        step = max(1, _CACHED_BYTES // width)
+        for begin in range(0, len(pieces), step):
+            part = slice(begin, min(begin + step, len(pieces)))
+            row_values = values[part]
+            bits = row_values if is_complete else np.zeros((len(row_values), width), np.uint8)
+            _unpack(bits, packed, *(array[part] for array in arrays))
+            if not is_complete:
+                bits.take(columns - first, axis=1, out=row_values, mode="clip")
+        return values.view(np.bool_)
+
+    def batch_size(self, selection: Selection, max_bytes: int) -> int:
+        """Divide only single elements, because packed rows need little memory."""
+        return MAX_RUNS if self._is_sparse(selection) else selection.size
+
+    def pick(self, raw: Array, bits: Integers) -> Array:
+        """Return the given bit of every byte."""
+        return np.asarray((raw >> bits.astype(np.uint8)) & 1)
+
+    def pack_row(self, row: Array) -> Bytes:
+        """Encode eight elements as a byte."""
+        return np.packbits(row, bitorder="little")
+
+    def pack(self, values: Array, pieces: Pieces) -> Bytes:
+        """Encode rows of a matrix together, and rows of a triangle one by one."""
+        if self.rows.is_triangle:
+            return super().pack(values, pieces)
+        packed = np.packbits(values, axis=1, bitorder="little")
+        # Padding follows the last columns.
+        padding = int(pieces.stops[0] - pieces.starts[0]) - packed.shape[1]
+        return (np.pad(packed, ((0, 0), (0, padding))) if padding else packed).reshape(-1)
+
+    @property
+    def write_units(self) -> tuple[int, ...]:
+        """Eight columns in a matrix, all columns in a triangle."""
+        return (1, WHOLE) if self.rows.is_triangle else (1, 8)
+
+
+def _unpack(
+    values: Bytes, packed: Bytes, starts: Integers, bits: Integers, leads: Integers
+) -> None:
+    """Unpack rows from their starts in the packed bytes. The first `leads` columns stay as is."""
+    width = values.shape[1]
+    complete = int(np.searchsorted(leads, 1))  # the leads ascend
+    for bit in np.unique(bits[:complete]).tolist():
+        rows = np.flatnonzero(bits[:complete] == bit)
+        length = ceil_div(bit + width, 8)
+        raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
+        unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
+        values[rows] = unpacked[:, bit:]
+    for row, start, lead in zip(
+        values[complete:], starts[complete:].tolist(), leads[complete:].tolist(), strict=True
+    ):
+        raw = packed[start : start + ceil_div(width - lead, 8)]
+        row[lead:] = np.unpackbits(raw, count=width - lead, bitorder="little")

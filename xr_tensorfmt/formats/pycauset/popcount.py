@@ -12,21 +12,23 @@ import numpy as np
 from xarray import DataArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
-from xr_tensorfmt.core.extents import Integers
+from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.indexing import PostIndexer, normalize_entry
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection, indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
-from xr_tensorfmt.formats.pycauset.bits import Bits
 from xr_tensorfmt.formats.pycauset.matrices import OnlyRow
+from xr_tensorfmt.formats.pycauset.packed import Bits
 
 _WORD_BYTES = 8
 # Words whose first bits are set, by the number of these bits.
 _LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 # The sum of so many bits fits in a byte.
 _BYTE_ROWS = 255
+# Rows of so many elements are unpacked one by one.
+_WIDE = 1 << 14
 # Packed or unpacked bytes to count at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
@@ -75,12 +77,31 @@ class BitCounts:
         """Count the bits of the columns in some rows. The result is a matrix with one row."""
         columns = range(self.first, self.stop)
         counts = np.zeros((1, len(columns)), dtype=np.int64)
-        step = max(1, min(_BYTE_ROWS, _CACHED_BYTES // max(1, len(columns))))
+        is_wide = len(columns) >= _WIDE
+        cached = _CACHED_BYTES // max(1, len(columns))
+        step = _BYTE_ROWS if is_wide else min(_BYTE_ROWS, max(1, cached))
         for begin in range(0, rows.size if columns else 0, step):
-            selection = Selection(self.bits.shape, (rows[begin : begin + step], columns))
+            part = rows[begin : begin + step]
+            if is_wide:
+                counts += self._add_rows(part)
+                continue
+            selection = Selection(self.bits.shape, (part, columns))
             values = read(self.bits, self.source, selection).view(np.uint8)
             counts += values.sum(axis=0, dtype=np.uint8)
         return counts
+
+    def _add_rows(self, rows: Integers) -> Bytes:
+        """Unpack one row at a time, and add it to the sums of its columns."""
+        width = self.stop - self.first
+        sums = np.zeros(width, dtype=np.uint8)
+        pieces = self.bits.rows.find_pieces(rows, self.first, self.stop)
+        packed = self.source.read(pieces.extents) if len(pieces) else sums
+        columns = pieces.packed_starts, pieces.bit, pieces.lead
+        for start, bit, lead in zip(*(column.tolist() for column in columns), strict=True):
+            count = bit + width - lead
+            raw = packed[start : start + ceil_div(count, 8)]
+            sums[lead:] += np.unpackbits(raw, count=count, bitorder="little")[bit:]
+        return sums
 
     def build_dask_array(self, rows: Integers, *, by_column: bool) -> Any:
         """Return the counts as a dask array, with a block of rows per task."""

@@ -1,26 +1,81 @@
-"""Read a file of any PyCauset version as a Container."""
+"""Read a file of any PyCauset version, and the block files of a BLOCK matrix."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.core.fields import Fields
+from xr_tensorfmt.core.findings import End
 from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader
+from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
-from xr_tensorfmt.errors import Hint
+from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
+from xr_tensorfmt.core.views import transpose_layout
+from xr_tensorfmt.errors import Hint, TensorFormatError, shorten
+from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import spec
-from xr_tensorfmt.formats.pycauset.matrix_file import MatrixFile, open_file
-from xr_tensorfmt.formats.pycauset.spec import NAME
+from xr_tensorfmt.formats.pycauset.container import (
+    BLOCK_MAGIC,
+    METADATA_ALIGNMENT,
+    PREAMBLE,
+    read_container,
+)
+from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
+from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
+from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
+from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix
+
+# Limit on the number of blocks, including nested blocks.
+MAX_BLOCKS = 4096
+# Limit on the nesting of blocks.
+MAX_BLOCK_LEVELS = 8
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A parsed file: its matrix and the layout of the stored values."""
+
+    source: Source
+    matrix: Matrix
+    stored: Layout
+    payload_bytes: int = 0
+    blocks: tuple[MatrixFile, ...] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the values, transposed, scaled and conjugated."""
+        matrix, layout = self.matrix, self.stored
+        if matrix.is_transposed and not matrix.is_vector:
+            layout = transpose_layout(layout, (1, 0))
+        if matrix.scalar != 1 or (matrix.is_conjugated and layout.dtype.kind == "c"):
+            layout = Scaled(layout, matrix.scalar, matrix.is_conjugated)
+        return layout
+
+    @property
+    def end(self) -> End:
+        """End of the file."""
+        stop = max(self.matrix.offset + self.payload_bytes, self.matrix.min_stop)
+        return End(self.source, stop, "the matrix")
+
+    @property
+    def files(self) -> tuple[MatrixFile, ...]:
+        """The file and the files of its blocks, including nested blocks."""
+        return (self, *(file for block in self.blocks for file in block.files))
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a PyCauset file."""
     options.refuse_stored(reader.source.name)
-    file = open_file(reader)
+    file = _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
     matrix, layout = file.matrix, file.layout
     matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
     is_mostly_implied = matrix_type is None or matrix_type.stored in ("diagonal", "none")
@@ -73,3 +128,132 @@ def _build_encoding(file: MatrixFile) -> dict[str, Any]:
     if dtype != layout.dtype:
         dtype = StoredDtype(matrix.data_type.lower(), layout.dtype)
     return {"tensorfmt": encoding, "dtype": dtype}
+
+
+def _open_file(reader: HeaderReader, max_blocks: int, max_levels: int) -> MatrixFile:
+    matrix, source = _read_header(reader), reader.source
+    if matrix.manifest is not None:
+        manifest = Fields(
+            source.name, matrix.manifest, matrix.types_offset, "metadata.block_manifest", CORRUPT
+        )
+        return _open_blocks(source, matrix, manifest, max_blocks, max_levels)
+    if matrix.matrix_type in spec.NUMBER_TRIANGLES and matrix.payload_length is not None:
+        matrix = _detect_diagonal(reader, matrix, matrix.payload_length)
+    stored, size = build_layout(matrix, source.name)
+    if matrix.offset + size > matrix.limit:
+        shape = f"{matrix.rows} x {matrix.columns}"
+        field = f"the payload of {shape} {matrix.matrix_type} values of type {matrix.data_type}"
+        actual = f"{max(0, matrix.limit - matrix.offset)} bytes"
+        hint = "the file is truncated, or its header is corrupt; download or save it again"
+        raise reader.error(field, actual, f"{size} bytes", hint, matrix.offset)
+    return MatrixFile(source, matrix, stored, size)
+
+
+def _read_header(reader: HeaderReader) -> Matrix:
+    head = reader.head
+    if head.startswith(ZIP_MAGIC):
+        return read_archive(reader)
+    if head.startswith(PREAMBLE):
+        return read_container(reader)
+    if not head.startswith(MAGIC):
+        hint = "it is not a PyCauset file"
+        raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    matrix_type = reader.read_unsigned(TYPES_OFFSET, 4, "the matrix type")
+    if version == 2 or (version == 1 and 1 <= matrix_type <= 4):
+        return read_matrix(reader)
+    hint = "the header is corrupt, or of a newer version"
+    if version == 1 and not any(head[TYPES_OFFSET:]):
+        hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
+    actual = f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}"
+    preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
+    expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
+    raise reader.error("the version", actual, expected, hint, len(MAGIC))
+
+
+# Excess of the payload length in files of PyCauset 0.5.0, in bytes.
+_LENGTH_EXCESS = 64
+
+
+def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matrix:
+    """Infer from the payload length whether a triangle of numbers includes its diagonal."""
+    strict_bytes, full_bytes = (
+        max(build_layout(triangle, reader.source.name)[1], spec.MIN_PAYLOAD_BYTES)
+        for triangle in (matrix, replace(matrix, has_diagonal=True))
+    )
+    has_diagonal = matrix.rows > 0 and length in (full_bytes, full_bytes + _LENGTH_EXCESS)
+    if has_diagonal and strict_bytes == full_bytes:
+        has_diagonal = any(reader.read_field(matrix.offset, full_bytes, "the payload"))
+    elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
+        # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
+        # one by 0.6.
+        offset = matrix.offset + ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
+        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != BLOCK_MAGIC
+    encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
+    return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
+
+
+def _open_blocks(
+    source: Source, matrix: Matrix, manifest: Fields, max_blocks: int, max_levels: int
+) -> MatrixFile:
+    """Open the blocks of a matrix, within the remaining limits."""
+    files: list[MatrixFile] = []
+    blocks: list[Block] = []
+    for entry, rows, columns in _list_blocks(manifest, matrix):
+        if not (max_blocks and max_levels):
+            actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
+            hint = "the files are corrupt or malicious; save the matrix again"
+            raise manifest.error("children", actual, "fewer blocks", hint)
+        file = _open_block(source, entry, (len(rows), len(columns)), max_blocks - 1, max_levels - 1)
+        files.append(file)
+        blocks.append(Block(file.source, file.layout, (rows.start, columns.start)))
+        max_blocks -= len(file.files)
+    layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
+    return MatrixFile(source, matrix, layout, blocks=tuple(files))
+
+
+def _list_blocks(manifest: Fields, matrix: Matrix) -> Iterator[tuple[Fields, range, range]]:
+    """Yield the entries of blocks, with their rows and columns."""
+    if (version := manifest.get("version", int)) != 1:
+        raise manifest.error("version", version, "1", "the file is of a newer version")
+    row_ranges = _get_ranges(manifest, "row_partitions", matrix.rows)
+    column_ranges = _get_ranges(manifest, "col_partitions", matrix.columns)
+    grid = manifest.get("children", list)
+    lengths = [len(row) if isinstance(row, list) else -1 for row in grid]
+    if lengths != [len(column_ranges)] * len(row_ranges):
+        expected = f"{len(row_ranges)} x {len(column_ranges)} blocks"
+        raise manifest.error("children", "another grid", expected)
+    for child, ranges in zip(chain(*grid), product(row_ranges, column_ranges), strict=True):
+        yield replace(manifest, values=child if isinstance(child, dict) else {}), *ranges
+
+
+def _get_ranges(manifest: Fields, key: str, length: int) -> list[range]:
+    edges = manifest.get(key, list)
+    is_valid = 1 < len(edges) <= MAX_BLOCKS + 1 and all(type(edge) is int for edge in edges)
+    if not is_valid or edges != sorted({*edges, 0, length}):
+        expected = f"integers that ascend from 0 to {length}"
+        raise manifest.error(key, shorten(repr(edges)), expected)
+    return [range(*bounds) for bounds in pairwise(edges)]
+
+
+def _open_block(
+    source: Source, entry: Fields, shape: tuple[int, int], max_blocks: int, max_levels: int
+) -> MatrixFile:
+    """Open a block, and raise TensorFormatError if it belongs to another matrix."""
+    name = entry.get("path", str)
+    if not is_file_name(name):
+        hint = "blocks must be in the block directory; save the matrix again"
+        raise entry.error("path", repr(name), "a bare file name", hint)
+    expected = entry.get("payload_uuid", str), shape
+    location = f"{source.file_name}.blocks/{name}"
+    sibling, head = open_sibling(source, location, f"it is a block of {source.name}")
+    block = _open_file(HeaderReader(sibling, head), max_blocks, max_levels)
+    actual = block.matrix.encoding.get("payload_uuid"), block.layout.shape
+    if actual != expected:
+        field = "metadata.payload_uuid and the shape of a block"
+        hint = "the files do not belong together; save that file again"
+        required = f"{expected} as in {source.name}"
+        offset = block.matrix.types_offset
+        raise TensorFormatError(sibling.name, field, actual, required, hint, offset=offset)
+    return block

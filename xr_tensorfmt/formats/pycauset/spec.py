@@ -15,15 +15,15 @@ from xr_tensorfmt.core.findings import Finding
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
 
+# Header size of versions 1, 2 and R1 in bytes. The values follow.
 HEADER_BYTES = 4096
-"""Header size of versions 1, 2 and R1 in bytes. The values follow."""
-
+# Size of a triangle without elements in bytes.
 MIN_PAYLOAD_BYTES = 8
-"""Size of a triangle without elements in bytes."""
 
 BIT = "BIT"
 COMPLEX_FLOAT16 = "COMPLEX_FLOAT16"
 
+# NumPy dtypes of the data types, if NumPy has the type.
 DTYPES = {
     "INT8": "<i1",
     "INT16": "<i2",
@@ -39,14 +39,12 @@ DTYPES = {
     "COMPLEX_FLOAT32": "<c8",
     "COMPLEX_FLOAT64": "<c16",
 }
-"""NumPy dtypes of the data types, if NumPy has the type."""
-
+# Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart.
 ELEMENTS: Mapping[str, Element] = {
     BIT: Boolean(),
     COMPLEX_FLOAT16: Plain(np.dtype("<f2")),
     **{name: Plain(np.dtype(code)) for name, code in DTYPES.items()},
 }
-"""Stored elements by data type. Real and imaginary halves of COMPLEX_FLOAT16 are apart."""
 
 _INTEGERS = frozenset(name for name in DTYPES if "INT" in name)
 _ALL = frozenset(ELEMENTS)
@@ -62,6 +60,7 @@ class MatrixType:
     mirror_sign: int = 0
 
 
+# Matrix types with all values in one file.
 MATRIX_TYPES = {
     "CAUSAL": MatrixType(frozenset({BIT}), "triangle"),
     "TRIANGULAR_INTEGER": MatrixType(_INTEGERS, "triangle"),
@@ -75,15 +74,13 @@ MATRIX_TYPES = {
     "SYMMETRIC": MatrixType(_DOUBLE, "triangle", 1),
     "ANTISYMMETRIC": MatrixType(_DOUBLE, "triangle", -1),
 }
-"""Matrix types with all values in one file."""
-
+# Matrix type of a file with its values in other files.
 BLOCK = "BLOCK"
-"""Matrix type of a file with its values in other files."""
 
 VECTORS = ("VECTOR", "UNIT_VECTOR")
 
+# Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal.
 NUMBER_TRIANGLES = ("TRIANGULAR_INTEGER", "TRIANGULAR_FLOAT")
-"""Triangles of numbers, with or without a diagonal. A triangle of bits has no diagonal."""
 
 
 def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
@@ -95,11 +92,10 @@ def find_required_shape(matrix_type: str, rows: int, columns: int) -> str:
     return ""
 
 
+# Row alignment of triangles and, before R1, of bits.
 WORD_BYTES = 8
-"""Row alignment of triangles and, before R1, of bits."""
-
+# Row alignment of dense bits in R1 since 2026-01-05.
 R1_BIT_ROW_BYTES = 64
-"""Row alignment of dense bits in R1 since 2026-01-05."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +104,9 @@ class Matrix:
 
     The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
     the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
-    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix.
-    `properties` are claims about the values. The file ends with the values, but not before
-    `min_stop`. `encoding` has entries for ``encoding["tensorfmt"]`` of one version only.
+    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix. The file
+    ends with the values, but not before `min_stop`. `encoding` has entries for
+    ``encoding["tensorfmt"]`` of one version only.
     """
 
     version: str
@@ -128,7 +124,6 @@ class Matrix:
     row_bytes: int = WORD_BYTES
     has_diagonal: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    properties: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
     embedded: Any = None
     derived: tuple[str, ...] = ()

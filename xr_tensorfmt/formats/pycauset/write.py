@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.pycauset import spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
@@ -20,17 +19,8 @@ from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
 from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
+from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
-
-MatrixType = Literal[
-    "CAUSAL",
-    "TRIANGULAR_FLOAT",
-    "TRIANGULAR_INTEGER",
-    "DENSE_FLOAT",
-    "INTEGER",
-    "VECTOR",
-]
 
 DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
 ELEMENTS = {name: spec.ELEMENTS[data_type] for name, data_type in DATA_TYPES.items()}
@@ -50,7 +40,7 @@ WRITTEN: Mapping[str, tuple[str, ...]] = {
 def plan(
     checked: CheckedInput,
     *,
-    matrix_type: MatrixType | None = None,
+    matrix_type: str | None = None,
     seed: int | None = None,
 ) -> Sequence[FilePlan]:
     """Plan a PyCauset file."""
@@ -83,7 +73,7 @@ def _plan_matrix(
         row_bytes=spec.R1_BIT_ROW_BYTES if matrix_type == "DENSE_FLOAT" else spec.WORD_BYTES,
     )
     layout, payload_bytes = build_layout(matrix, checked.path)
-    embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name)).decode()
+    embedded = embed_tensor(checked).decode()
     metadata = build_metadata(matrix, file_info.get(OBJECT_TYPE, ""), variable.attrs)
     header, start, block = pack_container(metadata | {EMBEDDED_KEY: embedded}, payload_bytes)
     pieces = (Piece(0, header), Piece(start, block))

@@ -7,26 +7,22 @@ from zlib import crc32
 
 from xr_tensorfmt.core.narrow_floats import build_elements
 
+# Suffix of the index of a model in several files.
 INDEX = ".safetensors.index.json"
-"""Suffix of the index of a model in several files."""
-
+# Suffix of an index with the variant of the model, such as ``.fp16``, in either place.
 INDEX_SUFFIX = re.compile(r"(?<=.)\.safetensors(\.[\w-]+)?\.index(\.[\w-]+)?\.json$", re.IGNORECASE)
-"""Suffix of an index with the variant of the model, such as ``.fp16``, in either place."""
-
+# Size of the length of the header. The header is padded to a multiple of it.
 LENGTH_BYTES = 8
-"""Size of the length of the header. The header is padded to a multiple of it."""
-
+# Limit of the format on the length of the header.
 MAX_HEADER_BYTES = 100_000_000
-"""Limit of the format on the length of the header."""
 
 METADATA = "__metadata__"
 
+# Names of files by key, in an index.
 WEIGHT_MAP = "weight_map"
-"""Names of files by key, in an index."""
-
+# Checksums of the headers of all files, in the metadata of an index that this package wrote.
 HEADER_CHECKSUMS = "header_crc32"
-"""Checksums of the headers of all files, in the metadata of an index that this package wrote."""
-
+# dtypes by their names in a header.
 DTYPES = (
     {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
     | {"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"}
@@ -35,10 +31,8 @@ DTYPES = (
     | {"I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
     | {"F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64"}
 )
-"""dtypes by their names in a header."""
-
+# Elements by dtype.
 ELEMENTS = build_elements(DTYPES.values())
-"""Elements by dtype."""
 
 
 def compute_checksum(header: bytes) -> str:

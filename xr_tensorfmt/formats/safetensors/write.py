@@ -40,7 +40,6 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
     for entry in entries:
         if entry.key == METADATA:
             raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
-        checked.check_rank(entry.key, entry.variable)
     attrs, embedded = _build_metadata(checked, entries, others)
     if INDEX_SUFFIX.search(checked.file_name):
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes

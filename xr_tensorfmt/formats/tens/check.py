@@ -17,7 +17,7 @@ from xr_tensorfmt.core.views import View
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
 from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.read import TensFile
-from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, Offset
+from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, RESERVED_AT
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
 
 
@@ -55,7 +55,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
 
 
 def _find_gaps(file: TensFile) -> list[Gap]:
-    gaps = [Gap(Offset.RESERVED, FIXED_BYTES, "the reserved word of the header")]
+    gaps = [Gap(RESERVED_AT, FIXED_BYTES, "the reserved word of the header")]
     gaps += [Gap(s.padding, s.stop, "the padding of a chunk 'SYMMETRY'") for s in file.symmetries]
     if file.pair_count is None:
         values_stop = file.offset + file.nbytes

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -20,17 +18,12 @@ from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.tens.symmetries import Operation
 
+# Size of the number of pairs, which precedes the first pair.
 COUNT_BYTES = 8
-"""Size of the number of pairs, which precedes the first pair."""
-
+# dtype of the global index. It is little-endian even if the values are not.
 INDEX_DTYPE = np.dtype("<u8")
-"""dtype of the global index. It is little-endian even if the values are not."""
-
+# Limit on the pairs of one read.
 PAIRS_AT_ONCE = 1 << 20
-"""Limit on the pairs of one read."""
-
-# Skip the pairs in a longer gap between two pairs.
-_MAX_GAP = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -98,8 +91,8 @@ class Pairs(SearchedLayout):
         """
         batches, total = [], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
-            pairs = self._read_pairs(source, first, min(first + PAIRS_AT_ONCE, self.count))
-            batches.append(pairs["index"].copy())
+            stop = min(first + PAIRS_AT_ONCE, self.count)
+            batches.append(self._read_indices(source, first, stop).copy())
             batch = np.sort(batches[-1])
             if batch[-1] >= total or (batch[1:] == batch[:-1]).any():
                 break
@@ -112,7 +105,7 @@ class Pairs(SearchedLayout):
 
     def build_index_error(self, source: Source, pair: int) -> TensorFormatError:
         """Build the error about a pair whose index is out of bounds or repeated."""
-        index, total = int(self._read_pairs(source, pair, pair + 1)["index"][0]), prod(self.lengths)
+        index, total = int(self._read_indices(source, pair, pair + 1)[0]), prod(self.lengths)
         actual, expected = str(index), f"a global index below {total}"
         hint = "the file is corrupt, or its dimension headers are wrong"
         if index < total:
@@ -125,12 +118,10 @@ class Pairs(SearchedLayout):
     def _locate_pairs(self, first: int, stop: int) -> Extents:
         return Extents.single(self.offset + first * self.stride, self.offset + stop * self.stride)
 
-    def _read_pairs(self, source: Source, first: int, stop: int) -> Array:
-        """Read pairs ``[first, stop)`` as an array with fields ``index`` and ``value``."""
-        # numpy copies opaque values four times faster than subarrays.
-        opaque = np.dtype((np.void, self.stride - INDEX_DTYPE.itemsize))
-        raw = source.read(self._locate_pairs(first, stop))
-        return raw.view(np.dtype([("index", INDEX_DTYPE), ("value", opaque)]))
+    def _read_indices(self, source: Source, first: int, stop: int) -> Array:
+        """Read pairs ``[first, stop)``, and return their indices."""
+        words = source.read(self._locate_pairs(first, stop)).reshape(-1, self.stride)
+        return words[:, : INDEX_DTYPE.itemsize].view(INDEX_DTYPE)[:, 0]
 
     def _build_index(self, source: Source) -> tuple[Integers, Integers]:
         ascending, order, wrong = self.find_wrong_pairs(source)
@@ -151,7 +142,8 @@ class Pairs(SearchedLayout):
             inside = np.flatnonzero(positions >= 0)
             numbers, positions = pairs[part][inside], positions[inside]
             order = np.argsort(numbers, kind="stable")
-            self._fill(source, operation, numbers[order], positions[order], filled, is_set)
+            if order.size:
+                self._fill(source, operation, numbers[order], positions[order], filled, is_set)
         return filled
 
     def _fill(
@@ -167,38 +159,29 @@ class Pairs(SearchedLayout):
 
         An image is the element that a symmetry operation derives from a stored element.
         """
-        for part in _split_at_gaps(numbers):
-            first, stop = int(numbers[part][0]), int(numbers[part][-1]) + 1
-            stored = self._read_pairs(source, first, stop)["value"][numbers[part] - first]
-            values = self.element.decode(stored.view(self.element.stored))
-            values, target = values.reshape(-1, self.components), positions[part]
-            with np.errstate(invalid="ignore"):  # signalling NaNs warn
-                images = values if operation.sign > 0 else 0 - values  # zero stays +0
-            conflicts = is_set[target] & ~_find_equal_rows(filled[target], images)
-            filled[target], is_set[target] = images, True
-            if operation != self.group[0]:
-                # If several images are one element, the array now holds the last image.
-                conflicts |= ~_find_equal_rows(filled[target], images)
-            if operation.sign < 0:  # the smallest integer is its own negative
-                conflicts |= ((images == values) & (values != 0)).any(axis=-1)
-            if conflicts.any():
-                pair = int(numbers[part][np.argmax(conflicts)])
-                raise TensorFormatError(
-                    source.name,
-                    field=f"pair {pair}",
-                    actual="another value for an element than a related pair gives, or one without "
-                    "a negative",
-                    expected="one value for each element under the packed symmetries",
-                    hint="the pairs contradict the symmetries; write the file again",
-                    offset=self.offset + pair * self.stride,
-                )
-
-
-def _split_at_gaps(numbers: Integers) -> Iterator[slice]:
-    has_gap = np.diff(numbers) > _MAX_GAP
-    stops = np.flatnonzero(has_gap | (np.diff(numbers // PAIRS_AT_ONCE) > 0)) + 1
-    bounds = [0, *stops.tolist(), numbers.size]
-    return (slice(first, stop) for first, stop in pairwise(bounds) if first < stop)
+        starts = self.offset + numbers * self.stride + INDEX_DTYPE.itemsize
+        stored = source.read(Extents.uniform(starts, self.stride - INDEX_DTYPE.itemsize))
+        values = self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)
+        with np.errstate(invalid="ignore"):  # signalling NaNs warn
+            images = values if operation.sign > 0 else 0 - values  # zero stays +0
+        conflicts = is_set[positions] & ~_find_equal_rows(filled[positions], images)
+        filled[positions], is_set[positions] = images, True
+        if operation != self.group[0]:
+            # If several images are one element, the array now holds the last image.
+            conflicts |= ~_find_equal_rows(filled[positions], images)
+        if operation.sign < 0:  # the smallest integer is its own negative
+            conflicts |= ((images == values) & (values != 0)).any(axis=-1)
+        if conflicts.any():
+            pair = int(numbers[np.argmax(conflicts)])
+            raise TensorFormatError(
+                source.name,
+                field=f"pair {pair}",
+                actual="another value for an element than a related pair gives, or one without "
+                "a negative",
+                expected="one value for each element under the packed symmetries",
+                hint="the pairs contradict the symmetries; write the file again",
+                offset=self.offset + pair * self.stride,
+            )
 
 
 def _find_equal_rows(left: Array, right: Array) -> NDArray[np.bool_]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from math import prod
 from struct import Struct
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Plain
-from xr_tensorfmt.core.header import HeaderReader, check_rank
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader
 
 MAGIC = b"TENS"
 
@@ -31,24 +30,13 @@ INDEX_VALUE_FLAG = 1
 # Magic, version, number type, bytes per number, numbers per element, order, flags, zero.
 _FIXED = Struct("<4sI4sIIIII")
 FIXED_BYTES = _FIXED.size
+_VERSION_AT, _TYPE_AT, _BYTES_AT, _NUMBERS_AT, _ORDER_AT, _FLAGS_AT, RESERVED_AT = range(4, 32, 4)
 
 # Length and index name. Flags of sparse dimensions and reserved bytes are ignored.
 _DIMENSION = Struct("<IB3x")
 
+# Limit on the length of a dimension: the header has 32 bits for it.
 MAX_LENGTH = (1 << 32) - 1
-"""Limit on the length of a dimension: the header has 32 bits for it."""
-
-
-class Offset(IntEnum):
-    """Offsets of the header fields."""
-
-    VERSION = 4
-    NUMBER_TYPE = 8
-    BYTES_PER_NUMBER = 12
-    NUMBERS = 16
-    ORDER = 20
-    FLAGS = 24
-    RESERVED = 28
 
 
 @dataclass(frozen=True)
@@ -80,18 +68,19 @@ class TensHeader:
         hint = "the header is corrupt, or the file has another format"
         if number_type not in _CODES:
             field, expected = "the number type", f"one of {', '.join(map(repr, _CODES))}"
-            raise reader.error(field, repr(number_type), expected, hint, Offset.NUMBER_TYPE)
+            raise reader.error(field, repr(number_type), expected, hint, _TYPE_AT)
         if numbers not in NUMBERS_PER_ELEMENT:
             field = "the count of numbers per element"
-            raise reader.error(field, numbers, "1, 2, 4 or 8", hint, Offset.NUMBERS)
+            raise reader.error(field, numbers, "1, 2, 4 or 8", hint, _NUMBERS_AT)
         allowed = INDEX_VALUE_FLAG if version == VERSION_1_0 else 0
         if flags & ~allowed:
-            expected = "0" + (
-                " or 1 (index-value storage)" if allowed else " in a version below 1.0"
-            )
-            hint = "a reserved flag may change the layout of the data, so they cannot be read"
-            raise reader.error("the tensor flags", f"0x{flags:08x}", expected, hint, Offset.FLAGS)
-        check_rank(reader.source.name, "the tensor", order, offset=Offset.ORDER)
+            expected = "0 or 1 (index-value storage)" if allowed else "0 in a version below 1.0"
+            reserved = "a reserved flag may change the layout of the data, so they cannot be read"
+            field = "the tensor flags"
+            raise reader.error(field, f"0x{flags:08x}", expected, reserved, _FLAGS_AT)
+        if order > MAX_DIMENSIONS:
+            expected = f"at most {MAX_DIMENSIONS} dimensions"
+            raise reader.error("the rank of the tensor", order, expected, hint, _ORDER_AT)
         raw = reader.read_field(FIXED_BYTES, order * _DIMENSION.size, "the dimension headers")
         dimensions = list(_DIMENSION.iter_unpack(raw))
         lengths = tuple(length for length, _ in dimensions)
@@ -136,7 +125,7 @@ def _check_version(reader: HeaderReader, magic: bytes, version: int) -> None:
         if int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS:
             hint = "the integers of the header are big-endian, which TENS does not allow"
         expected = f"0x{VERSION_0_9:08x} (0.9) or 0x{VERSION_1_0:08x} (1.0)"
-        raise reader.error("the version", f"0x{version:08x}", expected, hint, Offset.VERSION)
+        raise reader.error("the version", f"0x{version:08x}", expected, hint, _VERSION_AT)
 
 
 # Magic number, and size of the chunk including this header.
@@ -145,15 +134,14 @@ CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
 
 DENSE_DATA = b"DENSDATA"
 SYMMETRY = b"SYMMETRY"
+# Magic number of the chunk for embedded metadata, an extension of this package.
 EMBEDDED = b"XRTENSOR"
-"""Magic number of the chunk for embedded metadata, an extension of this package."""
 DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
 
+# Sizes of chunks are multiples of this.
 CHUNK_UNIT = 8
-"""Sizes of chunks are multiples of this."""
-
+# Limit on the chunks before the data.
 MAX_CHUNKS = 4096
-"""Limit on the chunks before the data."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +200,7 @@ def read_chunks(reader: HeaderReader, start: int) -> Iterator[Chunk]:
     raise reader.error(field, actual, f"at most {MAX_CHUNKS}", "the file is corrupt", start)
 
 
+# Writable dtypes of a version. Other numbers are only read.
 DTYPES = {
     VERSION_0_9: ("float64", "complex128"),
     VERSION_1_0: (
@@ -219,7 +208,6 @@ DTYPES = {
         *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
     ),
 }
-"""Writable dtypes of a version. Other numbers are only read."""
 
 
 def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]:
@@ -231,7 +219,7 @@ def build_element(header: TensHeader, reader: HeaderReader) -> tuple[Plain, int]
         sizes = ", ".join(map(str, allowed))
         expected = f"one of {sizes} for numbers of type {number_type.decode()}"
         hint = "the header is corrupt, or numpy does not support such numbers"
-        raise reader.error(field, size, expected, hint, Offset.BYTES_PER_NUMBER)
+        raise reader.error(field, size, expected, hint, _BYTES_AT)
     if number_type == b"IEEE" and header.numbers_per_element == 2:
         return Plain(np.dtype(f"<c{2 * size}")), 1
     return Plain(np.dtype(f"{_CODES[number_type]}{size}")), header.numbers_per_element

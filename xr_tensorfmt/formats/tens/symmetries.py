@@ -14,13 +14,12 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 
 # Flags, and length of the operation code. The code and the index map follow.
+# Signs of the operation codes that the format defines.
 _FIELDS = Struct("<BB")
 _PACKED_FLAG = 1
 SIGNS = {"x": 1, "-x": -1}
-"""Signs of the operation codes that the format defines."""
-
+# Limit on the size of a symmetry group: the number of permutations of 7 axes.
 MAX_OPERATIONS = 5040
-"""Limit on the size of a symmetry group: the number of permutations of 7 axes."""
 
 
 @dataclass(frozen=True)

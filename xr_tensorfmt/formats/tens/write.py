@@ -14,23 +14,19 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.narrow_floats import build_elements
-from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import Hint, TensorFormatWarning, find_stack_level, with_hint
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
-from xr_tensorfmt.writing.embedded_metadata import embed_one_tensor, encode_metadata
+from xr_tensorfmt.writing.embedded_metadata import embed_tensor
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-Version = Literal["1.0", "0.9"]
 
-
-def plan(checked: CheckedInput, *, version: Version | None = None) -> FilePlan:
+def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None) -> FilePlan:
     """Plan a TENS file."""
-    name, variable = checked.single_variable
-    checked.check_rank(name, variable)
+    _, variable = checked.single_variable
     is_bin = version is None and checked.file_name.casefold().endswith(".bin")
     default = "the default for .bin files, " if is_bin else ""
     older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
@@ -67,7 +63,7 @@ def _plan_1_0(checked: CheckedInput) -> FilePlan:
     header, conversion = _build_header(checked, spec.VERSION_1_0)
     nbytes = prod(variable.shape) * conversion.element.stored.itemsize
     data = spec.pack_chunk_header(spec.DENSE_DATA, nbytes)
-    embedded = encode_metadata(checked, embed_one_tensor(checked, OpenOptions.name))
+    embedded = embed_tensor(checked)
     start = header.pack()
     # Fill the head to whole pages, and with it the chunk to a multiple of 8 bytes.
     size = len(start) + spec.CHUNK_HEADER_BYTES + len(embedded) + len(data)

@@ -146,11 +146,10 @@ def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[A
         raise ValueError(
             f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
         )
-    rows, size = memoryview(header.element.encode(converted).tobytes()), header.block_bytes
-    parts: list[bytes | memoryview] = []
-    for block, names in enumerate(labels):
+    parts: list[bytes] = []
+    for names, block in zip(labels, header.element.encode(converted), strict=True):
         parts += map(pack_string, names)
-        parts.append(rows[block * size : (block + 1) * size])
+        parts.append(block.tobytes())
     return b"".join(parts)
 
 
@@ -271,7 +270,7 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
 
 def _get_members(item: Any, *keys: str) -> Iterator[Any]:
     """Return the members of an object with an address."""
-    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
+    is_complete = isinstance(item, dict) and item.keys() >= {*keys}
     if not is_complete or not isinstance(item["address"], dict):
         raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
     return (item[key] for key in keys)
@@ -358,8 +357,7 @@ def _build_cells(
     rows = _list_values(blocks.reshape(len(labels), header.cells), header.element)
     for label, values in zip(labels, rows, strict=True):
         for index, value in zip(indices, values, strict=True):
-            address = dict(sorted(zip(names, label + index, strict=True)))
-            yield {"address": address, "value": value}
+            yield {"address": dict(sorted(zip(names, label + index, strict=True))), "value": value}
 
 
 def _list_values(encoded: Array, element: Element) -> Any:

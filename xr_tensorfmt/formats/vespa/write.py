@@ -21,7 +21,7 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.selection import Indices, Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.blocks import Blocks, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.layouts import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
