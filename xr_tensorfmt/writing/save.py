@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -83,8 +83,14 @@ def _save_planned(
     plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
     """Write all files, then publish them one after the other and remove orphaned siblings."""
-    files = [*_find_changed_siblings(plan, location), (plan, location)]
-    targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
+    siblings = [(sibling, location.sibling(sibling.name)) for sibling in plan.siblings]
+    files = [
+        (sibling.file_plan, target)
+        for sibling, target in siblings
+        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target))
+    ]
+    files.append((plan, location))
+    targets = [_get_target(target, plan.size, overwrite=overwrite) for plan, target in files]
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
     grids = [build_block_grids(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
@@ -105,16 +111,6 @@ def _save_planned(
             error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
     return None
-
-
-def _find_changed_siblings(
-    plan: FilePlan, location: Location
-) -> Iterator[tuple[FilePlan, Location]]:
-    """Yield the sibling files to write. Skip existing files that `is_kept` accepts."""
-    for sibling in plan.siblings:
-        target = location.sibling(sibling.name)
-        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target)):
-            yield sibling.file_plan, target
 
 
 def _read_existing(location: Location) -> bytes:
