@@ -125,10 +125,7 @@ def open_calculation(
 
 
 def to_calculation(
-    ds: Dataset,
-    directory: str | os.PathLike[str],
-    *,
-    encoding: Mapping[Any, Any] | None = None,
+    ds: Dataset, directory: str | os.PathLike[str], *, encoding: Mapping[Any, Any] | None = None
 ) -> None:
     """Write the tensors of a calculation to the files of a new directory.
 
