@@ -153,19 +153,18 @@ def write_region(
         )
     source = MutableFile.from_path(checked.path, io="read")
     container = read(HeaderReader(source))
-    stored = (*container.tensors, *container.coordinates)
-    header = _locate_header(source, stored)
+    tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
+    header = _locate_header(source, tensors.values())
     checksum = _compute_checksum(header)
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
             "stale; rewrite the whole file without region="
         )
-    tensors = {tensor.name: tensor for tensor in stored}
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
     if isinstance(region, str):
-        dims = {dim for variable in checked.variables.values() for dim in variable.dims}
-        region = dict.fromkeys(sorted(map(str, dims)), AUTO)
+        names = (str(dim) for v in checked.variables.values() for dim in v.dims)
+        region = dict.fromkeys(names, AUTO)
     _check_names(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
     planned: dict[str, list[PlannedVariable]] = {}
@@ -178,8 +177,7 @@ def write_region(
         _check_overlap(checked, path)
     _check_coordinates(checked, source, tensors, positions)
     files = [ExistingFile(path, _get_identity(path), header, checksum) for path in planned]
-    grids = [build_block_grids(variables) for variables in planned.values()]
-    pairs = list(zip(files, grids, strict=True))
+    pairs = list(zip(files, map(build_block_grids, planned.values()), strict=True))
     if not compute:
         return plan_tasks(pairs, _flush)
     write_blocks(pairs)
