@@ -34,19 +34,14 @@ _CACHED_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Rows:
-    """Offsets of the rows of a matrix, or of an upper triangle.
-
-    An element has `bits` bits. Rows are padded to a multiple of `unit` bytes. In a triangle, row i
-    begins with column ``i + diagonal``, so that rows become shorter. `diagonal` is 0 or 1, and
-    None for a matrix.
-    """
+    """Offsets of the rows of a matrix, or of an upper triangle."""
 
     count: int
     columns: int
-    bits: int
-    unit: int
+    bits: int  # of an element
+    unit: int  # rows are padded to a multiple of these bytes
     offset: int
-    diagonal: int | None = None
+    diagonal: int | None = None  # in a triangle, row i begins with column i + diagonal
 
     @property
     def is_triangle(self) -> bool:
@@ -86,10 +81,7 @@ class Rows:
         return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
     def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
-        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none of them.
-
-        The pieces are whole words of `word` bytes. Whole rows include their padding.
-        """
+        """Return the words of the columns ``[first, stop)``, omitting rows that store none."""
         firsts = self.find_first_columns(rows)
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
@@ -111,16 +103,12 @@ def _count_units(longest: Number, per_unit: int) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Byte ranges of rows, sorted and disjoint.
-
-    The first element begins at bit number `bit`. `lead` is the number of selected columns before
-    the first stored one.
-    """
+    """Byte ranges of rows, sorted and disjoint."""
 
     starts: Integers
     stops: Integers
-    bit: Integers
-    lead: Integers
+    bit: Integers  # number of the bit at which the first element begins
+    lead: Integers  # number of selected columns before the first stored one
 
     def __len__(self) -> int:
         return self.starts.size
