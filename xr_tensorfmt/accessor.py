@@ -40,10 +40,6 @@ def explain(
         memory or of other engines have none. For files of index-value pairs, the result is an
         upper bound, because the positions of values are only known after reading.
 
-    See Also
-    --------
-    xr_tensorfmt.Explanation : The result.
-
     Examples
     --------
     >>> from xr_tensorfmt import explain, tutorial
@@ -79,13 +75,7 @@ def explain(
 @xr.register_dataarray_accessor("tensorfmt")  # type: ignore[no-untyped-call]
 @xr.register_datatree_accessor("tensorfmt")  # type: ignore[no-untyped-call]
 class TensorFormatAccessor:
-    """The methods of ``ds.tensorfmt``: `to_file` and `explain` without their first parameter.
-
-    Parameters
-    ----------
-    data : Dataset, DataArray or DataTree
-        The object that the accessor belongs to.
-    """
+    """The methods of ``ds.tensorfmt``: `to_file` and `explain` without their first parameter."""
 
     def __init__(self, data: Data) -> None:
         self._data = data

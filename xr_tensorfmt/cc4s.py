@@ -125,10 +125,7 @@ def open_calculation(
 
 
 def to_calculation(
-    ds: Dataset,
-    directory: str | os.PathLike[str],
-    *,
-    encoding: Mapping[Any, Any] | None = None,
+    ds: Dataset, directory: str | os.PathLike[str], *, encoding: Mapping[Any, Any] | None = None
 ) -> None:
     """Write the tensors of a calculation to the files of a new directory.
 
@@ -210,8 +207,7 @@ def _find_tensors(directory: Path) -> list[Path]:
         raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
     with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
     candidates = sorted(directory.glob(f"*{YAML}"))
-    orphans = with_elements - {get_stem(path.name) for path in candidates}
-    if orphans:
+    if orphans := with_elements - {get_stem(path.name) for path in candidates}:
         name = min(orphans)
         raise FileNotFoundError(
             f"{directory}: there are elements of {name}, but no {name}{YAML} with their shape; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypeVar
+from typing import Any
 
 import xarray as xr
 from packaging.version import Version
@@ -22,8 +22,6 @@ from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
-DatasetOrTree = TypeVar("DatasetOrTree", Dataset, DataTree)
-
 # Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
@@ -32,7 +30,8 @@ def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = _open_group(file, keywords)
     ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
-    return _redact_source(ds, file)
+    _redact_source(ds, file)
+    return ds
 
 
 def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
@@ -45,7 +44,9 @@ def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups."""
     variable_type = _choose_variable_type(file, keywords)
     datasets = _build_groups(file, keywords, variable_type, is_tree=True)
-    return _redact_source(DataTree.from_dict(datasets), file)
+    tree = DataTree.from_dict(datasets)
+    _redact_source(tree, file)
+    return tree
 
 
 def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
@@ -65,14 +66,13 @@ def _build_groups(
     }
 
 
-def _redact_source(opened: DatasetOrTree, file: Any) -> DatasetOrTree:
+def _redact_source(opened: Dataset | DataTree, file: Any) -> None:
     """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
     # xarray stores the attribute `path` of a file object as its source. The `path` of an OpenFile
     # lacks the protocol, but `full_name` has it.
     url = getattr(file, "full_name", getattr(file, "path", file))
     if isinstance(url, str) and is_url(url) and redact(url) != url:
         opened.encoding["source"] = redact(url)
-    return opened
 
 
 def is_recognised(file: Any) -> bool:

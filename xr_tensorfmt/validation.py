@@ -60,10 +60,6 @@ def validate(
     ValueError, TypeError
         An argument does not apply to the file.
 
-    See Also
-    --------
-    Finding : A fault.
-
     Examples
     --------
     >>> from xr_tensorfmt import tutorial, validate

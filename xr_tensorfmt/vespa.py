@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -88,9 +89,7 @@ def from_json(
     """
     name = "<Vespa JSON>"
     if isinstance(data, os.PathLike):
-        name = os.fspath(data)
-        with open(data, "rb") as file:
-            data = file.read()
+        name, data = os.fspath(data), Path(data).read_bytes()
     try:
         header, blocks = parse_tensor(select_field(load_json(data), field), type)
         content = replace(header, blocks=len(blocks)).pack()
@@ -111,8 +110,6 @@ def from_jsonl(
     **keywords: Any,
 ) -> Dataset:
     """Open the tensors of a feed of documents as one Dataset, labelled with their ids.
-
-    Lines are parsed one by one. Only cells and labels are kept in memory, as in a file.
 
     Parameters
     ----------
@@ -139,10 +136,7 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type, or no document has the field. The message names
-        the line.
-    OSError
-        The file cannot be read.
+        A document has a tensor of another type, or no document has the field.
 
     Examples
     --------
@@ -156,10 +150,9 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
-    with ExitStack() as stack:
-        is_path = isinstance(source, str | os.PathLike)
-        lines = stack.enter_context(open(source, "rb")) if is_path else source
-        name = os.fspath(source) if is_path else "<Vespa feed>"
+    is_path = isinstance(source, str | os.PathLike)
+    name = os.fspath(source) if is_path else "<Vespa feed>"
+    with open(source, "rb") if is_path else nullcontext(source) as lines:
         bar = tqdm(lines, unit=" lines", disable=not progress)
         content = _read_feed(name, _parse_feed(name, bar, type, field, prefix), field, dim)
     return _open(content, name, **keywords)
@@ -243,8 +236,6 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     ------
     ValueError
         `data` has other characters, or the bytes are not a typed binary tensor.
-    TypeError
-        `data` is not a string.
 
     Examples
     --------
@@ -257,7 +248,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
         raise TypeError(f"data={data!r} is not a str of hexadecimal digits such as '0x0200...'")
     stripped = data.strip()
     try:
-        content = bytes.fromhex(stripped[2:] if stripped[:2] in ("0x", "0X") else stripped)
+        content = bytes.fromhex(stripped.removeprefix("0x").removeprefix("0X"))
     except ValueError as error:
         raise ValueError(
             f"data={stripped[:40]!r} is not a string of hexadecimal digits, two per byte ({error})"
@@ -285,8 +276,8 @@ def to_json(
         The data, as for a ``.tbf`` file. The name of the variable is not stored.
     form : {"short", "long", "hex"}
         ``"short"`` has nested lists of values, ``"long"`` has a list of cells with addresses, and
-        ``"hex"`` is the short form with hexadecimal digits for dense values, which are lossless
-        and fast to parse. Constants of an application need ``"short"`` or ``"long"``.
+        ``"hex"`` has hexadecimal digits for dense values, which are lossless and fast to parse.
+        Constants of an application need ``"short"`` or ``"long"``.
     encoding : mapping, optional
         ``{name: {"dtype": ...}}``, as in `to_file`.
     drop : list of {"coords", "attrs"}

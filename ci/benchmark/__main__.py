@@ -3,127 +3,100 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
-import subprocess
 import sys
-import time
-from contextlib import ExitStack
+import warnings
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from time import perf_counter
+from traceback import format_exc
 from typing import Any
 
+import dask
+import numpy as np
 from dask.system import CPU_COUNT
 
-from benchmark.cases import CASES, OURS
+from benchmark.cases import CASES, OURS, SERVERS
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA, TABLE = (Path(__file__).with_name(name) for name in ("measurements.json", "table.md"))
 PACKAGES = ("numpy", "xarray", "dask", "zarr", "h5netcdf", "netCDF4", "safetensors")
 QUICK_SCALE, MAX_ROUNDS, MAX_SECONDS = 16, 9, 4.0
 Row = dict[str, Any]
 
 
-class FailedRunError(RuntimeError):
-    """A contender raised an error."""
+def get_own_memory() -> float:
+    """Return the memory of this process that is not a mapped file, in MiB."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text("ascii").split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-class Worker:
-    """A process that runs contenders with one version of the package."""
+def run(contender: Any, expected: Any = None) -> dict[str, float]:
+    """Run a contender; with `expected`, check its value and measure its memory."""
+    function, read = contender if isinstance(contender, tuple) else (contender, None)
+    gc.collect()
+    samples, done = [get_own_memory()], Event()
 
-    def __init__(self, package: Path, folder: str, scale: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "benchmark.worker", folder, str(scale)],
-            cwd=folder,  # a package in the current directory would precede PYTHONPATH
-            env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'ci'}"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def sample() -> None:
+        while not done.wait(0.002):
+            samples.append(get_own_memory())
 
-    def close(self) -> None:
-        """End the process."""
-        try:
-            self.process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:  # a thread of a package goes on
-            self.process.kill()
-
-    def ask(self, case: str, contender: str | None = None) -> Any:
-        """Run a contender once, or return the contenders of a case."""
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps([case, contender]) + "\n")
-        self.process.stdin.flush()
-        reply = json.loads(self.process.stdout.readline() or '{"error": "the worker ended"}')
-        if "error" in reply:
-            raise FailedRunError(f"{case}: {contender or 'build'}: {reply['error']}")
-        return reply
+    if expected:
+        Thread(target=sample, daemon=True).start()
+    start = perf_counter()
+    value = function()
+    seconds = perf_counter() - start
+    done.set()
+    if expected:
+        array = np.asarray(read(value) if read else value)
+        np.testing.assert_allclose(array, np.asarray(expected()), rtol=1e-5)
+    return {"seconds": seconds, "memory": max(samples) - samples[0]}
 
 
-def measure(name: str, workers: dict[str, Worker], seconds: float, failures: list[str]) -> Row:
-    """Run all contenders of a case in interleaved rounds after a round to warm up.
-
-    Other packages run in the last worker. An earlier version of this package may fail.
-    """
-    *earlier, newest = workers
-    runs, times, memory = {}, dict[str, list[float]](), dict[str, float]()
-    for label, worker in workers.items():
-        try:
-            names = worker.ask(name)
-        except FailedRunError as error:
-            failures += [str(error)] if label == newest else []
-            continue
-        chosen = names if label == newest else [OURS]
-        runs |= {label if x == OURS else x: (worker, x) for x in chosen}
-    start = time.perf_counter()
+def measure(contenders: Row, expected: Any, seconds: float, failures: list[str]) -> Row:
+    """Run contenders in interleaved rounds. The first round warms up, and checks the values."""
+    replies, start = {name: list[dict[str, float]]() for name in contenders}, perf_counter()
     for number in range(MAX_ROUNDS + 1):
-        if number > 1 and time.perf_counter() - start > seconds:
+        if number > 1 and perf_counter() - start > seconds:
             break
-        for label, (worker, contender) in list(runs.items()):
+        for name in list(replies):
             try:
-                reply = worker.ask(name, contender)
-            except FailedRunError as error:
-                failures += [] if label in earlier else [str(error)]
-                del runs[label]
-                times.pop(label, None)
-                continue
-            if number == 0:
-                memory[label] = round(reply["memory"], 1)
-            else:
-                times.setdefault(label, []).append(float(f"{reply['seconds']:.4g}"))
+                replies[name].append(run(contenders[name], None if number else expected))
+            except Exception:  # noqa: BLE001  # of any package; the others go on
+                failures.append(f"{name}: {format_exc()}")
+                del replies[name]
+    times = {x: median(y["seconds"] for y in rounds[1:]) for x, rounds in replies.items()}
     return {
-        "case": name,
-        "section": CASES[name].section,
-        "median": {label: median(values) for label, values in times.items()},
-        "best": {label: min(values) for label, values in times.items()},
-        "memory": memory,
+        "median": {name: float(f"{value:.4g}") for name, value in times.items()},
+        "memory": {name: round(rounds[0]["memory"], 1) for name, rounds in replies.items()},
     }
 
 
-def format_row(row: Row, packages: list[str]) -> list[str]:
-    """Return the cells of a case: the packages, then the others; the fastest is bold."""
+def format_row(row: Row) -> list[str]:
+    """Return the cells of a case: this package, then the others; the fastest is bold."""
     times = row["median"]
 
-    def show(label: str) -> str:
-        if label not in times:
+    def show(name: str) -> str:
+        if name not in times:
             return "-"
-        seconds = float(f"{times[label]:.3g}")
+        seconds = float(f"{times[name]:.3g}")
         text = f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-        return f"**{text}**" if times[label] == min(times.values()) else text
+        return f"**{text}**" if times[name] == min(times.values()) else text
 
-    others = sorted(set(times) - set(packages), key=times.__getitem__)
-    cells = [f"{show(label)} ({label})" for label in others]
-    return [row["text"], *map(show, packages), ", ".join(cells)]
+    others = sorted(set(times) - {OURS}, key=times.__getitem__)
+    return [row["text"], show(OURS), ", ".join(f"{show(name)} ({name})" for name in others)]
 
 
-def format_table(rows: list[Row], packages: list[str]) -> str:
+def format_table(rows: list[Row]) -> str:
     """Return a Markdown table of the rows with more than one contender."""
-    lines = [["Task", *packages, "Others"], ["---"] * (2 + len(packages))]
-    lines += [format_row(row, packages) for row in rows if len(row["median"]) > 1]
+    lines = [["Task", OURS, "Others"], ["---"] * 3]
+    lines += [format_row(row) for row in rows if len(row["median"]) > 1]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -136,46 +109,32 @@ def describe_machine() -> str:
     return f"{CPU_COUNT} cores, {memory:.0f} GiB, {system}, {python}, {packages}"
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Parse the arguments of the command."""
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the table, and return the number of failures."""
     parser = argparse.ArgumentParser(prog="sh ci/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, one round")
-    parser.add_argument("--package", metavar="DIR", type=Path, help="also measure another version")
-    parser.add_argument("cases", nargs="*", metavar="NAME", help="names of cases or sections")
+    names = {*CASES, *(case.section for case in CASES.values())}
+    parser.add_argument("cases", nargs="*", choices=names, metavar="NAME", help="cases or sections")
     options = parser.parse_args(arguments)
-    unknown = set(options.cases) - {*CASES, *(case.section for case in CASES.values())}
-    if unknown:
-        parser.error(f"unknown case {', '.join(unknown)}, expected one of {', '.join(CASES)}")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Measure, print the table, and return the number of failed contenders."""
-    options = parse_arguments(arguments)
-    packages = {OURS: ROOT}
-    if options.package:
-        packages = {"before": options.package.resolve(), "after": ROOT}
+    dask.config.set(num_workers=CPU_COUNT)
+    warnings.simplefilter("ignore")
     scale, seconds = (QUICK_SCALE, 0.0) if options.quick else (1, MAX_SECONDS)
-    names = set(options.cases or CASES)
-    chosen = [name for name, case in CASES.items() if {name, case.section} & names]
-    rows, failures, start = [], list[str](), time.perf_counter()
-    for _, group in groupby(chosen, key=lambda name: CASES[name].section):
+    chosen = {*options.cases} or names
+    cases = [(name, case) for name, case in CASES.items() if {name, case.section} & chosen]
+    rows, failures = [], list[str]()
+    for section, group in groupby(cases, key=lambda item: item[1].section):
         directory = TemporaryDirectory(dir=os.environ.get("TENSORFMT_BENCH_DIR"))
-        with directory as folder, ExitStack() as stack:
-            workers = {x: Worker(package, folder, scale) for x, package in packages.items()}
-            for worker in workers.values():
-                stack.callback(worker.close)
-            for name in group:
-                row = measure(name, workers, seconds, failures)
-                rows.append(row | {"text": CASES[name].get_text(scale)})
-                cells = " | ".join(format_row(rows[-1], list(packages)))
-                print(f"[{time.perf_counter() - start:4.0f} s] {cells}", file=sys.stderr)
-    table = f"{describe_machine()}\n\n{format_table(rows, list(packages))}"
+        with directory as folder, SERVERS:
+            for name, case in group:
+                built = case.build(Path(folder), case.get_size(scale))
+                row = {"case": name, "section": section, "text": case.get_text(scale)}
+                rows.append(row | measure(*built, seconds, failures))
+                print(*format_row(rows[-1]), sep=" | ", file=sys.stderr)
+    table = f"{describe_machine()}\n\n{format_table(rows)}"
     print(table, *failures, sep="\n")
-    if not (options.quick or options.cases or options.package):
-        lines = ",\n".join(map(json.dumps, rows))
-        machine = json.dumps(describe_machine())
-        DATA.write_text(f'{{"machine": {machine},\n"rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    if not (options.quick or options.cases):
+        document = {"machine": describe_machine(), "rows": rows}
+        DATA.write_text(json.dumps(document, indent=1), encoding="utf-8")
         TABLE.write_text(table, encoding="utf-8")
     return len(failures)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,19 +20,21 @@ import fsspec
 import numpy as np
 import pandas as pd
 import xarray as xr
+from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import xr_tensorfmt  # noqa: F401  # registers the accessor
 from benchmark import stores
-from benchmark.stores import BUCKET, MOTO, SlowMemory, connect, get_s3_options, run_server
+from benchmark.stores import BUCKET, MOTO, SlowMemory, connect, run_server
 
 OURS = "xr_tensorfmt"
 ROW = 16384  # elements of the fast axis of a dense tensor
 WIDTH = 64  # numbers of a labelled vector
 MIB, GIB = 1 << 20, 1 << 30
 PLAIN: dict[str, Any] = {"tensor": {"compressors": None}}
-SERVERS = ExitStack()  # closed by the worker
+SERVERS = ExitStack()  # closed after each section
+RANDOM = da.random.default_rng(0)  # type: ignore[attr-defined]
 Built = tuple[dict[str, Any], Callable[[], Any]]
 
 
@@ -65,11 +66,14 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(section: str, text: str, size: int = 1, *, name: str = "", power: float = 1) -> Any:
-    """Register a function as a case."""
+def case(
+    section: str, text: str, size: int = 1, *, name: str = "", power: float = 1, **options: Any
+) -> Any:
+    """Register a function with options as a case."""
 
     def add(function: Any) -> Any:
-        CASES[name or function.__name__] = Case(section, text, size, function, power)
+        build = partial(function, **options)
+        CASES[name or function.__name__] = Case(section, text, size, build, power)
         return function
 
     return add
@@ -106,10 +110,9 @@ class Format:
         rows = max(size // np.dtype(self.dtype).itemsize // self.columns, 1)
         numbers = np.random.default_rng(0).random((rows, self.columns), np.float32)
         values = numbers < 0.5 if self.dtype == "?" else numbers.astype(self.dtype)
-        labels = {"row": np.array([f"doc{i:07}" for i in range(rows)], object)}
-        return xr.DataArray(
-            values, labels if self.suffix == "tbf" else {}, ("row", "col"), "tensor"
-        )
+        labels = np.array([f"doc{i:07}" for i in range(rows)], object)
+        coords = {"row": labels} if self.suffix == "tbf" else {}
+        return xr.DataArray(values, coords, ("row", "col"), "tensor")
 
 
 FORMATS = {
@@ -121,10 +124,9 @@ FORMATS = {
     "safetensors": Format("safetensors"),
     "NumPy": Format("npy"),
 }
-Package = tuple[Path, Callable[[], Any], Callable[..., Any]]
 
 
-def get_packages(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Package]:
+def get_packages(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Any]:
     """Return the path of each package, a function that writes the data, and one that opens it."""
     ds, path, own = data.to_dataset(), folder / f"tensor.{fmt.suffix}", folder / f"o.{fmt.suffix}"
     nc, h5, store = (path.with_suffix(suffix) for suffix in (".nc", ".h5", ".zarr"))
@@ -134,7 +136,7 @@ def get_packages(folder: Path, fmt: Format, data: xr.DataArray) -> dict[str, Pac
         write, opened = ours.T.tensorfmt.to_file, lambda **kw: open_tensor(path, **kw).T
     encoding = {name: {"compressors": None} for name in ds.variables}
     to_zarr = partial(ds.to_zarr, store, mode="w", encoding=encoding)
-    packages: dict[str, Package] = {
+    packages: dict[str, Any] = {
         OURS: (path, partial(write, path), opened),
         "zarr": (store, to_zarr, partial(open_tensor, store, "zarr")),
     }
@@ -189,58 +191,54 @@ def write_format(folder: Path, size: int, fmt: Format, rows: int = 0) -> Built: 
 
 
 FORMAT = partial(case, "Formats")
+TASKS = {"open": "open", "load": "load {size} of", "select": "load 32 columns of"}
 for title, fmt in FORMATS.items():
-    read = partial(partial, read_format, fmt=fmt)
-    FORMAT(f"open {title}", 64 * MIB, name=f"open_{title}")(read(action="open"))
-    FORMAT(f"load {{size}} of {title}", 64 * MIB, name=f"load_{title}")(read(action="load"))
-    FORMAT(f"load 32 columns of {title}", 64 * MIB, name=f"select_{title}")(read(action="select"))
-    write = partial(write_format, fmt=fmt)
-    FORMAT(f"write {{size}} of {title}", 64 * MIB, name=f"write_{title}")(write)
+    for action, text in TASKS.items():
+        options = {"name": f"{action}_{title}", "fmt": fmt, "action": action}
+        FORMAT(f"{text} {title}", 64 * MIB, **options)(read_format)
+    FORMAT(f"write {{size}} of {title}", 64 * MIB, name=f"write_{title}", fmt=fmt)(write_format)
 
 DENSE = partial(case, "Dense tensors")
 
 
 def write_dense(folder: Path, size: int) -> tuple[dict[str, Any], Callable[[], np.ndarray]]:
     """Write float64, and return functions that open the files, and one that maps the values."""
-    random, shape = da.random.default_rng(0), (max(size // (8 * ROW), 64), ROW)  # type: ignore[attr-defined]
-    data = xr.DataArray(random.random(shape, chunks=(64, ROW)), dims=("row", "col"), name="tensor")
+    shape = (max(size // (8 * ROW), 64), ROW)
+    data = xr.DataArray(RANDOM.random(shape, chunks=(64, ROW)), dims=("row", "col"), name="tensor")
     path, openers = folder / "tensor.tens", write_files(folder, FORMATS["TENS"], data)
     start = path.stat().st_size - data.nbytes
     return openers, partial(np.memmap, path, "<f8", "r", start, shape)
 
 
+PART = slice(32, 288)
+
+
+@DENSE("load 256 columns on the fast axis", GIB, name="fast_slab", col=PART)
+@DENSE("load 256 rows on the slow axis", GIB, name="slow_slab", row=PART)
+@DENSE("load {size} of float64", GIB, name="values")
 def load_dense(folder: Path, size: int, **selection: slice) -> Built:
-    """Return contenders that load a part of the tensor."""
     openers, map_values = write_dense(folder, size)
     contenders = {name: lambda o=o: o().isel(selection).values for name, o in openers.items()}
     parts = [selection.get(dim, slice(None)) for dim in ("row", "col")]
     return contenders, lambda: map_values()[*parts]
 
 
-def reduce_dense(folder: Path, size: int, reduce: str, *dims: str) -> Built:
+@DENSE("mean of {size} on the slow axis", GIB, name="mean", reduce="mean", dim="row")
+@DENSE("sum {size} with dask", GIB, name="sum", reduce="sum")
+def reduce_dense(folder: Path, size: int, reduce: str, dim: str | None = None) -> Built:
     """Return contenders that reduce the tensor with dask, in chunks of 32 MiB where they choose."""
     openers, map_values = write_dense(folder, size)
 
     def run(opened: Any, chunks: dict[str, int]) -> Any:
-        return getattr(opened(chunks=chunks), reduce)(dims or None, skipna=False).values
+        return getattr(opened(chunks=chunks), reduce)(dim, skipna=False).values
 
     contenders = {
         name: partial(run, opened, {} if name in (OURS, "zarr") else {"row": 256})
         for name, opened in openers.items()
     }
-    axis = 0 if dims else None
+    axis = 0 if dim else None
     contenders["numpy"] = lambda: getattr(map_values(), reduce)(axis=axis)
     return contenders, contenders["numpy"]
-
-
-PART = slice(32, 288)
-DENSE("load {size} of float64", GIB, name="values")(load_dense)
-DENSE("load 256 rows on the slow axis", GIB, name="slow_slab")(partial(load_dense, row=PART))
-DENSE("load 256 columns on the fast axis", GIB, name="fast_slab")(partial(load_dense, col=PART))
-DENSE("sum {size} with dask", GIB, name="sum")(lambda *args: reduce_dense(*args, "sum"))
-DENSE("mean of {size} on the slow axis", GIB, name="mean")(
-    lambda *args: reduce_dense(*args, "mean", "row")
-)
 
 
 @DENSE("explain the read of 100,000 points", GIB)
@@ -268,13 +266,11 @@ def build_model(count: int) -> tuple[dict[str, np.ndarray], xr.Dataset]:
     return model, xr.Dataset({key: (dims[key], block) for key, block in model.items()})
 
 
-def run_command(*arguments: str) -> str:
-    """Run the command in this process, and return its output."""
+def run_command(*arguments: str) -> Any:
+    """Run the command in this process, and return the JSON that it prints."""
     from xr_tensorfmt.cli import main  # noqa: PLC0415
 
-    with redirect_stdout(io.StringIO()) as output, suppress(SystemExit):
-        main.main(list(arguments), standalone_mode=False)
-    return output.getvalue()
+    return json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
 
 
 @MODELS("compare two files of {count} tensors", 4000, power=0.5)
@@ -287,10 +283,8 @@ def diff(folder: Path, count: int) -> Built:
         first, second = map(load_file, paths)
         return all(np.array_equal(first[key], second[key]) for key in first)
 
-    def compare_ours() -> bool:
-        return '"equal": false' not in run_command("diff", *paths, "--json")
-
-    return {OURS: compare_ours, "safetensors": compare}, lambda: True
+    ours = lambda: run_command("diff", *paths)["equal"]  # noqa: E731
+    return {OURS: ours, "safetensors": compare}, lambda: True
 
 
 @MODELS("statistics of {count} tensors", 4000, power=0.5)
@@ -299,23 +293,23 @@ def stats(folder: Path, count: int) -> Built:
     save_file(model, path)
 
     def summarize() -> list[float]:
-        (report,) = json.loads(run_command("info", "--stats", "--json", path))
+        (report,) = run_command("info", "--stats", path)
         return [report["variables"][key]["stats"]["mean"] for key in model]
 
     def summarize_by_numpy() -> list[float]:
         rows = [
-            (array.min(), array.max(), array.mean(), np.isnan(array).sum(), (array == 0).sum())
+            (array.mean(), array.min(), array.max(), np.isnan(array).sum(), (array == 0).sum())
             for array in map(load_file(path).__getitem__, model)
         ]
-        return [row[2] for row in rows]
+        return [mean for mean, *_ in rows]
 
-    expected = [array.mean() for array in model.values()]
-    return {OURS: summarize, "safetensors and numpy": summarize_by_numpy}, lambda: expected
+    contenders = {OURS: summarize, "safetensors and numpy": summarize_by_numpy}
+    return contenders, lambda: [array.mean() for array in model.values()]
 
 
+@MODELS("write {count} small tensors of dask", 1000, name="write_chunked", power=0.5, chunk=True)
 @MODELS("write {count} small tensors", 4000, power=0.5)
 def write_model(folder: Path, count: int, *, chunk: bool = False) -> Built:  # noqa: ARG001
-    """Return contenders that write a Dataset of many variables."""
     model, ds = build_model(count)
     ds = ds.chunk() if chunk else ds
     directory = make_memory_directory()
@@ -325,15 +319,13 @@ def write_model(folder: Path, count: int, *, chunk: bool = False) -> Built:  # n
         (arrays,) = dask.compute({key: ds.variables[key].data for key in model})
         save_file(arrays, theirs)
 
+    def read(path: Path) -> list[np.ndarray]:
+        return [*map(load_file(path).__getitem__, model)]
+
     return {
-        OURS: read_back(partial(ds.tensorfmt.to_file, ours), partial(load_file, ours)),
-        "safetensors": read_back(save, partial(load_file, theirs)),
-    }, lambda: model
-
-
-MODELS("write {count} small tensors of dask", 1000, name="write_chunked", power=0.5)(
-    partial(write_model, chunk=True)
-)
+        OURS: read_back(partial(ds.tensorfmt.to_file, ours), partial(read, ours)),
+        "safetensors": read_back(save, partial(read, theirs)),
+    }, lambda: [*model.values()]
 
 
 @MODELS("write a small file, with fsync")
@@ -346,10 +338,10 @@ def write_small_file(folder: Path, _: int) -> Built:
             os.fsync(file.fileno())
 
     packages = get_packages(folder, FORMATS["safetensors"], data)
+    del packages["zarr"]  # a directory
     for name, (path, write, opened) in packages.items():
-        if name != "zarr":  # a directory
-            write_and_sync = write if name == OURS else partial(sync, write, path)
-            contenders[name] = read_back(write_and_sync, lambda opened=opened: load(opened()))
+        write_and_sync = write if name == OURS else partial(sync, write, path)
+        contenders[name] = read_back(write_and_sync, lambda opened=opened: load(opened()))
     return contenders, lambda: data.values
 
 
@@ -365,9 +357,9 @@ def write_peers(folder: Path, count: int) -> dict[str, tuple[Path, str]]:
     return {OURS: (path, "tensorfmt"), "zarr": (store, "zarr"), "netCDF4": (nc, "netcdf4")}
 
 
+@MODELS("open {count} tensors with dask", 1000, name="open_chunked", power=0.5, chunks={})
 @MODELS("open {count} tensors", 1000, power=0.5)
 def open_model(folder: Path, count: int, **options: Any) -> Built:
-    """Return contenders that open a model without reading values."""
     last, array = list(build_model(count)[0].items())[-1]
     contenders = {
         name: (
@@ -377,11 +369,6 @@ def open_model(folder: Path, count: int, **options: Any) -> Built:
         for name, (path, engine) in write_peers(folder, count).items()
     }
     return contenders, lambda: array
-
-
-MODELS("open {count} tensors with dask", 1000, name="open_chunked", power=0.5)(
-    partial(open_model, chunks={})
-)
 
 
 @MODELS("open a tree of {count} tensors", 1000, power=0.5)
@@ -404,19 +391,17 @@ def open_tree(folder: Path, count: int) -> Built:
 STARTING = partial(case, "Starting")
 
 
-def run_python(code: str) -> str:
-    """Run Python, and return its output."""
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
 @STARTING("start Python and open a file")
 def first_open(folder: Path, _: int) -> Built:
-    contenders = {"import xarray": lambda: int(run_python("import xarray; print(1)"))}
+    codes = {"import xarray": "import xarray; print(1)"}
     for name, (path, engine) in write_peers(folder, 1).items():
-        code = f"import xarray; print(len(xarray.open_dataset({str(path)!r}, engine={engine!r})))"
-        contenders[name] = lambda code=code: int(run_python(code))
-    return contenders, lambda: 1
+        opened = f"xarray.open_dataset({str(path)!r}, engine={engine!r})"
+        codes[name] = f"import xarray; print(len({opened}))"
+
+    def run(code: str) -> int:
+        return int(subprocess.check_output([sys.executable, "-W", "ignore", "-c", code]))
+
+    return {name: partial(run, code) for name, code in codes.items()}, lambda: 1
 
 
 BITS = partial(case, "Causal matrices", power=0.5)
@@ -424,16 +409,8 @@ BITS = partial(case, "Causal matrices", power=0.5)
 
 def write_random_bits(path: Path, order: int) -> list[np.ndarray]:
     """Write a causal matrix with random bits, and return the words of each row."""
-
-    def build_rows(block: np.ndarray) -> np.ndarray:
-        rows, columns = block, np.arange(order)
-        words = np.random.default_rng(rows[0, 0]).bytes(len(rows) * (order + 7) // 8 * 8)
-        bits = np.unpackbits(np.frombuffer(words, np.uint8), count=len(rows) * order)
-        return bits.reshape(len(rows), order).view(bool) & (columns > rows)
-
-    numbers = da.arange(order, chunks=256)[:, np.newaxis]  # type: ignore[no-untyped-call]
-    bits = numbers.map_blocks(build_rows, dtype=bool, chunks=(numbers.chunks[0], (order,)))
-    data = xr.DataArray(bits, dims=("row", "col"), name="tensor")
+    bits = RANDOM.integers(0, 2, (order, order), dtype=bool, chunks=(256, order))
+    data = xr.DataArray(da.triu(bits, 1), dims=("row", "col"), name="tensor")
     if not path.exists():
         data.tensorfmt.to_file(path)
     ends = np.cumsum(-(-np.arange(order - 1, -1, -1) // 64))
@@ -561,8 +538,9 @@ FEED = {"field": "v", "dim": "user", "prefix": "id:a:b::"}
 LINE = '{"put": "id:a:b::%s", "fields": {"v": {"type": "tensor<float>(x[384])", "values": "%s"}}}'
 
 
+@LABELS("write a feed of {count} documents", 10_000, name="to_jsonl", write=True)
+@LABELS("read a feed of {count} documents", 10_000, name="from_jsonl", write=False)
 def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
-    """Return contenders that write or read a feed, by the simplest loop with numpy."""
     from xr_tensorfmt.vespa import from_jsonl, to_jsonl  # noqa: PLC0415
 
     numbers = np.random.default_rng(0).normal(size=(count, 384)).astype(np.float32)
@@ -592,18 +570,9 @@ def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
     return {OURS: read, "numpy": read_feed}, lambda: numbers
 
 
-for name, text, is_write in (("from_jsonl", "read", False), ("to_jsonl", "write", True)):
-    LABELS(f"{text} a feed of {{count}} documents", 10_000, name=name)(
-        partial(run_feed, write=is_write)
-    )
-
-
 WRITING = partial(case, "Writing")
-
-
-WRITING("write {size} of float32 from dask", 512 * MIB, name="write_floats")(
-    partial(write_format, fmt=FORMATS["MAG"], rows=4096)
-)
+FROM_DASK: dict[str, Any] = {"name": "write_floats", "fmt": FORMATS["MAG"], "rows": 4096}
+WRITING("write {size} of float32 from dask", 512 * MIB, **FROM_DASK)(write_format)
 
 
 @WRITING("upload {size} to S3 without latency", 128 * MIB)
@@ -613,17 +582,16 @@ def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
 
     array = FORMATS["MAG"].build(size)
     data, url = array.chunk(row=4096), SERVERS.enter_context(run_server("-c", MOTO))
-    s3: dict[str, Any] = {"storage_options": get_s3_options(url)}
+    s3: dict[str, Any] = {"storage_options": {"key": "a", "secret": "b", "endpoint_url": url}}
     s3fs.S3FileSystem(**s3["storage_options"], skip_instance_cache=True).mkdir(BUCKET)
     to_zarr = partial(data.to_dataset().to_zarr, mode="w", encoding=PLAIN)
-    mag, zarr, store = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr", connect(url, "y.zarr")
+    mag, zarr = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
+    store = ObjectStore(connect(url, "y.zarr"))
     read = lambda *args, **kw: lambda: open_tensor(*args, **kw).values  # noqa: E731
     return {
         OURS: read_back(partial(data.tensorfmt.to_file, mag, **s3), read(mag, **s3)),
         "zarr by s3fs": read_back(partial(to_zarr, zarr, **s3), read(zarr, "zarr", **s3)),
-        "zarr by obstore": read_back(
-            partial(to_zarr, ObjectStore(store)), read(ObjectStore(store), "zarr")
-        ),
+        "zarr by obstore": read_back(partial(to_zarr, store), read(store, "zarr")),
     }, lambda: array.values
 
 
@@ -636,7 +604,7 @@ def read_remote(folder: Path, size: int, run: Any, by_numpy: Any) -> Built:
 
     _, map_values = write_dense(folder, size)
     url = SERVERS.enter_context(run_server(stores.__file__, str(folder)))
-    target, s3 = f"s3://{BUCKET}/tensor", {"storage_options": get_s3_options(url)}
+    target, s3 = f"s3://{BUCKET}/tensor", {"storage_options": {"anon": True, "endpoint_url": url}}
     zarr = ObjectStore(connect(url, "tensor.zarr"), read_only=True)
     openers = {
         OURS: partial(open_tensor, f"{target}.tens", **s3),

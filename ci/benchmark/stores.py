@@ -57,9 +57,6 @@ class SlowStore(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815
 
-    def log_message(self, *arguments: Any) -> None:
-        """Print nothing."""
-
 
 class SlowMemory(MemoryFileSystem):  # type: ignore[misc]
     """A store of fsspec that answers late and states no version with the bytes."""
@@ -82,36 +79,24 @@ class SlowMemory(MemoryFileSystem):  # type: ignore[misc]
 @contextmanager
 def run_server(*arguments: str) -> Iterator[str]:
     """Run Python with arguments, and yield the URL of the server, which prints its port."""
-    with subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, *arguments], **pipes) as child:
         try:
             yield f"http://127.0.0.1:{int(child.stdout.readline())}"
         finally:
             child.terminate()
 
 
-def get_s3_options(url: str) -> dict[str, Any]:
-    """Return the storage options of s3fs."""
-    return {"key": "key", "secret": "secret", "endpoint_url": url}
-
-
 def connect(url: str, prefix: str | None = None) -> Any:
     """Return a store of obstore."""
     from obstore.store import S3Store  # noqa: PLC0415
 
-    return S3Store(
-        BUCKET,
-        prefix=prefix,
-        endpoint=url,
-        access_key_id="key",
-        secret_access_key="secret",
-        region="us-east-1",
-        client_options={"allow_http": True},
-    )
+    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    http = {"allow_http": True}
+    return S3Store(BUCKET, prefix=prefix, endpoint=url, client_options=http, **keys)
 
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), SlowStore)
-    server.daemon_threads = True
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,14 +17,13 @@ pytest.importorskip("moto")
 from benchmark.__main__ import (
     DATA,
     TABLE,
-    FailedRunError,
     format_row,
     format_table,
     main,
     measure,
+    run,
 )
 from benchmark.cases import CASES, OURS, SERVERS
-from benchmark.worker import run
 
 SCALE = 4096
 LONG = {"first_open", "upload", "remote_row", "remote_sum", "remote_chunks"}
@@ -55,29 +53,16 @@ def test_contenders_return_the_value_of_numpy(name: str, folder: Path) -> None:
             assert run(contender, expected)["seconds"] > 0
 
 
-class FakeWorker:
-    """A version of the package with or without the function of a case."""
-
-    def __init__(self, *, is_complete: bool) -> None:
-        self.is_complete = is_complete
-
-    def ask(self, case: str, contender: str | None = None) -> Any:
-        if not self.is_complete:
-            raise FailedRunError(f"{case}: no such function")
-        return [OURS, "numpy"] if contender is None else {"seconds": 0.5, "memory": 1.0}
-
-
-def test_version_without_a_function_has_no_time() -> None:
-    workers: dict[str, Any] = {
-        "before": FakeWorker(is_complete=False),
-        "after": FakeWorker(is_complete=True),
-    }
+def test_contender_that_fails_has_no_time() -> None:
     failures: list[str] = []
-    row = {"text": "a task", **measure("values", workers, 0, failures)}
-    assert failures == []
-    assert row["median"] == row["best"] == {"after": 0.5, "numpy": 0.5}
-    assert row["memory"] == {"after": 1.0, "numpy": 1.0}
-    assert format_row(row, list(workers)) == ["a task", "-", "**500 ms**", "**500 ms** (numpy)"]
+    contenders = {OURS: lambda: 1.0, "numpy": lambda: 2.0, "zarr": lambda: 1 / 0}
+    row = {"text": "a task", **measure(contenders, lambda: 1.0, 0, failures)}
+    wrong, failed = failures
+    assert wrong.startswith("numpy: ")
+    assert "Not equal to tolerance" in wrong
+    assert failed.endswith("ZeroDivisionError: division by zero\n")
+    assert [*row["median"]] == [*row["memory"]] == [OURS]
+    assert format_row(row | {"median": {"numpy": 0.5}}) == ["a task", "-", "**500 ms** (numpy)"]
 
 
 def test_fastest_is_bold_and_rows_without_others_are_omitted() -> None:
@@ -85,13 +70,13 @@ def test_fastest_is_bold_and_rows_without_others_are_omitted() -> None:
         {"text": "lost", "median": {OURS: 2.0, "zarr": 1.5, "netCDF4": 0.25}},
         {"text": "alone", "median": {OURS: 1.0}},
     ]
-    _, _, row = format_table(rows, [OURS]).splitlines()
+    _, _, row = format_table(rows).splitlines()
     assert row == "| lost | 2 s | **250 ms** (netCDF4), 1.5 s (zarr) |"
 
 
 def test_table_shows_saved_measurements() -> None:
     saved = json.loads(DATA.read_text(encoding="utf-8"))
-    table = format_table(saved["rows"], [OURS])
+    table = format_table(saved["rows"])
     assert TABLE.read_text(encoding="utf-8") == f"{saved['machine']}\n\n{table}"
     assert {row["case"] for row in saved["rows"]} <= set(CASES)
 
@@ -99,4 +84,4 @@ def test_table_shows_saved_measurements() -> None:
 def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nothing"])
-    assert "unknown case nothing" in capsys.readouterr().err
+    assert "invalid choice: 'nothing'" in capsys.readouterr().err

@@ -132,11 +132,6 @@ def test_threads_share_large_reads(path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert find_owner(read) is None
 
 
-def test_large_read_is_page_aligned(path: Path) -> None:
-    read = LocalFile.from_path(path).read(Extents.single(0, 1 << 20))
-    assert read.ctypes.data % mmap.PAGESIZE == 0
-
-
 def test_threads_report_truncated_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_PART", 1000)
     with pytest.raises(TensorFormatError, match="truncated while it was open"):

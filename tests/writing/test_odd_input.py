@@ -120,9 +120,12 @@ NOTES = {
     "'p' is a scalar and a dimension": {"tensors": TENSORS, "coordinates": {"p": make_labels()}},
     "the only tensor of the file is a coordinate": {"stored_coordinates": ["tensor"]},
     "the only tensor of the file is not 'uensor'": {"tensors": {"uensor": TENSORS["tensor"]}},
-    "the key 'tdnsors'": {"tdnsors": TENSORS},
-    "the key 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
-    "the key 'attr3'": {"tensors": TENSORS, "coordinates": {"z": make_labels() | {"attr3": {}}}},
+    "unexpected keyword argument 'tdnsors'": {"tdnsors": TENSORS},
+    "unexpected keyword argument 'eims'": {"tensors": {"tensor": {"eims": ["p", "q"]}}},
+    "unexpected keyword argument 'attr3'": {
+        "tensors": TENSORS,
+        "coordinates": {"z": make_labels() | {"attr3": {}}},
+    },
 }
 
 

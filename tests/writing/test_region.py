@@ -33,7 +33,7 @@ from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 from xr_tensorfmt.writing.graph import plan_tasks
-from xr_tensorfmt.writing.region import MutableFile, RegionLayout
+from xr_tensorfmt.writing.region import MutableFile
 
 
 def make_base() -> xr.Dataset:
@@ -108,10 +108,9 @@ def test_any_region_of_any_chunks_in_any_order_of_axes(data) -> None:
     dims = [f"d{axis}" for axis in range(len(lengths))]
     variable = xr.Variable(dims, da.from_array(part, chunks=tuple(chunks)))
     indices = tuple(range(part.start, part.stop) for part in cut)
-    region = RegionLayout(inner, tuple(indices[axes.index(axis)] for axis in range(len(axes))))
-    placed = PlannedVariable(
-        variable, Transposed(region, tuple(axes)), Conversion("a", inner.element, exact=True)
-    )
+    in_file_order = tuple(indices[axes.index(axis)] for axis in range(len(axes)))
+    conversion = Conversion("a", inner.element, exact=True)
+    placed = PlannedVariable(variable, layout, conversion, in_file_order)
     files = [(InMemory, build_block_grids([placed]))]
     plan_tasks(files).compute(scheduler="synchronous")
     actual = read(layout, Memory(bytes(CONTENT)), Selection.everything(layout.shape))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from json import dumps
 from typing import Any, Self
 
@@ -41,7 +41,7 @@ class EmbeddedVariable:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
         _to_strings([data.get("name", "")])
-        members = _collect_members(data, cls)
+        members = dict(data)
         if "dims" in data:
             members["dims"] = _to_strings(data["dims"])
         return cls(**members)
@@ -73,7 +73,7 @@ class EmbeddedMetadata:
         """Parse the result of `to_dict`. Invalid data raise one of `_ERRORS`."""
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']!r}, expected {VERSION}")
-        members = _collect_members(data, cls)
+        members = {name: value for name, value in data.items() if name != "version"}
         for name in {"tensors", "coordinates"} & set(data):
             variables = data[name].items()
             members[name] = {key: EmbeddedVariable.from_dict(value) for key, value in variables}
@@ -112,15 +112,6 @@ def _decode(embedded: Any) -> Any:
     if len(embedded) > MAX_EMBEDDED_BYTES:
         raise ValueError(f"{len(embedded)} characters, more than {MAX_EMBEDDED_BYTES}")
     return parse_json(embedded)
-
-
-def _collect_members(data: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    """Return the members of a JSON object, without its version. Raise ValueError if unknown."""
-    supported = {"version", *(member.name for member in fields(cls))}
-    for name, value in data.items():
-        if name not in supported or value is None:
-            raise ValueError(f"the key {name!r} with {shorten(repr(value))} is unknown")
-    return {name: value for name, value in data.items() if name != "version"}
 
 
 def _to_strings(values: Sequence[Any]) -> tuple[str, ...]:

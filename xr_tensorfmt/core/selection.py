@@ -121,6 +121,8 @@ class Selection:
 
     def to_points(self) -> Points:
         """Return all elements as points."""
+        if isinstance(self, Points):
+            return self
         mesh = np.meshgrid(*self.index_arrays, indexing="ij")
         return Points(self.tensor_shape, tuple(axis.ravel() for axis in mesh))
 
@@ -140,8 +142,6 @@ class Points(Selection):
     """Single elements, by an index array per axis. A layout gets different ones, in C order."""
 
     indices: tuple[Integers, ...]
-
-    is_strided = False
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -177,10 +177,6 @@ class Points(Selection):
         """Return the points at one index of a new first axis."""
         first = np.full(self.shape, index, dtype=np.int64)
         return Points((length, *self.tensor_shape), (first, *self.indices))
-
-    def to_points(self) -> Points:
-        """Return the points."""
-        return self
 
     def sort(self) -> tuple[Selection, Integers]:
         """Return what to read in the order of the file, and the position of every point in it."""

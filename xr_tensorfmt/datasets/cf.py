@@ -13,19 +13,15 @@ from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.datasets.options import EngineKeywords
 
-_STRINGS = (
-    "coordinates bounds grid_mapping formula_terms cell_measures ancillary_variables calendar "
-    "dtype _Unsigned"
-)
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(_STRINGS.split(), str),
-    **dict.fromkeys(("scale_factor", "add_offset"), int | float | np.number),
-    **dict.fromkeys(("_FillValue", "missing_value"), str | int | float | np.generic | np.ndarray),
-}
-"""Types of the attributes that xarray uses to decode variables."""
-
 _SCALES = ("scale_factor", "add_offset")
 _FILL_VALUES = ("_FillValue", "missing_value")
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(conventions.CF_RELATED_DATA, str),
+    **dict.fromkeys(("coordinates", "calendar", "dtype", "_Unsigned"), str),
+    **dict.fromkeys(_SCALES, int | float | np.number),
+    **dict.fromkeys(_FILL_VALUES, str | int | float | np.generic | np.ndarray),
+}
+"""Types of the attributes that xarray uses to decode variables."""
 
 PACKING = (*_SCALES, *_FILL_VALUES, "_Unsigned")
 """Attributes by which xarray computes values from stored ones."""

@@ -18,26 +18,11 @@ from xr_tensorfmt.datasets.dask_tasks import find_lazy_reads
 from xr_tensorfmt.datasets.lazy_array import TensorArray, find_lazy_tensor
 
 _MAX_LINES = 20
-_COLUMNS = "file", "variable", "chunk", "values", "ranges", "requests", "needed", "fetched", "bytes"
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkRead:
-    """The read of a chunk, or of a variable without chunks.
-
-    Parameters
-    ----------
-    variable : str
-        Name of the variable.
-    chunk : tuple of int
-        Index of the chunk, or an empty tuple if the variable has no chunks.
-    shape : tuple of int
-        Shape of the values.
-    extents : mapping of str to Extents
-        The byte ranges of the values, by file.
-    requests : tuple of (str, Extents)
-        The byte ranges of the requests, by file.
-    """
+    """The read of a chunk: an index and the `shape` of values, and Extents by file."""
 
     variable: str
     chunk: tuple[int, ...]
@@ -82,21 +67,20 @@ class ChunkRead:
             "request_ranges": list(map(list, self.request_ranges)),
         }
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Row of the table."""
+    def describe(self) -> dict[str, str]:
+        """Return the cells of a table."""
         bounds = [extents.bounds for extents in self.extents.values()]
-        return (
-            ", ".join(name.rpartition("/")[2] for name in self.extents) or "-",
-            self.variable,
-            ", ".join(map(str, self.chunk)) or "-",
-            f"{prod(self.shape):,}",
-            f"{sum(map(len, self.extents.values())):,}",
-            f"{self.request_count:,}",
-            format_size(self.needed_bytes),
-            format_size(self.fetched_bytes),
-            "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
-        )
+        return {
+            "file": ", ".join(name.rpartition("/")[2] for name in self.extents) or "-",
+            "variable": self.variable,
+            "chunk": ", ".join(map(str, self.chunk)) or "-",
+            "values": f"{prod(self.shape):,}",
+            "ranges": f"{sum(map(len, self.extents.values())):,}",
+            "requests": f"{self.request_count:,}",
+            "needed": format_size(self.needed_bytes),
+            "fetched": format_size(self.fetched_bytes),
+            "bytes": "; ".join(f"{start} to {stop}" for start, stop in bounds) or "-",
+        }
 
 
 def _list_ranges(extents: Iterable[tuple[str, Extents]]) -> list[tuple[str, int, int]]:
@@ -171,8 +155,8 @@ class Explanation:
 
     def _get_columns(self) -> dict[str, tuple[str, ...]]:
         """Return the cells of each column, without columns that add no information."""
-        cells = zip(*(read.cells for read in self.reads[:_MAX_LINES]), strict=True)
-        columns = dict(zip(_COLUMNS, cells, strict=True))
+        rows = [read.describe() for read in self.reads[:_MAX_LINES]]
+        columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
         if len({name for read in self.reads for name in read.extents}) <= 1:
             del columns["file"]
         if set(columns["chunk"]) == {"-"}:

@@ -157,7 +157,7 @@ class LocalFile(Source):
             window = self._map(*extents.bounds)
             if window is not None:
                 return window
-        packed = _allocate(extents.nbytes)
+        packed = np.empty(extents.nbytes, dtype=np.uint8)
         if self.io == "read" or len(extents) == 1:
             self._read_into(packed, extents)
             return packed
@@ -193,15 +193,6 @@ class LocalFile(Source):
             parts = [target[first : first + _PART] for first in range(0, target.size, _PART)]
             starts = range(start, start + target.size, _PART)
             list(threads.map(super()._fill, repeat(fill), starts, parts))
-
-
-def _allocate(size: int) -> Bytes:
-    """Return page-aligned memory, into which Linux copies aligned pages twice as fast."""
-    if size < _MIN_WINDOW:
-        return np.empty(size, dtype=np.uint8)
-    buffer = np.empty(size + mmap.PAGESIZE, dtype=np.uint8)
-    start = -buffer.ctypes.data % mmap.PAGESIZE
-    return buffer[start : start + size]
 
 
 def _describe(size: int, mtime_ns: int, inode: int) -> str:

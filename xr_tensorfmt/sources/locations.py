@@ -33,18 +33,12 @@ _VERSION = re.compile(r"(?:\?(?:versionId|versionid|generation)=[^/?#]+|#\d+)\Z"
 
 
 def split_path(path: str) -> tuple[str, str, str]:
-    """Split a path or URL into the directory, the percent-encoded name, and a query or version."""
-    pattern = _QUERY if path.startswith(_WEB) else _VERSION
-    query = pattern.search(path)
-    name_stop = query.start() if query else len(path)
-    name_start = path.rfind("/", 0, name_stop) + 1
-    return path[:name_start], path[name_start:name_stop], path[name_stop:]
-
-
-def get_file_name(path: str) -> str:
-    """Return the decoded name of a path or URL, without query."""
-    name = split_path(path)[1]
-    return unquote(name) if path.startswith(_WEB) else name
+    """Split a path or URL into the directory, the decoded name, and a query or version."""
+    is_web = path.startswith(_WEB)
+    query = (_QUERY if is_web else _VERSION).search(path)
+    stop = query.start() if query else len(path)
+    directory, slash, name = path[:stop].rpartition("/")
+    return directory + slash, unquote(name) if is_web else name, path[stop:]
 
 
 def build_sibling_path(path: str, relative: str) -> str:
@@ -81,7 +75,7 @@ class Location:
     @property
     def file_name(self) -> str:
         """The name in the directory."""
-        return os.path.basename(self.path) if self.is_local else get_file_name(self.path)
+        return os.path.basename(self.path) if self.is_local else split_path(self.path)[1]
 
     @property
     def is_local(self) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from math import inf
 from time import monotonic
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -57,18 +57,6 @@ class RemoteFile(Source):
 
     high_latency = True
     read_ahead = 1 << 20
-
-    @classmethod
-    def from_info(cls, location: Location, info: dict[str, Any]) -> Self:
-        """Return the file for the info of a file system; raise if byte ranges cannot be read."""
-        if info.get("type") == "directory":
-            raise build_directory_error(location.name)
-        if info.get("size") is None:
-            raise ValueError(
-                f"{location.name}: the store does not report the size of the object, so it cannot "
-                "be read by byte ranges; put 'simplecache::' before the URL to open a local copy"
-            )
-        return cls(location, int(info["size"]), Version.from_info(info))
 
     @property
     def name(self) -> str:
@@ -151,7 +139,15 @@ def open_remote(location: Location) -> tuple[RemoteFile, bytes]:
     request_head = partial(_request_range, location, request, memoryview(head))
     future_response = start_request(location, request_head, request)
     try:
-        source = RemoteFile.from_info(location, wait_for_result(future_info))
+        info = wait_for_result(future_info)
+        if info.get("type") == "directory":
+            raise build_directory_error(location.name)
+        if info.get("size") is None:
+            raise ValueError(
+                f"{location.name}: the store does not report the size of the object, so it cannot "
+                "be read by byte ranges; put 'simplecache::' before the URL to open a local copy"
+            )
+        source = RemoteFile(location, int(info["size"]), Version.from_info(info))
         if source.size == 0:
             return source, b""
         response = wait_for_result(future_response)

@@ -108,10 +108,7 @@ def _to_list(value: Any) -> Any:
 
 
 class TransposedArray(ManifestArray):
-    """A virtual array whose first codec is the transpose codec.
-
-    The codec has an entry for each dim. VirtualiZarr would keep it unchanged for a new dim.
-    """
+    """An array whose first codec is transpose, which VirtualiZarr cannot extend by a dim."""
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of numpy, as xarray does to combine arrays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, product
+from itertools import accumulate, chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
 from xr_tensorfmt.writing.conversion import Conversion, check_dense
@@ -35,10 +35,7 @@ MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
 
 
 def merge_chunks(chunks: Chunks, units: Sequence[int], stored: float, itemsize: int) -> Chunks:
-    """Merge chunks that share bytes or have short runs in the file.
-
-    `stored` and `itemsize` are the bytes of an element in the file and in memory.
-    """
+    """Merge chunks that share bytes or have short runs of elements of `stored` bytes in a file."""
     merged = [
         (sum(lengths),) if unit == WHOLE else _merge(lengths, unit)
         for lengths, unit in zip(chunks, units, strict=True)
@@ -97,6 +94,8 @@ class BlockGrid:
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
     chunks: Chunks
+    indices: tuple[Indices, ...]
+    """The elements of every axis of the layout."""
 
     @cached_property
     def slices(self) -> list[tuple[slice, ...]]:
@@ -107,8 +106,18 @@ class BlockGrid:
         """Convert the values of a block to bytes."""
         ranges = [range(part.start, part.stop) for part in self.slices[block]]
         array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
-        selection = Selection(self.layout.shape, tuple(ranges[axis] for axis in self.axes))
-        return self.layout.encode(selection, self.conversion.apply(array))
+        converted: Any = self.conversion.apply(array)
+        parts = (self.slices[block][axis] for axis in self.axes)
+        runs = [
+            _split_runs(indices[part]) for indices, part in zip(self.indices, parts, strict=True)
+        ]
+        return chain.from_iterable(
+            self.layout.encode(
+                Selection(self.layout.shape, tuple(indices for indices, _ in run)),
+                converted[(*(position for _, position in run), ...)],
+            )
+            for run in product(*runs)
+        )
 
     def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name
@@ -119,6 +128,17 @@ class BlockGrid:
         if array.shape != shape:
             raise _build_shape_error(name, array, f"the shape {shape}")
         return array
+
+
+def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
+    """Return runs of consecutive indices, and their positions."""
+    if isinstance(indices, range):
+        return [(indices, slice(None))]
+    edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), indices.size]
+    return [
+        (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
+        for start, stop in pairwise(edges)
+    ]
 
 
 def _to_slices(lengths: Sequence[int]) -> list[slice]:
@@ -158,7 +178,8 @@ def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariabl
         is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
         if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
             variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
-        gridded.append((variable, BlockGrid(layout, axes, item.conversion, chunks)))
+        indices = item.indices or tuple(map(range, layout.shape))
+        gridded.append((variable, BlockGrid(layout, axes, item.conversion, chunks, indices)))
     return gridded
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xarray import Variable
 
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.selection import Indices
 from xr_tensorfmt.writing.conversion import Conversion
 
 
@@ -26,6 +27,8 @@ class PlannedVariable:
     variable: Variable
     layout: Layout
     conversion: Conversion
+    indices: tuple[Indices, ...] | None = None
+    """The elements to write along every axis in file order. By default, all."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import pairwise, product
 from math import prod
 from typing import Any, Literal, Self
 
@@ -18,14 +17,13 @@ from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes, Extents, Integers
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
+from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
 from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import View, file_order
+from xr_tensorfmt.core.views import file_order
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.dask_tasks import find_values
 from xr_tensorfmt.datasets.explanation import find_sources
@@ -71,53 +69,6 @@ class MutableFile(LocalFile):
         return super().read(extents)
 
 
-@dataclass(frozen=True, eq=False)
-class RegionLayout(View, WritableLayout):
-    """The elements of another layout at some indices along every axis. It is only written."""
-
-    inner: WritableLayout
-    indices: tuple[Indices, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the region."""
-        return tuple(map(len, self.indices))
-
-    @property
-    def write_units(self) -> tuple[int, ...]:
-        """The units of the whole layout."""
-        return self.inner.write_units
-
-    def select(self, selection: Selection) -> Sequence[Selection]:
-        """Return the selection in the whole layout."""
-        parts = zip(self.indices, selection.indices, strict=True)
-        inner = (indices[part[0] : part[-1] + 1] for indices, part in parts)
-        return (Selection(self.inner.shape, tuple(inner)),)
-
-    def apply(self, selection: Selection, *values: Array) -> Array:
-        """Return the values as they are."""
-        return values[0]
-
-    def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
-        """Encode the elements, one part with consecutive indices at a time."""
-        for whole in self.select(selection) if selection.size else ():
-            for parts in product(*map(_split_runs, whole.indices)):
-                target = Selection(self.inner.shape, tuple(run for run, _ in parts))
-                key: Any = (*(positions for _, positions in parts), ...)
-                yield from self.inner.encode(target, values[key])
-
-
-def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
-    """Return runs of consecutive indices, and their positions."""
-    if isinstance(indices, range):
-        return [(indices, slice(None))]
-    edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), indices.size]
-    return [
-        (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
-        for start, stop in pairwise(edges)
-    ]
-
-
 def _locate_header(source: MutableFile, tensors: Iterable[Tensor]) -> list[tuple[str, Extents]]:
     """Return the ranges of files that were fetched, without writable values."""
     values: defaultdict[str, list[Extents]] = defaultdict(list)
@@ -127,7 +78,7 @@ def _locate_header(source: MutableFile, tensors: Iterable[Tensor]) -> list[tuple
             if prod(layout.shape):
                 located = layout.locate(Selection.everything(layout.shape))
                 values[(tensor.source or source).name].append(located)
-    written = {path: Extents.union(values[path]) for path, _ in source.fetched}
+    written = {path: Extents.union(values[path]) for path in {path for path, _ in source.fetched}}
     header = []
     for path, fetched in source.fetched:
         bounds, skipped = fetched.bounds, written[path]
@@ -474,8 +425,7 @@ def _plan_variable(
     conversion = replace(checked, format=f"{name!r} in the file").build_conversion(
         name, variable, dtype, {element.name: element}, exact=exact
     )
-    region = RegionLayout(layout, tuple(indices))
-    return PlannedVariable(variable, region, replace(conversion, is_fixed=True))
+    return PlannedVariable(variable, layout, replace(conversion, is_fixed=True), tuple(indices))
 
 
 def _check_attrs(checked: CheckedInput, name: str, variable: Variable, tensor: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -65,26 +65,31 @@ def save(
 ) -> Delayed | None:
     """Write the first of the plans whose layouts can represent all values."""
     plans = [plan] if isinstance(plan, FilePlan) else plan
-    if len(plans) == 1:
-        return _save_planned(plans[0], location, overwrite=overwrite, compute=compute)
-    # Errors of the location come before any value is computed.
-    _get_target(location, 0, overwrite=overwrite)
-    if not compute:
-        # Hide the plan from dask, which would compute its arrays in memory.
-        later = partial(save, plan, location, overwrite=overwrite, compute=True)
-        return delayed(later, pure=False)()  # type: ignore[no-any-return]
+    if len(plans) > 1:
+        # Errors of the location come before any value is computed.
+        _get_target(location, 0, overwrite=overwrite)
+        if not compute:
+            # Hide the plan from dask, which would compute its arrays in memory.
+            later = partial(save, plan, location, overwrite=overwrite, compute=True)
+            return delayed(later, pure=False)()  # type: ignore[no-any-return]
     for file_plan in plans[:-1]:
         with suppress(UnrepresentableValueError):
             return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
-    return _save_planned(plans[-1], location, overwrite=overwrite, compute=True)
+    return _save_planned(plans[-1], location, overwrite=overwrite, compute=compute)
 
 
 def _save_planned(
     plan: FilePlan, location: Location, *, overwrite: bool, compute: bool
 ) -> Delayed | None:
     """Write all files, then publish them one after the other and remove orphaned siblings."""
-    files = [*_find_changed_siblings(plan, location), (plan, location)]
-    targets = [_get_target(location, plan.size, overwrite=overwrite) for plan, location in files]
+    siblings = [(sibling, location.sibling(sibling.name)) for sibling in plan.siblings]
+    files = [
+        (sibling.file_plan, target)
+        for sibling, target in siblings
+        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target))
+    ]
+    files.append((plan, location))
+    targets = [_get_target(target, plan.size, overwrite=overwrite) for plan, target in files]
     _find_orphans(plan.find_orphans, location)  # raises if the file must not be replaced
     grids = [build_block_grids(plan.variables) for plan, _ in files]
     # Pass no plan to a task, because dask would compute its arrays.
@@ -105,16 +110,6 @@ def _save_planned(
             error.add_note(f"{targets[-1].target} was not written; {UNCHANGED}.")
         raise
     return None
-
-
-def _find_changed_siblings(
-    plan: FilePlan, location: Location
-) -> Iterator[tuple[FilePlan, Location]]:
-    """Yield the sibling files to write. Skip existing files that `is_kept` accepts."""
-    for sibling in plan.siblings:
-        target = location.sibling(sibling.name)
-        if sibling.is_kept is None or not sibling.is_kept(_read_existing(target)):
-            yield sibling.file_plan, target
 
 
 def _read_existing(location: Location) -> bytes:

@@ -116,17 +116,13 @@ def _convert_dim(dim: str, start: str, dataset: Dataset) -> str:
 
 def _check(path: str, tree: DataTree, members: list[TreeMember], separator: str) -> None:
     """Raise ValueError if the file would open as another tree."""
-    tensors, coordinates = (
-        tuple(
-            Tensor(
-                member.key, tuple(map(str, member.variable.dims)), _NO_VALUES, {"key": member.key}
-            )
-            for member in members
-            if member.is_coordinate == is_coordinate
-        )
-        for is_coordinate in (False, True)
-    )
-    nodes = split_groups(Container(tensors, coordinates), separator, is_tree=True)
+    tensors: dict[bool, list[Tensor]] = {False: [], True: []}
+    for member in members:
+        dims = tuple(map(str, member.variable.dims))
+        tensor = Tensor(member.key, dims, _NO_VALUES, {"key": member.key})
+        tensors[member.is_coordinate].append(tensor)
+    container = Container(tuple(tensors[False]), tuple(tensors[True]))
+    nodes = split_groups(container, separator, is_tree=True)
     opened = {
         tensor.attrs["key"]: (group, tensor.name, tensor.dims)
         for group, node in nodes.items()

@@ -24,7 +24,7 @@ from xr_tensorfmt.core.reading import read as read_selected
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.formats.vespa import scan
-from xr_tensorfmt.formats.vespa.outer_product import OuterProduct
+from xr_tensorfmt.formats.vespa.layouts import OuterProduct
 from xr_tensorfmt.formats.vespa.read import read
 from xr_tensorfmt.formats.vespa.scan import find_blocks, scan_window
 from xr_tensorfmt.formats.vespa.spec import VespaHeader

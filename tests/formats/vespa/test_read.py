@@ -17,7 +17,7 @@ from tests import vespafiles as vf
 from xr_tensorfmt import TensorFormatError, TensorFormatWarning, vespa
 from xr_tensorfmt.formats.recognition import is_recognised
 from xr_tensorfmt.formats.vespa import spec
-from xr_tensorfmt.formats.vespa.blocks import find_repeated_blocks
+from xr_tensorfmt.formats.vespa.layouts import find_repeated_blocks
 from xr_tensorfmt.sources import open_source
 
 DTYPES = {"double": "f8", "float": "f4", "bfloat16": "f4", "int8": "i1"}

@@ -624,9 +624,14 @@ def test_dims_that_vespa_or_we_could_not_read_raise(directory) -> None:
     check_refused(
         xr.DataArray(np.zeros(2), dims="a" * 5000), directory, "Vespa refuses the name 'aaa"
     )
-    many = xr.DataArray(np.zeros((1,) * 32), dims=[f"d{number}" for number in range(32)])
+    names = [f"d{number}" for number in range(32)]
+    many = xr.DataArray(np.zeros((1,) * 32), dims=names)
+    check_refused(many, directory, "32 dimensions, but at most 31 can be read from files; stack")
+    labels = {name: ("block", ["a"]) for name in names}
     check_refused(
-        many, directory, "32 dimensions are more than the 31 that can be opened again; stack"
+        xr.DataArray(np.zeros(1), labels, dims="block"),
+        directory,
+        "32 dimensions are more than the 31 that can be opened again; stack",
     )
     check_refused(
         xr.DataArray(np.zeros((2, 0)), dims=("a", "b")), directory, "'b' has no elements, but only"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
@@ -90,10 +91,8 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
         )
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
-    pairs = zip(actual, expected, strict=False)
-    if all(dimension_type in (None, of_object) for dimension_type, of_object in pairs):
-        return
-    if actual == list(get_file_info(variable).get("types", ())):
+    fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
+    if fits or actual == list(get_file_info(variable).get("types", ())):
         return
     dims = make_dims_unique([[Dimension(1, of_object) for of_object in expected]])[0]
     raise ValueError(
@@ -109,11 +108,11 @@ def plan_properties(
     others = dict(checked.coordinates)
     files: list[SiblingFile] = []
     sizes: dict[Any, int] = {}
-    defaults: dict[Any, set[str]] = {}
+    defaults: dict[Any, set[str]] = defaultdict(set)
     for name, variable in checked.variables.items():
         sizes |= variable.sizes
         for dim, default in zip(variable.dims, names[name], strict=True):
-            defaults.setdefault(dim, set()).add(default)
+            defaults[dim].add(default)
     # The reader omits properties that have the name of a dimension.
     candidates = {name: item for name, item in others.items() if name not in sizes}
     for dimension_type in dict.fromkeys(filter(None, types.values())):
@@ -123,9 +122,7 @@ def plan_properties(
         if not has_file or any(len(defaults[dim]) > 1 for dim in dims):
             continue
         prefixes = {dim: f"{next(iter(defaults[dim]))}_" for dim in dims}
-        by_dim = {
-            dim: _get_properties(dimension_type, dim, prefixes[dim], candidates) for dim in dims
-        }
+        by_dim = {d: _get_properties(dimension_type, d, prefixes[d], candidates) for d in dims}
         first = next((dim for dim in dims if by_dim[dim].indices), None)
         # The reader labels all dimensions of the type and length.
         if first is not None and all(

@@ -81,18 +81,18 @@ class Condition:
             properties.append((get_string(item, "property"), dimension))
         rows = get_list(fields, "nonZeros")
         count = len(properties)
-        wrong = next((row for row in rows if not isinstance(row, list) or len(row) != count), None)
-        if wrong is not None or None in rows:
+        wrong = [row for row in rows if not isinstance(row, list) or len(row) != count]
+        if wrong:
             expected = f"lists of {count}, one for each property"
-            raise fields.error("nonZeros", shorten(repr(wrong)), expected)
+            raise fields.error("nonZeros", shorten(repr(wrong[0])), expected)
         numbers = _to_integers(fields, "nonZeros", list(chain.from_iterable(rows)))
         return cls(tuple(properties), numbers.reshape(len(rows), count))
 
 
 def _to_integers(fields: Fields, key: str, values: Sequence[Any]) -> Integers:
-    if set(map(type, values)) - {int}:
-        actual = shorten(repr(next(value for value in values if type(value) is not int)))
-        raise fields.error(key, actual, "integers of at most 64 bits")
+    wrong = [value for value in values if type(value) is not int]
+    if wrong:
+        raise fields.error(key, shorten(repr(wrong[0])), "integers of at most 64 bits")
     return np.array(values, dtype=np.int64)
 
 

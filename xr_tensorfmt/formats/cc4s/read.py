@@ -177,9 +177,8 @@ def convert_attrs(container: Container) -> Container:
 def _multiply(value: Any, factor: float) -> Any:
     if isinstance(value, list):
         return [_multiply(item, factor) for item in value]
-    if isinstance(value, np.ndarray | np.number | int | float) and not isinstance(value, bool):
-        return value * factor
-    return value
+    is_number = isinstance(value, np.ndarray | np.number | int | float)
+    return value * factor if is_number and not isinstance(value, bool) else value
 
 
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:

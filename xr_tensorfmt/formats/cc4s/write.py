@@ -207,11 +207,7 @@ def _get_unit(checked: CheckedInput, name: str, variable: Variable) -> float:
 
 
 def _split_attrs(
-    checked: CheckedInput,
-    name: str,
-    variable: Variable,
-    cc4s_object: str,
-    types: Types,
+    checked: CheckedInput, name: str, variable: Variable, cc4s_object: str, types: Types
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return ``metaData``, and the attributes that it cannot hold."""
     attrs, energies = dict(variable.attrs), None

@@ -12,7 +12,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import check_readable, report_errors
-from xr_tensorfmt.formats.vespa.blocks import Blocks, Labels, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.layouts import Blocks, Labels, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import Strings
 
 _BATCH_LABELS = 1 << 16
@@ -24,12 +24,9 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     if isinstance(blocks, Blocks) and blocks.header.blocks:
         for dimension in range(len(blocks.header.mapped)):
             yield from islice(check_readable(source, Labels(blocks, dimension)), limit)
-        yield from report_errors(lambda: _check_repeated(source, blocks, limit))
-
-
-def _check_repeated(source: Source, blocks: Blocks, limit: int) -> Iterator[Finding]:
-    for repeated in islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit):
-        yield repeated.create_finding(source.name, blocks)
+        repeated = islice(find_repeated_blocks(lambda: _read_batches(source, blocks)), limit)
+        findings = (block.create_finding(source.name, blocks) for block in repeated)
+        yield from report_errors(lambda: findings)
 
 
 def _read_batches(source: Source, blocks: Blocks) -> Iterator[tuple[int, Sequence[Strings]]]:

@@ -146,11 +146,10 @@ def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[A
         raise ValueError(
             f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
         )
-    rows, size = memoryview(header.element.encode(converted).tobytes()), header.block_bytes
-    parts: list[bytes | memoryview] = []
-    for block, names in enumerate(labels):
+    parts: list[bytes] = []
+    for names, block in zip(labels, header.element.encode(converted), strict=True):
         parts += map(pack_string, names)
-        parts.append(rows[block * size : (block + 1) * size])
+        parts.append(block.tobytes())
     return b"".join(parts)
 
 
@@ -197,7 +196,7 @@ def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, A
     if key == "values" and not mapped and isinstance(content, list | str):
         items = [((), content)]
     elif key == "blocks" and mapped and isinstance(content, list):
-        members = (_get_members(block, "address", "values") for block in content)
+        members = (_get_members(block, "values") for block in content)
         items = ((_parse_labels(header, address, ()), values) for address, values in members)
     elif key == map_key and isinstance(content, dict) and (len(mapped) == 1 or not content):
         items = (((label,), values) for label, values in content.items())
@@ -237,7 +236,7 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Ar
     """Return the cells of all blocks from a list. Cells that are not listed are zero."""
     found: dict[Labels, dict[int, float]] = {} if header.mapped else {(): {}}
     for cell in content:
-        address, value = _get_members(cell, "address", "value")
+        address, value = _get_members(cell, "value")
         cells = found.setdefault(_parse_labels(header, address, header.indexed), {})
         index = _find_cell_index(header, address)
         if index in cells:
@@ -269,12 +268,11 @@ def _find_cell_index(header: VespaHeader, address: Mapping[str, Any]) -> int:
     return flat
 
 
-def _get_members(item: Any, *keys: str) -> Iterator[Any]:
-    """Return the members of an object with an address."""
-    is_complete = isinstance(item, dict) and item.keys() >= set(keys)
-    if not is_complete or not isinstance(item["address"], dict):
-        raise ValueError(f"{shorten(repr(item))} has no {' and '.join(map(repr, keys))}")
-    return (item[key] for key in keys)
+def _get_members(item: Any, key: str) -> tuple[Mapping[str, Any], Any]:
+    """Return the address of an object, and another member."""
+    if not isinstance(item, dict) or key not in item or not isinstance(item.get("address"), dict):
+        raise ValueError(f"{shorten(repr(item))} has no 'address' and {key!r}")
+    return item["address"], item[key]
 
 
 def _parse_values(header: VespaHeader, values: Any) -> Array:
@@ -358,8 +356,7 @@ def _build_cells(
     rows = _list_values(blocks.reshape(len(labels), header.cells), header.element)
     for label, values in zip(labels, rows, strict=True):
         for index, value in zip(indices, values, strict=True):
-            address = dict(sorted(zip(names, label + index, strict=True)))
-            yield {"address": address, "value": value}
+            yield {"address": dict(sorted(zip(names, label + index, strict=True))), "value": value}
 
 
 def _list_values(encoded: Array, element: Element) -> Any:

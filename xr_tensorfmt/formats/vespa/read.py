@@ -16,8 +16,13 @@ from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.vespa.blocks import Blocks, Labels, build_strings, find_repeated_blocks
-from xr_tensorfmt.formats.vespa.outer_product import build_outer_product
+from xr_tensorfmt.formats.vespa.layouts import (
+    Blocks,
+    Labels,
+    build_outer_product,
+    build_strings,
+    find_repeated_blocks,
+)
 from xr_tensorfmt.formats.vespa.scan import find_blocks
 from xr_tensorfmt.formats.vespa.spec import BLOCK, TYPE, Strings, VespaHeader
 
@@ -42,10 +47,10 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     else:
         options.refuse_stored(source.name)
         cells = Dense(header.lengths, header.element, header.stop)
-        stop, coordinates, findings = cells.stop, (), ()
+        stop, coordinates, findings = header.stop + header.blocks * header.block_bytes, (), ()
         dims = _name_dimensions(header, options)
         if not header.blocks:  # Vespa reads a scalar without a cell as zero
-            cells, stop = InMemory(np.zeros((), header.element.dtype)), header.stop
+            cells = InMemory(np.zeros((), header.element.dtype))
     encoding = {
         "tensorfmt": {
             "format": "vespa",
@@ -72,23 +77,20 @@ def _read_blocks(
 ) -> tuple[Layout, int, tuple[Tensor, ...], tuple[str, ...], tuple[Finding, ...]]:
     """Return the cells, the end of the file, the labels, the dimensions, and findings."""
     blocks, columns, findings = _scan_blocks(header, source, options)
-    count = len(header.mapped)
-    if not columns:  # lazy labels
-        names = _name_dimensions(header, options, BLOCK)
-        labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
-        coordinates = tuple(
-            Tensor(name, (BLOCK,), column) for name, column in zip(names, labels, strict=False)
-        )
-        return blocks, blocks.stop, coordinates, (BLOCK, *names[count:]), findings
     cells: Layout = blocks
     if options.sparse == "dense":
         cells, columns = build_outer_product(source, header, blocks, columns, options)
-    names = _name_dimensions(header, options)
-    coordinates = tuple(
-        Tensor(name, (name,), InMemory(column))
-        for name, column in zip(names, columns, strict=False)
-    )
-    return cells, blocks.stop, coordinates, names, findings
+    if columns:
+        dims = names = label_dims = _name_dimensions(header, options)
+        labels: list[Layout] = [InMemory(column) for column in columns]
+    else:  # lazy labels
+        count = len(header.mapped)
+        labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
+        names = _name_dimensions(header, options, BLOCK)
+        dims, label_dims = (BLOCK, *names[count:]), (BLOCK,) * count
+    parts = zip(names, label_dims, labels, strict=False)
+    coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
+    return cells, blocks.stop, coordinates, dims, findings
 
 
 def _scan_blocks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -18,10 +18,10 @@ from xr_tensorfmt.core.extents import Bytes, Extents, Integers, scatter_uniform
 from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout, view_as_bytes
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.core.selection import Indices, Selection, take_rows
+from xr_tensorfmt.core.selection import Selection, take_rows
 from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.vespa.blocks import Blocks, find_repeated_blocks
+from xr_tensorfmt.formats.vespa.layouts import Blocks, find_repeated_blocks
 from xr_tensorfmt.formats.vespa.spec import (
     BLOCK,
     CELL_TYPES,
@@ -178,7 +178,7 @@ def _check_dropped(
 def _find_file_names(
     checked: CheckedInput, variable: Variable, names: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return the names in the file, without underscores that the reader appended."""
+    """Return checked names in the file, without underscores that the reader appended."""
     file_info = variable.encoding.get("tensorfmt", {})
     type_ = str(file_info.get(TYPE, variable.attrs.get(TYPE, "")))
     typed = set(re.findall(r"(\w+)[\[{]", type_))
@@ -186,24 +186,21 @@ def _find_file_names(
     for name in set(names) - typed:
         if name.rstrip("_") in typed.difference(names):
             names_in_file[name] = name.rstrip("_")
-    _check_names(checked, list(names_in_file.values()))
-    return names_in_file
-
-
-def _check_names(checked: CheckedInput, names: Sequence[str]) -> None:
     if len(names) > MAX_DIMENSIONS:
         raise ValueError(
             f"{checked.path}: {len(names)} dimensions are more than the {MAX_DIMENSIONS} that can "
             "be opened again; stack some of them"
         )
-    for name in names:
+    own = list(names_in_file.values())
+    for name in own:
         is_valid = _NAME.fullmatch(name) and len(name) <= MAX_NAME_BYTES
-        if not is_valid or names.count(name) > 1:
+        if not is_valid or own.count(name) > 1:
             raise ValueError(
                 f"{checked.path}: Vespa refuses the name {shorten(repr(name))} of a dimension; "
                 f"rename it to a unique one of at most {MAX_NAME_BYTES} letters from a to z, "
                 "digits and underscores, with no digit first"
             )
+    return names_in_file
 
 
 def _check_lengths(checked: CheckedInput, variable: Variable, block_dims: list[str]) -> None:
@@ -270,25 +267,21 @@ class LabelledBlocks(Blocks):
 
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Encode labels and cells of consecutive whole blocks."""
-        blocks, step = selection.indices[0], max(1, BATCH_BYTES // self.mean_bytes)
-        for first in range(0, len(blocks), step):
-            batch = slice(first, first + step)
-            yield self._encode_batch(blocks[batch], values[batch])
-
-    def _encode_batch(self, blocks: Indices, values: Array) -> EncodedBatch:
-        starts = take_rows(self.offsets, blocks)
-        cells = self.find_cells(blocks)
-        start, stop = int(starts[0]), int(cells[-1]) + self.header.block_bytes
-        joined = np.empty(stop - start, dtype=np.uint8)
-        sizes = cells - starts
-        # The packed labels of consecutive blocks are contiguous.
-        first = start - self.header.stop - int(blocks[0]) * self.header.block_bytes
-        labels = self.labels[first : first + int(sizes.sum())]
-        shifts = starts - start - (np.cumsum(sizes) - sizes)
-        joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
-        encoded = view_as_bytes(self.header.element.encode(values))
-        scatter_uniform(joined, cells - start, encoded, self.header.block_bytes)
-        return Extents.single(start, stop), joined
+        header, step = self.header, max(1, BATCH_BYTES // self.mean_bytes)
+        for batch in range(0, len(selection.indices[0]), step):
+            blocks = selection.indices[0][batch : batch + step]
+            starts, cells = take_rows(self.offsets, blocks), self.find_cells(blocks)
+            start, stop = int(starts[0]), int(cells[-1]) + header.block_bytes
+            joined = np.empty(stop - start, dtype=np.uint8)
+            sizes = cells - starts
+            # The packed labels of consecutive blocks are contiguous.
+            first = start - header.stop - int(blocks[0]) * header.block_bytes
+            labels = self.labels[first : first + int(sizes.sum())]
+            shifts = starts - start - (np.cumsum(sizes) - sizes)
+            joined[np.arange(labels.size) + np.repeat(shifts, sizes)] = labels
+            encoded = view_as_bytes(header.element.encode(values[batch : batch + step]))
+            scatter_uniform(joined, cells - start, encoded, header.block_bytes)
+            yield Extents.single(start, stop), joined
 
 
 def pack_labels(checked: CheckedInput, columns: Mapping[str, Strings]) -> tuple[Bytes, Integers]:
