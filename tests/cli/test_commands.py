@@ -552,7 +552,7 @@ def test_help_and_errors_list_options_of_formats() -> None:
     save()
     message = run_failing("convert", "a.mag", "b.tens", "-o", "versoin=1")
     assert "'versoin' (did you mean 'version'?) is not an --option of TENS files" in message
-    assert "expected one of: version=1.0|0.9: 1.0 is the version of" in message
+    assert "expected version=1.0|0.9: 1.0 is the version of" in message
 
 
 # convert: all families

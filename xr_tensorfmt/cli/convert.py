@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, get_args
 
 import click
 import xarray as xr
@@ -155,34 +155,27 @@ class _Convert(click.Command):
 @storage_option
 @verify_option
 @click.option("--quiet", "-q", is_flag=True, help="Do not show a bar.")
-def convert(
-    sources: tuple[str, ...],
-    target: str,
-    to: str | None,
-    storage_options: KeyValues,
-    **options: Any,
-) -> None:
+def convert(sources: tuple[str, ...], target: str, **options: Any) -> None:
     """Convert files between tensor formats, zarr and netCDF.
 
     IN may be - for standard input, and OUT may be - for standard output. If IN is a directory, all
     tensor files in it are converted. If OUT is a directory, files keep their names, with the suffix
     of the format --to.
     """
-    options |= {"to": to, "storage_options": storage_options}
+    storage_options = options["storage_options"]
     sources = tuple(expand_paths(sources, storage_options, options["from_"]))
     if target == STANDARD_STREAM:
         _convert_to_stdout(sources, **options)
         return
     failed, quiet = 0, options.pop("quiet")
-    targets = _find_targets(sources, target, to, storage_options)
-    is_single = len(sources) == 1
+    targets = _find_targets(sources, target, options["to"], storage_options)
     for source, path in zip(show_progress(sources, quiet=quiet), targets, strict=True):
         try:
-            _convert_file(source, path, quiet=quiet or not is_single, **options)
+            _convert_file(source, path, quiet=quiet or len(sources) > 1, **options)
         except click.ClickException as error:
             failed += 1
             error.show()
-    if failed and not is_single:
+    if failed and len(sources) > 1:
         print_summary(len(sources), failed)
     raise SystemExit(int(failed > 0))
 
@@ -265,15 +258,10 @@ def _convert_file(
         with errors_in_one_line(target, source):
             location = _locate_target(source, target, storage_options, overwrite=overwrite)
             name = os.path.basename(to_one_line(target).rstrip("/"))
+            writing: dict[str, Any] = {"encoding": encoding, "drop": drop, "overwrite": overwrite}
+            writing["storage_options"] = get_storage_options(target, storage_options)
             # Without a terminal, None disables the bar.
-            bar = TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None)
-            writing: dict[str, Any] = {
-                "encoding": encoding,
-                "drop": drop,
-                "overwrite": overwrite,
-                "storage_options": get_storage_options(target, storage_options),
-            }
-            with bar:
+            with TqdmCallback(desc=name, unit=" tasks", disable=True if quiet else None):
                 if to not in STORES:
                     _write_tensors(data, target, to, options, **writing)
                 elif options:
@@ -309,13 +297,13 @@ def _open_selected(
     for key, dtype in dtypes:
         encoding |= {"dtype": dtype} if key is None else {key: {"dtype": dtype}}
     encoding = resolve_encoding(ds.variables, ds.coords, encoding)
-    if keeps_groups and isinstance(data, xr.DataTree):
-        groups: dict[str, dict[Any, Any]] = defaultdict(dict)
-        for member in collect_members(data, separator):
-            if member.key in encoding:
-                groups[member.path][member.name] = encoding[member.key]
-        return data, groups
-    return ds, encoding
+    if not (keeps_groups and isinstance(data, xr.DataTree)):
+        return ds, encoding
+    groups: dict[str, dict[Any, Any]] = defaultdict(dict)
+    for member in collect_members(data, separator):
+        if member.key in encoding:
+            groups[member.path][member.name] = encoding[member.key]
+    return data, groups
 
 
 def _locate_target(
@@ -348,9 +336,9 @@ def _write_tensors(
     """Write a tensor file. Raise ValueError if a key of --option is not an option of the format."""
     options, writer = dict(pairs), registry.find_format(to)
     for key in options.keys() - writer.write_options.keys():
-        rows = [f"{row}: {text}" for row, text in describe_options(writer.write_options)]
-        expected = f"expected one of: {' '.join(rows)}" if rows else "which have no options"
+        known = ", ".join(f"{row}: {text}" for row, text in describe_options(writer.write_options))
         hint = did_you_mean(key, writer.write_options)
-        raise ValueError(f"{key!r}{hint} is not an --option of {writer.title} files, {expected}")
-    mode: Literal["w", "x"] = "w" if overwrite else "x"
-    xr_tensorfmt.to_file(data, target, to, mode=mode, **writing, **options)
+        raise ValueError(
+            f"{key!r}{hint} is not an --option of {writer.title} files, expected {known or 'none'}"
+        )
+    xr_tensorfmt.to_file(data, target, to, mode="w" if overwrite else "x", **writing, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import repeat
 from math import hypot, prod
 from typing import Any
 
@@ -18,7 +17,6 @@ from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_line
 from xr_tensorfmt.cli.options import (
     STORED_VALUES,
     STORES,
-    KeyValues,
     add_source_options,
     format_examples,
     group_options,
@@ -57,18 +55,15 @@ from xr_tensorfmt.writing.conversion import is_numeric
 @group_options
 @add_source_options
 @verify_option
-def diff(
-    first: str, second: str, as_json: bool, storage_options: KeyValues, **options: Any
-) -> None:
+def diff(first: str, second: str, as_json: bool, **options: Any) -> None:
     """Compare the variables of two files.
 
     Names, dtypes, shapes and all values are compared, but neither dimension names nor attributes.
     The formats may differ, including zarr and netCDF. In two directories, files with the same name
     are compared. The exit code is 0 for equal files, 1 for differences, 2 for an error.
     """
-    options["storage_options"] = storage_options
     try:
-        files = [list_files(path, storage_options) for path in (first, second)]
+        files = [list_files(path, options["storage_options"]) for path in (first, second)]
         if all(files) and files != [[first], [second]]:
             document = _compare_directories(first, second, *files, **options)
         else:
@@ -89,10 +84,10 @@ def diff(
 def _compare_directories(
     first: str, second: str, first_files: Iterable[str], second_files: Iterable[str], **options: Any
 ) -> dict[str, Any]:
-    firsts = {os.path.basename(file): file for file in first_files}
-    seconds = {os.path.basename(file): file for file in second_files}
-    common = [name for name in firsts if name in seconds]
-    compared = [_compare_files(firsts[name], seconds[name], **options) for name in common]
+    firsts, seconds = (
+        {os.path.basename(file): file for file in files} for files in (first_files, second_files)
+    )
+    compared = [_compare_files(firsts[x], seconds[x], **options) for x in firsts if x in seconds]
     return {
         "first": to_one_line(first),
         "second": to_one_line(second),
@@ -194,9 +189,8 @@ def _compare_variables(
         return difference
     values = _compare_blocks(first, second, rtol, atol)
     # With a tolerance, dtypes may differ, as in `xarray.testing.assert_allclose`.
-    if not values and (dtypes[0] == dtypes[1] or rtol or atol):
-        return {}
-    return difference | {"different_values": 0} | values
+    is_equal = not values["different_values"] and (dtypes[0] == dtypes[1] or rtol or atol)
+    return {} if is_equal else to_plain(difference | values)
 
 
 def _get_stored_dtype(variable: Variable) -> str:
@@ -206,8 +200,8 @@ def _get_stored_dtype(variable: Variable) -> str:
 
 
 def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float) -> dict[str, Any]:
-    count, worst = 0, 0.0
-    largest: dict[str, Any] = {}
+    """Return the number of different values, and the largest difference if there is one."""
+    count, worst, largest = 0, -1.0, dict[str, Any]()
     for block in iterate_blocks(first):
         # Indexing costs as much as reading a small variable.
         one, other = (item[block] if block else item for item in (first, second))
@@ -216,19 +210,17 @@ def _compare_blocks(first: Variable, second: Variable, rtol: float, atol: float)
             continue
         distance = difference["largest"]
         rank = np.inf if distance is None or distance != distance else distance
-        if not largest or rank > worst:
-            starts = (part.start for part in block) if block else repeat(0)
-            index = [start + i for start, i in zip(starts, difference["index"], strict=False)]
-            worst, largest = rank, difference | {"index": index}
+        if rank > worst:
+            index = [i + part.start for i, part in zip(difference["index"], block, strict=False)]
+            worst, largest = rank, difference | ({"index": index} if block else {})
         count += difference["different_values"]
-    return to_plain(largest | {"different_values": count}) if largest else {}
+    return largest | {"different_values": count}
 
 
 def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0) -> dict[str, Any]:
     """Compare two arrays of the same shape, and return the largest difference, if there is any.
 
-    NaN equals NaN, and its difference from a number is NaN. The difference of values that are not
-    numbers is None. Tolerances have the meaning of `numpy.isclose`.
+    NaN equals NaN, and is the largest difference from a number. Strings have no distance.
     """
     same = _are_equal(first, second) | np.asarray((first != first) & (second != second))
     is_number = is_numeric(first.dtype) and is_numeric(second.dtype)

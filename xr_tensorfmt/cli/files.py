@@ -36,10 +36,7 @@ def open_input(
     tree: bool = False,
     **options: Any,
 ) -> OpenedData:
-    """Open a file of any format. Return a tree if requested, or if a store has groups.
-
-    `options` are keywords of the engine.
-    """
+    """Open a file of any format with keywords. Return a tree for `tree`, or a store with groups."""
     url_options = get_storage_options(file, storage_options)
     store = format or store_format(file)
     if store in STORES:
@@ -114,12 +111,12 @@ def write_store(
     data = strip(data) if isinstance(data, xr.Dataset) else data.map_over_datasets(strip)
     if format == ZARR:
         _check_replaceable(target, location)
-        invalid = next((name for name in getattr(data, "variables", ()) if "/" in str(name)), None)
-        if invalid is not None and isinstance(data, xr.Dataset):
-            raise ValueError(
-                f"the name {invalid!r} has a slash, which separates groups in zarr; pass --tree to "
-                "convert it to groups, or rename the variable"
-            )
+        for name in data.variables if isinstance(data, xr.Dataset) else ():
+            if "/" in str(name):
+                raise ValueError(
+                    f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
+                    "to convert it to groups, or rename the variable"
+                )
         data.to_zarr(
             location.path if location.is_local else target,
             mode="w" if overwrite else "w-",
@@ -151,9 +148,7 @@ def _write_netcdf(
 ) -> None:
     """Write a temporary file, and rename it when it is complete."""
     groups = [data] if isinstance(data, xr.Dataset) else data.to_dict().values()
-    is_complex = any(
-        variable.dtype.kind == "c" for ds in groups for variable in ds.variables.values()
-    )
+    is_complex = any(v.dtype.kind == "c" for ds in groups for v in ds.variables.values())
     file = build_atomic_file(path, 0, overwrite=replace).begin()
     try:
         data.to_netcdf(file.path, engine="h5netcdf" if is_complex else None, encoding=encoding)

@@ -11,10 +11,10 @@ import click
 import numpy as np
 import xarray as xr
 
+from xr_tensorfmt.cli.files import open_input
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     STORED_VALUES,
-    KeyValues,
     add_source_options,
     expand_paths,
     format_examples,
@@ -53,45 +53,27 @@ _SHOWN_PROPERTIES = "matrix_type", "properties", "cached", "symmetries", "skippe
 @group_options
 @add_source_options
 @verify_option
-def info(
-    files: tuple[str, ...],
-    as_json: bool,
-    stats: bool,
-    group: str | None,
-    separator: str,
-    format: str | None,
-    storage_options: KeyValues,
-    verify: bool,
-) -> None:
+def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> None:
     """Describe the format, variables and attributes of files."""
+    storage_options = options["storage_options"]
 
     def describe(file: str, content: str | BinaryIO) -> dict[str, Any]:
-        if format is None and store_format(file):
+        if options["format"] is None and store_format(file):
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
         url_options = get_storage_options(file, storage_options)
         reader = open_header(content, storage_options=url_options)
-        file_format = choose_format(reader, format)
+        file_format = choose_format(reader, options["format"])
         # The options of the check also open tensors that exceed memory.
-        options = replace(file_format.validation_options, verify=verify, text_errors="strict")
-        container = read_container(reader, file_format, options)
-        selected = select_group(container, group, separator)
+        lenient = file_format.validation_options
+        lenient = replace(lenient, verify=options["verify"], text_errors="strict")
+        container = read_container(reader, file_format, lenient)
+        selected = select_group(container, options["group"], options["separator"])
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)
         if stats:
-            ds = xr.open_dataset(
-                content,
-                engine="tensorfmt",
-                chunks=None,
-                cache=False,
-                format=format,
-                group=group,
-                separator=separator,
-                storage_options=url_options,
-                verify=verify,
-                **STORED_VALUES,
-            )
+            ds = open_input(file, content, cache=False, **options, **STORED_VALUES)
             for name, variable in (document["variables"] | document["coordinates"]).items():
                 variable["stats"] = to_plain(compute_statistics(ds.variables[name]))
         return document
@@ -105,10 +87,9 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     # If the file has no encoding, use the encoding of its variable.
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
-    single = not container.siblings
     directory = source.name[: source.name.rfind("/") + 1]
     variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor, single) for tensor in tensors}
+        {tensor.name: _describe_tensor(tensor, not container.siblings) for tensor in tensors}
         for tensors in (container.tensors, container.coordinates)
     )
     return {
@@ -138,8 +119,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
 
 
 def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
-    layout = tensor.layout
-    encoding = tensor.encoding.get("tensorfmt", {})
+    layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
     return {
@@ -245,10 +225,7 @@ def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
-    """Return minimum, maximum, mean and counts of NaN and zeros, or None if not numeric.
-
-    Complex numbers are compared by their absolute values. NaN is ignored.
-    """
+    """Return statistics without NaN, for complex numbers by absolute value, or None for others."""
     from dask.base import compute  # noqa: PLC0415  # slow, and only --stats needs it
 
     is_complex = variable.dtype.kind == "c"

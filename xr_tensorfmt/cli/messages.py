@@ -119,10 +119,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
 
 @contextmanager
 def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
-    """Convert errors about a file to errors of the command: one line, and exit code 1.
-
-    Warnings about files are also one line. Other warnings are not shown.
-    """
+    """Print warnings about a file, and convert its errors to errors of the command, in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", TensorFormatWarning)

@@ -122,12 +122,8 @@ verify_option = click.option(
 
 def add_source_options(function: Function) -> Function:
     """Add options for the format and storage of a file."""
-    from_option = format_option(
-        "--from",
-        "format",
-        names=registry.list_names(),
-        help="Format of the files; the default depends on their content or suffix",
-    )
+    text = "Format of the files; the default depends on their content or suffix"
+    from_option = format_option("--from", "format", names=registry.list_names(), help=text)
     return from_option(storage_option(function))
 
 
@@ -139,10 +135,7 @@ def get_storage_options(file: str, storage_options: KeyValues) -> dict[str, Any]
 def expand_paths(
     paths: Iterable[str], storage_options: KeyValues, format: str | None = None
 ) -> Iterator[str]:
-    """Replace directories by their files, and patterns such as ``s3://bucket/*.npy`` by matches.
-
-    Directories are not replaced if `format` is a store.
-    """
+    """Replace directories by their files unless `format` is a store, and patterns by matches."""
     for path in paths:
         with errors_in_one_line(path):
             files = _match_pattern(path, storage_options)
