@@ -116,13 +116,9 @@ def to_file(
     >>> import numpy as np
     >>> import xarray as xr
     >>> import xr_tensorfmt
-    >>> tensor = (("a", "b"), np.eye(3))
-    >>> ds = xr.Dataset({"tensor": tensor})
+    >>> ds = xr.Dataset({"tensor": (("a", "b"), np.eye(3))})
     >>> xr_tensorfmt.to_file(ds, "identity.tens")
-    >>> path = "identity.tens"
-    >>> back = xr.open_dataset(
-    ...     path, engine="tensorfmt"
-    ... )
+    >>> back = xr.open_dataset("identity.tens")
     >>> back.identical(ds)
     True
     """

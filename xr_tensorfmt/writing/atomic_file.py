@@ -192,7 +192,7 @@ class AtomicFile:
         """Let other writers in the directory wait, then flush names to the disk (best effort)."""
         directory = os.path.dirname(self.target)
         with ExitStack() as stack:
-            with suppress(OSError):  # the system cannot open, or cannot lock directories
+            with suppress(OSError):  # a URL, or the system cannot open or lock directories
                 descriptor = stack.enter_context(open_descriptor(directory, os.O_RDONLY))
                 stack.callback(_flush, descriptor)
                 if fcntl is not None:

@@ -53,7 +53,9 @@ MemoryBlock = tuple[Variable, BlockGrid, int]
 def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]]) -> None:
     """Write all blocks. A cluster writes only dask arrays, this process the others."""
     # Values in memory would fill the memory of the scheduler on their way to workers.
-    in_memory = _select(files, lambda variable: not is_chunked(variable))
+    in_memory = [
+        (file, [item for item in grids if not is_chunked(item[0])]) for file, grids in files
+    ]
     nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
     if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
         for file, grids in in_memory:
@@ -63,15 +65,9 @@ def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]])
         is_local = get_scheduler() in (None, dask.threaded.get, dask.local.get_sync)  # type: ignore[no-untyped-call]
         options = {} if is_local else {"scheduler": "threads"}
         plan_tasks(in_memory).compute(**options)  # type: ignore[no-untyped-call]
-    chunked = _select(files, is_chunked)
+    chunked = [(file, [item for item in grids if is_chunked(item[0])]) for file, grids in files]
     if any(grids for _, grids in chunked):
         plan_tasks(chunked).compute()  # type: ignore[no-untyped-call]
-
-
-def _select(
-    files: Sequence[tuple[File, Sequence[GriddedVariable]]], predicate: Callable[[Variable], bool]
-) -> list[tuple[File, list[GriddedVariable]]]:
-    return [(file, [item for item in grids if predicate(item[0])]) for file, grids in files]
 
 
 def plan_tasks(

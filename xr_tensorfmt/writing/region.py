@@ -78,7 +78,7 @@ def _locate_header(source: MutableFile, tensors: Iterable[Tensor]) -> list[tuple
             if prod(layout.shape):
                 located = layout.locate(Selection.everything(layout.shape))
                 values[(tensor.source or source).name].append(located)
-    written = {path: Extents.union(values[path]) for path, _ in source.fetched}
+    written = {path: Extents.union(values[path]) for path in {path for path, _ in source.fetched}}
     header = []
     for path, fetched in source.fetched:
         bounds, skipped = fetched.bounds, written[path]

@@ -65,18 +65,17 @@ def save(
 ) -> Delayed | None:
     """Write the first of the plans whose layouts can represent all values."""
     plans = [plan] if isinstance(plan, FilePlan) else plan
-    if len(plans) == 1:
-        return _save_planned(plans[0], location, overwrite=overwrite, compute=compute)
-    # Errors of the location come before any value is computed.
-    _get_target(location, 0, overwrite=overwrite)
-    if not compute:
-        # Hide the plan from dask, which would compute its arrays in memory.
-        later = partial(save, plan, location, overwrite=overwrite, compute=True)
-        return delayed(later, pure=False)()  # type: ignore[no-any-return]
+    if len(plans) > 1:
+        # Errors of the location come before any value is computed.
+        _get_target(location, 0, overwrite=overwrite)
+        if not compute:
+            # Hide the plan from dask, which would compute its arrays in memory.
+            later = partial(save, plan, location, overwrite=overwrite, compute=True)
+            return delayed(later, pure=False)()  # type: ignore[no-any-return]
     for file_plan in plans[:-1]:
         with suppress(UnrepresentableValueError):
             return _save_planned(file_plan, location, overwrite=overwrite, compute=True)
-    return _save_planned(plans[-1], location, overwrite=overwrite, compute=True)
+    return _save_planned(plans[-1], location, overwrite=overwrite, compute=compute)
 
 
 def _save_planned(

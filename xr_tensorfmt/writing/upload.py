@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from time import monotonic
@@ -84,11 +84,6 @@ class UploadedFile(AtomicFile):
             Upload(self.location, overwrite=self.overwrite).upload(self.path)
         finally:
             self.discard()
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Do not wait for other writers, because stores have no locks."""
-        yield
 
     def plan_replacement(self, siblings: Sequence[Replacement] | None = None) -> ObjectReplacement:
         """Plan to replace one of a set of objects; `siblings` are the others if it is the index."""
