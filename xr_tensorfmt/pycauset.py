@@ -131,7 +131,7 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     Parameters
     ----------
     causal : DataArray
-        A square matrix of bool.
+        As for `count_between`.
     first, last : int
         Positions of the two events.
 
@@ -142,8 +142,6 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
 
     Raises
     ------
-    TypeError, ValueError
-        `causal` is not a square matrix of bool.
     IndexError
         A position is out of bounds.
 

@@ -80,11 +80,6 @@ def open_dataset(name: str, **keywords: Any) -> xr.Dataset:
     Dataset
         A lazy Dataset.
 
-    Raises
-    ------
-    ValueError
-        The name is unknown.
-
     Examples
     --------
     >>> from xr_tensorfmt import tutorial

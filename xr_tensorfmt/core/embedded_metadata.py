@@ -53,13 +53,10 @@ class EmbeddedVariable:
 
 @dataclass(frozen=True)
 class EmbeddedMetadata:
-    """Embedded metadata of a Dataset. Attributes are encoded by `to_json`."""
+    """Embedded metadata of a Dataset. Attributes and values are encoded by `to_json`."""
 
-    # The tensors of the file by their names in the file.
     tensors: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
-    # Tensors that are coordinates.
-    stored_coordinates: tuple[str, ...] = ()
-    # Coordinates whose values are embedded.
+    stored_coordinates: tuple[str, ...] = ()  # names of tensors
     coordinates: Mapping[str, EmbeddedVariable] = field(default_factory=dict)
     # Whether `from_json` must decode the attributes that the format stores.
     tagged_attrs: bool = False

@@ -129,10 +129,8 @@ class Format(ABC):
     def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
         """Plan a file: its header and the layout of every variable.
 
-        Compute only values that the header contains, such as coordinates. If the plan depends on
-        other values, return several: the next one is tried if a layout raises
-        `UnrepresentableValueError`. If the format does not support the Dataset, raise ValueError
-        with an alternative.
+        Compute only values of the header, such as coordinates. The next of several plans is tried
+        if a layout raises `UnrepresentableValueError`. Raise ValueError for an unsupported Dataset.
 
         Parameters
         ----------

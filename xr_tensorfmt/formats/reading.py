@@ -31,10 +31,7 @@ def read_container(
     options: OpenOptions,
     dropped: Collection[str] = (),
 ) -> Container:
-    """Read the header of a file, and apply the embedded metadata.
-
-    Omitted tensors are reported by one finding, unless they are `dropped`.
-    """
+    """Read a header, apply embedded metadata, and report tensors omitted but not `dropped`."""
     options = _check_options(file_format, options)
     if reader.read_head(len(UNFINISHED_MARK)) == UNFINISHED_MARK:
         hint = "a writer is replacing its files, or has failed; write them again"

@@ -45,10 +45,7 @@ BUILT_IN: tuple[Format, ...] = (
 
 
 def list_names(*, writable: bool = False) -> list[str]:
-    """Return the names of all formats, or only of writable formats.
-
-    Formats of other packages are not imported, and count as writable.
-    """
+    """Return the names of all or writable formats. Those of other packages count as writable."""
     built_in = [
         file_format.name for file_format in BUILT_IN if file_format.can_write or not writable
     ]
@@ -136,10 +133,7 @@ def find_format_by_suffix(path: str) -> Format | None:
 
 
 def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType({})) -> Format:
-    """Return the format to write by the suffix of a path. Raise ValueError if there is none.
-
-    `stores` are other names by their suffixes, for the error.
-    """
+    """Return the format to write by a suffix, or raise ValueError, which also lists `stores`."""
     file_format = find_format_by_suffix(path)
     if file_format and file_format.can_write:
         return file_format

@@ -189,7 +189,6 @@ def test_small_windows_and_blocks_give_same_values(
     limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.packed._CACHED_BYTES", limit)
     for name in ("causal 130", "dense bits", "float64 triangle"):
         content, layout, values = CASES[name]
         source = make_source("mmap", content, tmp_path / name)

@@ -12,7 +12,6 @@ import xarray as xr
 from tests import pycausetfiles as pf
 from tests.recording import RecordingSource
 from xr_tensorfmt.core.indexing import plan_read
-from xr_tensorfmt.formats.pycauset import packed as bits
 from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
 from xr_tensorfmt.sources.memory import Memory
 
@@ -35,7 +34,7 @@ def open_tensor(content: bytes | Path) -> xr.DataArray:
 def test_columns_of_bits_are_taken_some_rows_at_once(
     order: int, limit: int, diagonal: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bits, "_CACHED_BYTES", limit)
+    monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
     values = np.random.default_rng(1).random((order, order)) < 0.5
     values = values if diagonal is None else np.triu(values, 1)
     content = pf.pack_bits(values, 8) if diagonal is None else pf.pack_triangle(values)
@@ -91,7 +90,7 @@ def test_elements_in_any_order_equal_numpy_at_every_size_of_blocks(
     some = np.random.default_rng(4).permutation(200)[:171]
     keys = (some, np.sort(some), slice(3, 150), slice(None, None, -1), 5, [9, 9, 0])
     for limit in (500, 1 << 20):
-        monkeypatch.setattr(bits, "_CACHED_BYTES", limit)
+        monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
         for rows in keys:
             for columns in keys:
                 for array in (data, data.transpose()):

@@ -30,19 +30,15 @@ _BYTE = Plain(np.dtype(np.uint8))
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor stored in a file.
-
-    `source` is the file that contains the values, or None for the opened file. `unsupported` is the
-    reason why the values cannot be a variable.
-    """
+    """A tensor stored in a file."""
 
     key: str
     shape: tuple[int, ...]
     element: Element
     offset: int
     order: Literal["C", "F"] = "C"
-    source: Source | None = None
-    unsupported: TensorFormatError | None = None
+    source: Source | None = None  # None for the opened file
+    unsupported: TensorFormatError | None = None  # why the values cannot be a variable
 
     @classmethod
     def create_unsupported(

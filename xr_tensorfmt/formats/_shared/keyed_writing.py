@@ -61,11 +61,7 @@ TOTAL_SIZE = "total_size"
 def select_stored(
     checked: CheckedInput, elements: Mapping[str, Element], *, empty: bool
 ) -> tuple[list[KeyedVariable], Coordinates]:
-    """Return the variables to store as tensors, and the coordinates to embed.
-
-    A coordinate is embedded if the format does not support its dtype, or if it has no elements and
-    `empty` is False.
-    """
+    """Return the variables to store, and the coordinates to embed, by their dtypes and sizes."""
     stored = dict(checked.variables)
     embedded: Coordinates = {}
     for name, coordinate in checked.coordinates.items():
@@ -108,10 +104,7 @@ def embed_variables(
 
 
 def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
-    """Compute the attributes about all tensors of a model. Their types are kept.
-
-    The attributes come from an index, and variables or dtypes may have changed.
-    """
+    """Compute attributes of an index about all tensors, which may have changed. Keep types."""
     totals = {
         TOTAL_SIZE: sum(keyed.to_stored(0).nbytes for keyed in variables),
         "total_parameters": sum(keyed.variable.size for keyed in variables),

@@ -25,10 +25,7 @@ def check_symmetry(
     axes: Sequence[int],
     change: Callable[[Array], Array],
 ) -> Iterator[Finding]:
-    """Check the claim ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``.
-
-    Stop at the first chunk that differs.
-    """
+    """Check ``T[i] == change(T[j])`` with ``j[p] = i[axes[p]]``, up to a chunk that differs."""
     shape = layout.shape
     if any(shape[axis] != length for axis, length in zip(axes, shape, strict=True)):
         reason = f"its shape is {shape}, expected equal lengths"

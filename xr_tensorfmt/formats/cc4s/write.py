@@ -90,13 +90,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
     properties_files, others = plan_properties(checked, types, default_dims)
-    note = EmbeddedMetadata(
-        tensors={key: item for key, item in embedded.items() if item != EmbeddedVariable()},
-        coordinates=embed_coordinates(checked, others),
-        attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
-    )
-    if note != EmbeddedMetadata():
-        fields.setdefault("metaData", {})[EMBEDDED] = encode_metadata(checked, note).decode()
+    _embed(checked, fields, embedded, others)
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
     find_orphans = partial(
@@ -104,6 +98,22 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     )
     siblings = (*files, *properties_files)
     return FilePlan(len(content), (Piece(0, content),), (), siblings, find_orphans)
+
+
+def _embed(
+    checked: CheckedInput,
+    fields: dict[str, Any],
+    tensors: Mapping[str, EmbeddedVariable],
+    coordinates: Mapping[str, Variable],
+) -> None:
+    """Add what the keys of cc4s cannot hold to ``metaData``."""
+    note = EmbeddedMetadata(
+        tensors={key: item for key, item in tensors.items() if item != EmbeddedVariable()},
+        coordinates=embed_coordinates(checked, coordinates),
+        attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
+    )
+    if note != EmbeddedMetadata():
+        fields.setdefault("metaData", {})[EMBEDDED] = encode_metadata(checked, note).decode()
 
 
 def _plan_tensor(

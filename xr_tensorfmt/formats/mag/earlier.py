@@ -192,11 +192,8 @@ def _read_key(cursor: Cursor, record_name: str) -> str:
 
 
 def _read_records(cursor: Cursor, count: int) -> list[TensorRecord]:
-    """Read tensor records as magnetron writes them, or as the specification describes them.
-
-    A published record begins with the length of the key. Below 256, the length is not a valid rank
-    and dtype.
-    """
+    """Read tensor records as magnetron writes them, or as the specification describes them."""
+    # The latter begin with the length of the key, which is not a valid rank and dtype below 256.
     start = cursor.offset
     try:
         return [_read_record(cursor, index) for index in range(count)]

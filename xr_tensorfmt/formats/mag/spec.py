@@ -45,11 +45,7 @@ BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
 
 @dataclass(frozen=True)
 class MagFile:
-    """Parsed header of a file, for any container.
-
-    `end` is the offset of the first trailing byte, if an archive has reserved bytes before it.
-    `fillers` are the bytes of the padding.
-    """
+    """Parsed header of a file, for any container."""
 
     container: str
     version: int
@@ -60,8 +56,8 @@ class MagFile:
     file_info: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    end: int | None = None
-    fillers: tuple[int, ...] = (0,)
+    end: int | None = None  # of the reserved bytes of an archive
+    fillers: tuple[int, ...] = (0,)  # bytes of the padding
 
 
 def round_up(offset: int, multiple: int) -> int:
@@ -72,11 +68,7 @@ def round_up(offset: int, multiple: int) -> int:
 def check_placement(
     reader: HeaderReader, file: MagFile, alignment: int = 0, max_spare: int = 0
 ) -> None:
-    """Raise an error if data are out of bounds or overlap.
-
-    With an alignment, also raise an error if there are other gaps, or if more than `max_spare`
-    bytes follow the last tensor. Unreleased versions of magnetron wrote other dtypes and gaps.
-    """
+    """Raise an error if data are out of bounds or overlap, or have other gaps than an alignment."""
     start, end = file.data_start, min(file.data_stop, reader.source.size)
     unreleased = f"{INCOMPLETE}, unless an unreleased version of magnetron wrote it"
     stop, previous = start, ""

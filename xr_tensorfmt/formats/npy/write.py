@@ -15,8 +15,8 @@ from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
-_NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
-_ELEMENTS = build_elements(["bool", *(np.dtype(code).name for code in _NUMBERS)])
+_CODES = "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16"
+_ELEMENTS = build_elements(np.dtype(code).name for code in _CODES.split())
 
 
 def plan(checked: CheckedInput) -> FilePlan:

@@ -33,6 +33,7 @@ class PycausetFormat(LazyFormat):
     suffixes = (".pycauset",)
     magics = (MAGIC, ZIP_MAGIC)
     open_options = frozenset({"name", "sparse", "verify"})
+    validation_options = OpenOptions(sparse="dense", verify=False)
     write_options = MappingProxyType(
         {
             "matrix_type": Option(
@@ -56,8 +57,3 @@ class PycausetFormat(LazyFormat):
             return Match.CERTAIN
         is_possible = super().match(reader) and self.find_suffix(reader.source.file_name)
         return Match.POSSIBLE if is_possible else Match.NONE
-
-    @property
-    def validation_options(self) -> OpenOptions:
-        """Options that allow a matrix with many elements that are not stored."""
-        return OpenOptions(sparse="dense", verify=False)

@@ -24,11 +24,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 @dataclass(frozen=True)
 class Diagonal(Composite):
-    """Matrix or vector with nonzero elements on one diagonal only.
-
-    The diagonal begins in column `shift`. Its elements are 1 unless they are stored. A vector is
-    the first row of a matrix.
-    """
+    """Matrix, or its first row, with one nonzero diagonal from column `shift`, 1 if not stored."""
 
     lengths: tuple[int, ...]
     values: Dense | None = None
@@ -94,10 +90,7 @@ class Mirrored(View):
 
 @dataclass(frozen=True)
 class Scaled(View):
-    """Values of another layout times a number, conjugated or not.
-
-    Products are in double precision. Zeros stay 0.0, even if the number is negative or not finite.
-    """
+    """Values times a number in double precision, conjugated or not. Zeros stay 0.0."""
 
     scalar: complex
     is_conjugated: bool = False

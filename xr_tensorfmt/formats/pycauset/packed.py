@@ -28,25 +28,18 @@ Number = TypeVar("Number", int, Integers)
 _SPARSE_BYTES = 512
 # Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
 _BATCH_BYTES = 4 << 20
-# Unpacked elements at a time, to stay within a processor cache.
-_CACHED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Offsets of the rows of a matrix, or of an upper triangle.
-
-    An element has `bits` bits. Rows are padded to a multiple of `unit` bytes. In a triangle, row i
-    begins with column ``i + diagonal``, so that rows become shorter. `diagonal` is 0 or 1, and
-    None for a matrix.
-    """
+    """Offsets of the rows of a matrix, or of an upper triangle."""
 
     count: int
     columns: int
-    bits: int
-    unit: int
+    bits: int  # of an element
+    unit: int  # rows are padded to a multiple of these bytes
     offset: int
-    diagonal: int | None = None
+    diagonal: int | None = None  # in a triangle, row i begins with column i + diagonal
 
     @property
     def is_triangle(self) -> bool:
@@ -86,10 +79,7 @@ class Rows:
         return np.asarray(self.offset + self.nbytes - self.unit * remaining)
 
     def find_pieces(self, rows: Integers, first: int, stop: int, word: int = 1) -> Pieces:
-        """Return the bytes of the columns ``[first, stop)``, omitting rows that store none of them.
-
-        The pieces are whole words of `word` bytes. Whole rows include their padding.
-        """
+        """Return the words of the columns ``[first, stop)``, omitting rows that store none."""
         firsts = self.find_first_columns(rows)
         stored = int(np.searchsorted(firsts, stop))
         rows, firsts = rows[:stored], firsts[:stored]
@@ -111,16 +101,12 @@ def _count_units(longest: Number, per_unit: int) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Byte ranges of rows, sorted and disjoint.
-
-    The first element begins at bit number `bit`. `lead` is the number of selected columns before
-    the first stored one.
-    """
+    """Byte ranges of rows, sorted and disjoint."""
 
     starts: Integers
     stops: Integers
-    bit: Integers
-    lead: Integers
+    bit: Integers  # number of the bit at which the first element begins
+    lead: Integers  # number of selected columns before the first stored one
 
     def __len__(self) -> int:
         return self.starts.size
@@ -296,22 +282,18 @@ class Bits(Packed):
             raw, bit = packed.reshape(rows.size, -1), first % 8
             unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
             return unpacked[:, bit:].view(np.bool_)
-        pieces = self.find_pieces(selection)
-        arrays = pieces.packed_starts, pieces.bit, pieces.lead
-        values = np.zeros(selection.shape, dtype=np.uint8)
-        step = max(1, _CACHED_BYTES // width)
-        for begin in range(0, len(pieces), step):
-            part = slice(begin, min(begin + step, len(pieces)))
-            row_values = values[part]
-            bits = row_values if is_complete else np.zeros((len(row_values), width), np.uint8)
-            _unpack(bits, packed, *(array[part] for array in arrays))
-            if not is_complete:
-                bits.take(columns - first, axis=1, out=row_values, mode="clip")
-        return values.view(np.bool_)
+        if out is None or not is_complete:
+            out = np.empty((rows.size, width), dtype=np.bool_)
+        _unpack(out.view(np.uint8), packed, self.find_pieces(selection))
+        return out if is_complete else out.take(columns - first, axis=1)
 
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
-        """Divide only single elements, because packed rows need little memory."""
-        return MAX_RUNS if self._is_sparse(selection) else selection.size
+        """Divide selections that need more memory than their packed rows and their values."""
+        if self._is_sparse(selection):
+            return MAX_RUNS
+        columns = selection.indices[1]
+        width = int(columns[-1] - columns[0]) + 1
+        return selection.size if width == len(columns) else max_bytes * len(columns) // width
 
     def pick(self, raw: Array, bits: Integers) -> Array:
         """Return the given bit of every byte."""
@@ -336,11 +318,9 @@ class Bits(Packed):
         return (1, WHOLE) if self.rows.is_triangle else (1, 8)
 
 
-def _unpack(
-    values: Bytes, packed: Bytes, starts: Integers, bits: Integers, leads: Integers
-) -> None:
-    """Unpack rows from their starts in the packed bytes. The first `leads` columns stay as is."""
-    width = values.shape[1]
+def _unpack(values: Bytes, packed: Bytes, pieces: Pieces) -> None:
+    """Unpack the pieces of the first rows, and set elements that are not stored to 0."""
+    width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
     complete = int(np.searchsorted(leads, 1))  # the leads ascend
     for bit in np.unique(bits[:complete]).tolist():
         rows = np.flatnonzero(bits[:complete] == bit)
@@ -348,8 +328,9 @@ def _unpack(
         raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
         unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
         values[rows] = unpacked[:, bit:]
-    for row, start, lead in zip(
-        values[complete:], starts[complete:].tolist(), leads[complete:].tolist(), strict=True
-    ):
+    values[len(pieces) :] = 0
+    others = zip(starts[complete:].tolist(), leads[complete:].tolist(), strict=True)
+    for row, (start, lead) in zip(values[complete:], others, strict=False):
         raw = packed[start : start + ceil_div(width - lead, 8)]
+        row[:lead] = 0
         row[lead:] = np.unpackbits(raw, count=width - lead, bitorder="little")

@@ -150,10 +150,6 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
     ValueError
         `da` has no such dimension.
 
-    See Also
-    --------
-    xr_tensorfmt.to_file : Write bits.
-
     Examples
     --------
     >>> import numpy as np
@@ -203,11 +199,7 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 def _plan(
     lazy: LazyTensor, summed_axes: list[int]
 ) -> tuple[BitCounts, Integers, bool, PostIndexer | None] | None:
-    """Return what to count: in which rows, per column or per row, and the key of the counts.
-
-    Without a key, all counts are added. Return None if the array is not a bit matrix that can be
-    counted.
-    """
+    """Return counts, rows, whether to count by column, and the key of the counts; None adds all."""
     view = lazy.array.layout
     axes: tuple[int, ...] = (1,) if isinstance(view, OnlyRow) else (0, 1)
     if isinstance(view, Transposed):

@@ -100,14 +100,7 @@ R1_BIT_ROW_BYTES = 64
 
 @dataclass(frozen=True)
 class Matrix:
-    """Parsed header of a file: a matrix, or a vector with one column.
-
-    The values are in the bytes ``[offset, limit)``. `payload_length` is their size according to
-    the header. `types_offset` is the offset of type and shape. Rows of bits and of triangles are
-    padded to a multiple of `row_bytes`. `manifest` describes the blocks of a BLOCK matrix. The file
-    ends with the values, but not before `min_stop`. `encoding` has entries for
-    ``encoding["tensorfmt"]`` of one version only.
-    """
+    """Parsed header of a file: a matrix, or a vector with one column."""
 
     version: str
     matrix_type: str
@@ -115,22 +108,22 @@ class Matrix:
     rows: int
     columns: int
     offset: int
-    limit: int
-    types_offset: int
+    limit: int  # the values are in the bytes [offset, limit)
+    types_offset: int  # of type and shape
     seed: int = 0
     scalar: complex = 1.0
     is_transposed: bool = False
     is_conjugated: bool = False
-    row_bytes: int = WORD_BYTES
+    row_bytes: int = WORD_BYTES  # rows of bits and of triangles are padded to a multiple
     has_diagonal: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    encoding: Mapping[str, Any] = field(default_factory=dict)
+    encoding: Mapping[str, Any] = field(default_factory=dict)  # entries of this version only
     embedded: Any = None
     derived: tuple[str, ...] = ()
-    payload_length: int | None = None
-    manifest: Mapping[str, Any] | None = None
+    payload_length: int | None = None  # size of the values according to the header
+    manifest: Mapping[str, Any] | None = None  # of the blocks of a BLOCK matrix
     findings: tuple[Finding, ...] = ()
-    min_stop: int = 0
+    min_stop: int = 0  # the file does not end before
     members: Sequence[ZipInfo] = ()
 
     @property

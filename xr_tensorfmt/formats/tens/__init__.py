@@ -23,6 +23,7 @@ class TensFormat(LazyFormat):
     suffixes = (".tens", ".bin")
     magics = (MAGIC,)
     open_options = frozenset({"name", "sparse", "verify"})
+    validation_options = OpenOptions(sparse="dense", verify=False)
     write_options = MappingProxyType(
         {
             "version": Option(
@@ -43,8 +44,3 @@ class TensFormat(LazyFormat):
         except TensorFormatError:
             return Match.POSSIBLE
         return Match.CERTAIN
-
-    @property
-    def validation_options(self) -> OpenOptions:
-        """Options to open all elements of a file of pairs."""
-        return OpenOptions(sparse="dense", verify=False)

@@ -28,10 +28,7 @@ PAIRS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Pairs(SearchedLayout):
-    """Pairs of global index and value, in any order, at most one per element.
-
-    The first read keeps the indices of all pairs in memory.
-    """
+    """Pairs of index and value in any order. The first read keeps all indices in memory."""
 
     lengths: tuple[int, ...]
     element: Element
@@ -84,11 +81,7 @@ class Pairs(SearchedLayout):
         return np.asarray(filled[..., part])
 
     def find_wrong_pairs(self, source: Source) -> tuple[Integers, Integers, Integers]:
-        """Return the indices in ascending order, their pairs, and pairs with a wrong index.
-
-        An index is wrong if it is out of bounds, or occurs in an earlier pair. The search ends
-        after the first batch with a wrong index.
-        """
+        """Return ascending indices, their pairs, and pairs with an invalid or repeated index."""
         batches, total = [], prod(self.lengths)
         for first in range(0, self.count, PAIRS_AT_ONCE):
             stop = min(first + PAIRS_AT_ONCE, self.count)
@@ -155,10 +148,7 @@ class Pairs(SearchedLayout):
         filled: Array,
         is_set: NDArray[np.bool_],
     ) -> None:
-        """Set the images of pairs at some positions. Raise an error if they contradict others.
-
-        An image is the element that a symmetry operation derives from a stored element.
-        """
+        """Set the images of pairs under a symmetry, or raise an error if they contradict others."""
         starts = self.offset + numbers * self.stride + INDEX_DTYPE.itemsize
         stored = source.read(Extents.uniform(starts, self.stride - INDEX_DTYPE.itemsize))
         values = self.element.decode(stored.view(self.element.stored)).reshape(-1, self.components)

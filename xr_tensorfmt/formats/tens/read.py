@@ -36,18 +36,14 @@ COMPONENT = "component"
 
 @dataclass(frozen=True)
 class TensFile:
-    """Parsed header of a file, and the type and location of its values.
-
-    The values are in the bytes ``[offset, stop)``, which include the padding of a chunk.
-    `pair_count` is None if all values are stored.
-    """
+    """Parsed header of a file, and the type and location of its values."""
 
     header: TensHeader
     element: Element
     components: int
     offset: int
-    stop: int
-    pair_count: int | None = None
+    stop: int  # after the padding of the chunk
+    pair_count: int | None = None  # None if all values are stored
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
     embedded: bytes | None = None

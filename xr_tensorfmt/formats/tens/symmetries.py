@@ -17,6 +17,7 @@ from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 # Signs of the operation codes that the format defines.
 _FIELDS = Struct("<BB")
 _PACKED_FLAG = 1
+_UNPACK = "write the file without packing"
 SIGNS = {"x": 1, "-x": -1}
 # Limit on the size of a symmetry group: the number of permutations of 7 axes.
 MAX_OPERATIONS = 5040
@@ -110,7 +111,7 @@ def build_group(
                 field=f"the symmetry {str(symmetry)!r}",
                 actual=f"packed with {mismatch[0]}",
                 expected=mismatch[1],
-                hint="the other elements are not defined; write the file without packing",
+                hint=f"the other elements are not defined; {_UNPACK}",
                 offset=symmetry.offset,
             )
         generators.append(symmetry.build_operation(header))
@@ -122,9 +123,6 @@ def build_group(
             members.add(product)
         if len(group) > MAX_OPERATIONS:
             field, actual = "the group of the packed symmetries", f"more than {MAX_OPERATIONS}"
-            expected, hint = (
-                f"at most {MAX_OPERATIONS} operations",
-                "write the file without packing",
-            )
-            raise reader.error(field, actual, expected, hint, header.stop)
+            expected = f"at most {MAX_OPERATIONS} operations"
+            raise reader.error(field, actual, expected, _UNPACK, header.stop)
     return tuple(group)
