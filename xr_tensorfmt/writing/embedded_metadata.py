@@ -78,7 +78,7 @@ def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: Typ
 
 
 def embed_tensor(checked: CheckedInput) -> bytes:
-    """Return JSON of all but the values of one variable, which `Container.embedded` takes."""
+    """Return JSON of all but the values of one variable, which ``Container.embedded`` takes."""
     name, variable = checked.single_variable
     embedded = replace(embed_variable(checked, name, variable), name=name)
     metadata = EmbeddedMetadata(
