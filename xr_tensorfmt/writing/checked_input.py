@@ -115,7 +115,10 @@ class CheckedInput:
 
     def encode(self, dtypes: Collection[str]) -> CheckedInput:
         """Encode values and attributes by CF, as one of the dtypes of a format with attributes."""
-        encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
+        try:
+            encoded = cf.encode({**self.variables, **self.coordinates}, dtypes, _cast)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
         variables = {name: encoded[name] for name in self.variables}
         coordinates = {name: encoded[name] for name in self.coordinates}
         return replace(self, variables=variables, coordinates=coordinates, is_encoded=True)
