@@ -146,8 +146,8 @@ def parse_fields(path: str, content: bytes) -> Fields:
             raise TensorFormatError(path, "the YAML", actual, f"at most {MAX_VALUES}", hint)
         document = Fields(path, {"the file": _Builder(path, text).build_document()})
     except UnicodeDecodeError as error:
-        expected = "YAML in UTF-8"
-        raise TensorFormatError(path, "the YAML", error, expected, hint, error.start) from error
+        actual, expected = str(error), "YAML in UTF-8"
+        raise TensorFormatError(path, "the YAML", actual, expected, hint, error.start) from error
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         position = mark.index if mark else getattr(error, "position", 0)
