@@ -14,8 +14,10 @@ if sys.platform != "linux":
     pytest.skip("the benchmark measures memory as Linux states it", allow_module_level=True)
 pytest.importorskip("moto")
 
+import benchmark.__main__
 from benchmark.__main__ import (
     DATA,
+    QUICK_SCALE,
     TABLE,
     format_row,
     format_table,
@@ -84,4 +86,13 @@ def test_table_shows_saved_measurements() -> None:
 def test_unknown_case_raises(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nothing"])
-    assert "invalid choice: 'nothing'" in capsys.readouterr().err
+    assert "nothing: there is no such case or section" in capsys.readouterr().err
+
+
+def test_all_cases_are_measured_without_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, case = next(iter(CASES.items()))
+    monkeypatch.setattr(benchmark.__main__, "CASES", {name: case})
+    assert main(["--quick"]) == 0
+    assert case.get_text(QUICK_SCALE) in capsys.readouterr().out
