@@ -184,7 +184,7 @@ class TensorFormatBackend(BackendEntrypoint):
         return open_file(filename_or_obj, EngineKeywords(**keywords))
 
     # All but `self` and `**format_options`.
-    open_dataset_parameters: ClassVar[tuple[str, ...]] = (*signature(open_dataset).parameters,)[
+    open_dataset_parameters: ClassVar[tuple[str, ...]] = tuple(signature(open_dataset).parameters)[
         1:-1
     ]
 

@@ -122,7 +122,7 @@ def write_store(
             mode="w" if overwrite else "w-",
             encoding=encoding,
             storage_options=storage_options,
-            write_empty_chunks=True,  # otherwise -0.0, equal to the fill value, becomes 0.0
+            write_empty_chunks=True,  # -0.0 equals the fill value, and would become 0.0
         )
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)

@@ -53,7 +53,7 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
 
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
-    """Return the types of the file, also of renamed dimensions, otherwise those of the names."""
+    """Return the types stored in the file, or the types that the names stand for."""
     file_info = get_file_info(variable)
     dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
