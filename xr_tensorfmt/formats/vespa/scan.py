@@ -30,8 +30,8 @@ _LARGE_BLOCK_BYTES = 64 << 10
 
 _LONG = struct.Struct(">I")
 
-# Number of blocks after which a run of labels of the same length is searched, and its first limit.
-_MIN_RUN, _FIRST_RUN = 64, 1 << 10
+# Number of blocks after which a run of labels of the same length is searched.
+_MIN_RUN = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
 def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Integers, int]:
     """Return the offsets of blocks whose labels are in a window, and the end of the last one."""
     parts, found, start, stop = [np.empty(0, dtype=np.int64)], 0, 0, 0
-    rank, block_bytes, max_run = len(header.mapped), header.block_bytes, _FIRST_RUN
+    rank, block_bytes = len(header.mapped), header.block_bytes
     while found < limit:
         count = min(limit - found, _MIN_RUN)
         starts, start, stop = _scan_blocks(content, rank, block_bytes, stop, count)
@@ -119,9 +119,7 @@ def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Intege
         if len(starts) < count:
             break
         if rank == 1 and content[start] < LONG_BIT:
-            run = _find_run(content, start, stop, min(limit - found, max_run))
-            # A limit that follows the runs bounds what is compared in vain.
-            max_run = max(_FIRST_RUN, 8 * run.size)
+            run = _find_run(content, start, stop, limit - found)
             parts.append(run)
             found += run.size
             stop += run.size * (stop - start)
@@ -154,8 +152,13 @@ def _scan_blocks(
 
 def _find_run(content: Bytes, start: int, stop: int, limit: int) -> Integers:
     """Return the offsets of the next blocks whose labels have the length of the one at `start`."""
-    step = stop - start
-    is_same = content[stop : stop + limit * step : step] == content[start]
-    count = is_same.size if is_same.all() else int(is_same.argmin())
+    step, found, size = stop - start, 0, _MIN_RUN
+    same = size
+    while same == size:
+        size *= 8  # little is compared in vain
+        first = stop + found * step
+        is_same = content[first : first + min(size, limit - found) * step : step] == content[start]
+        same = is_same.size if is_same.all() else int(is_same.argmin())
+        found += same
     # The label of the last one may end after the window.
-    return stop + step * np.arange(max(0, count - 1))
+    return stop + step * np.arange(max(0, found - 1))
