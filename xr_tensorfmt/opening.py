@@ -30,7 +30,7 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
-    source, group = _open_group(file, keywords)
+    source, group = open_group(file, keywords)
     ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
     _redact_source(ds, file)
     return ds
@@ -71,7 +71,7 @@ def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]
 def _build_groups(
     file: Any, keywords: EngineKeywords, variable_type: type[Variable], *, is_tree: bool
 ) -> dict[str, Dataset]:
-    source, group = _open_group(file, keywords)
+    source, group = open_group(file, keywords)
     nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
     children = {path.split("/")[1] for path in nodes}
     return {
@@ -101,7 +101,7 @@ def is_recognised(file: Any) -> bool:
             file.seek(position)
 
 
-def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
+def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
     if keywords.fs is not None and not _SUPPORTS_FS:
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
@@ -80,7 +80,7 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     own = file_format.read_options
     for name in options.format_options:
         if name not in own:
-            keywords = (*own, *(field.name for field in fields(options)))
+            keywords = (*own, "dims", *DECLARED_OPTIONS)
             raise TypeError(
                 f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
                 f"'tensorfmt' for format {file_format.name!r}, expected one of "

@@ -108,9 +108,10 @@ class BlockGrid:
         array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
         converted: Any = self.conversion.apply(array)
         parts = (self.slices[block][axis] for axis in self.axes)
-        runs = [
-            _split_runs(indices[part]) for indices, part in zip(self.indices, parts, strict=True)
-        ]
+        selected = [indices[part] for indices, part in zip(self.indices, parts, strict=True)]
+        runs = list(map(_split_runs, selected))
+        if self.layout.writes_any_rows:
+            runs[0] = [(selected[0], slice(None))]
         return chain.from_iterable(
             self.layout.encode(
                 Selection(self.layout.shape, tuple(indices for indices, _ in run)),
@@ -130,7 +131,7 @@ class BlockGrid:
         return array
 
 
-def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
+def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
     """Return runs of consecutive indices, and their positions."""
     if isinstance(indices, range):
         return [(indices, slice(None))]
