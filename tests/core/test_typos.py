@@ -130,7 +130,7 @@ def test_formats_may_share_a_suffix_or_have_none(
         plan = registry.find_format("npy").plan
 
     Other.suffixes = suffixes
-    monkeypatch.setattr(registry, "_load_plugins", lambda: (Other(),))
+    monkeypatch.setattr(registry, "load_plugins", lambda: (Other(),))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         to_file(xr.DataArray([1.0], name="tensor"), tmp_path / "x.mag", "other", drop=["dims"])
