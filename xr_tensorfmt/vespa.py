@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -21,6 +20,8 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
     Labels,
     build_json,
+    format_json,
+    format_tensors,
     format_type,
     load_json,
     pack_blocks,
@@ -40,7 +41,6 @@ BATCH_DOCUMENTS = 1024
 
 _BUFFER_BYTES = 1 << 20
 
-_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False)
 _ID_KEYS = ("put", "update", "id")
 # Lines around the documents if the feed is a list, as `vespa visit` prints it.
 _NO_DOCUMENT = ("", "[", "]", b"", b"[", b"]")
@@ -396,7 +396,7 @@ def to_jsonl(
         )
     file = build_atomic_file(os.path.abspath(path), 0, overwrite=overwrite).begin()
     try:
-        with open(file.path, "w", encoding="ascii") as lines:
+        with open(file.path, "w", _BUFFER_BYTES, "ascii") as lines:
             lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))
         file.complete(())
         file.publish()
@@ -430,18 +430,17 @@ def _format_feed(
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
-    documents = iter(groups.items())
+    documents, name = iter(groups.items()), format_json(field)
     with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
         while batch := list(islice(documents, BATCH_DOCUMENTS)):
             blocks = np.concatenate([numbers for _, numbers in batch])
             # Selecting a range of a dask array is faster.
             is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
-            cells, start = tensor.encode(tensor.variable[key].values), 0
-            for label, numbers in batch:
-                rows = [leave_out(tensor.rows[number]) for number in numbers]
-                stop = start + len(rows)
-                value = build_json(header, rows, cells[start:stop], form)
-                yield _ENCODER.encode({"put": prefix + label, "fields": {field: value}}) + "\n"
-                start = stop
+            cells = tensor.encode(tensor.variable[key].values)
+            rows = ([leave_out(tensor.rows[number]) for number in numbers] for _, numbers in batch)
+            values = format_tensors(header, rows, cells, form)
+            for (label, _), value in zip(batch, values, strict=True):
+                id_ = format_json(prefix + label)
+                yield f'{{"put": {id_}, "fields": {{{name}: {value}}}}}\n'
             bar.update(len(batch))

@@ -29,6 +29,7 @@ _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
 _CELL = re.compile(f"{HEX.pattern}|{_NUMBER.pattern}", _NUMBER.flags)
+format_json = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 _DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated)
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
@@ -367,6 +368,23 @@ def build_json(
     addresses = [dict(zip(mapped, row, strict=True)) for row in labels]
     listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
     return data | {"blocks": listed}
+
+
+def format_tensors(
+    header: VespaHeader, tensors: Iterable[Sequence[Labels]], blocks: Array, form: Form
+) -> Iterator[str]:
+    """Yield the JSON text of tensors from the labels of their blocks, and all encoded cells."""
+    if form == "hex" and not header.mapped and header.indexed:  # digits need no escapes
+        digits, size = blocks.tobytes().hex().upper(), 2 * header.block_bytes
+        start = format_json({"type": format_type(header), "values": ""}).removesuffix('"}')
+        for stop in range(size, len(digits) + 1, size):
+            yield f'{start}{digits[stop - size : stop]}"}}'
+        return
+    first = 0
+    for labels in tensors:
+        stop = first + len(labels)
+        yield format_json(build_json(header, labels, blocks[first:stop], form))
+        first = stop
 
 
 def _build_cells(
