@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -43,10 +45,22 @@ def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
 def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups."""
     variable_type = _choose_variable_type(file, keywords)
-    datasets = _build_groups(file, keywords, variable_type, is_tree=True)
-    tree = DataTree.from_dict(datasets)
+    tree = _build_tree(_build_groups(file, keywords, variable_type, is_tree=True))
     _redact_source(tree, file)
     return tree
+
+
+def _build_tree(datasets: Mapping[str, Dataset]) -> DataTree:
+    """Build a tree from Datasets by path. `DataTree.from_dict` copies every node once more."""
+    nodes = {path: DataTree(ds) for path, ds in datasets.items()}
+    children = defaultdict[str, dict[str, DataTree]](dict)
+    for path, node in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if name:  # the root has none
+            children[parent or "/"][name] = node
+    for path, members in children.items():  # parents first, so that no subtree is checked twice
+        nodes[path].children = members
+    return nodes["/"]
 
 
 def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:

@@ -116,6 +116,10 @@ class FileVariable(Variable):
         chunked = super().chunk(chunks, *args, **keywords)
         return Variable(chunked.dims, chunked.data, chunked.attrs, chunked.encoding, fastpath=True)
 
+    def to_base_variable(self) -> FileVariable:
+        """Return a copy of this type, because `xarray.Coordinates` calls this method."""
+        return self.copy(deep=False)
+
 
 def get_lazy_data(variable: Variable) -> Any:
     """Return the array of a variable without loading it, unlike ``variable.data``."""
