@@ -27,6 +27,7 @@ from xr_tensorfmt.cli.options import (
 )
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
+from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.datasets.options import parse_keywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import open_group
@@ -237,8 +238,8 @@ def compare_values(first: Array, second: Array, rtol: float = 0, atol: float = 0
     NaN equals NaN, and is the largest difference from a number. Strings have no distance.
     """
     is_plain = first.dtype == second.dtype and not first.dtype.hasobject
-    if is_plain and first.tobytes() == second.tobytes():  # faster than comparing elements
-        return {}
+    if is_plain and first.nbytes <= BATCH_BYTES and first.tobytes() == second.tobytes():
+        return {}  # faster than comparing few elements
     same = _are_equal(first, second) | np.asarray((first != first) & (second != second))
     is_number = is_numeric(first.dtype) and is_numeric(second.dtype)
     wide = np.result_type(first, second, np.float64) if is_number else first.dtype

@@ -119,9 +119,10 @@ class Transposed(View):
         return tuple(inner[axis] for axis in self.axes)
 
 
-def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
+def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:
     """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
-    stored, axes = layout, tuple(range(len(layout.shape)))
+    axes: Sequence[int] = range(len(layout.shape))
+    stored = layout
     if isinstance(layout, Transposed):
         stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
     if not isinstance(stored, WritableLayout):
