@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import xarray as xr
@@ -28,7 +30,7 @@ _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")
 
 def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
-    source, group = _open_group(file, keywords)
+    source, group = open_group(file, keywords)
     ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
     _redact_source(ds, file)
     return ds
@@ -43,10 +45,22 @@ def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
 def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups."""
     variable_type = _choose_variable_type(file, keywords)
-    datasets = _build_groups(file, keywords, variable_type, is_tree=True)
-    tree = DataTree.from_dict(datasets)
+    tree = _build_tree(_build_groups(file, keywords, variable_type, is_tree=True))
     _redact_source(tree, file)
     return tree
+
+
+def _build_tree(datasets: Mapping[str, Dataset]) -> DataTree:
+    """Build a tree from Datasets by path. `DataTree.from_dict` copies every node once more."""
+    nodes = {path: DataTree(ds) for path, ds in datasets.items()}
+    children = defaultdict[str, dict[str, DataTree]](dict)
+    for path, node in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if name:  # the root has none
+            children[parent or "/"][name] = node
+    for path, members in children.items():  # parents first, so that no subtree is checked twice
+        nodes[path].children = members
+    return nodes["/"]
 
 
 def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]:
@@ -57,7 +71,7 @@ def _choose_variable_type(file: Any, keywords: EngineKeywords) -> type[Variable]
 def _build_groups(
     file: Any, keywords: EngineKeywords, variable_type: type[Variable], *, is_tree: bool
 ) -> dict[str, Dataset]:
-    source, group = _open_group(file, keywords)
+    source, group = open_group(file, keywords)
     nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
     children = {path.split("/")[1] for path in nodes}
     return {
@@ -87,7 +101,7 @@ def is_recognised(file: Any) -> bool:
             file.seek(position)
 
 
-def _open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
+def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
     """Return the source of a file, and the tensors of the requested group."""
     if keywords.fs is not None and not _SUPPORTS_FS:
         raise ValueError(

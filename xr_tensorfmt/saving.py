@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format
-from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.open_options import RegionOptions
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
@@ -145,7 +145,7 @@ def to_file(
     checked = check_input(data, location.name, file_format.title, encoding, drop)
     checked = replace(checked, file_name=location.file_name)
     if region is not None:
-        read = partial(read_container, file_format=file_format, options=OpenOptions())
+        read = partial(read_container, file_format=file_format, options=RegionOptions())
         return write_region(checked, location, region, read, compute=compute)
     plan = file_format.plan(checked, **format_options)
     return save(plan, location, overwrite=mode == "w", compute=compute)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.errors import did_you_mean
 from xr_tensorfmt.formats.vespa.json_forms import (
+    Cells,
     Form,
     Labels,
     build_json,
+    format_json,
+    format_tensors,
     format_type,
     load_json,
     pack_blocks,
@@ -38,7 +39,8 @@ __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
 BATCH_DOCUMENTS = 1024
 """Number of documents of a feed that are converted at a time."""
 
-_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False)
+_BUFFER_BYTES = 1 << 20
+
 _ID_KEYS = ("put", "update", "id")
 # Lines around the documents if the feed is a list, as `vespa visit` prints it.
 _NO_DOCUMENT = ("", "[", "]", b"", b"[", b"]")
@@ -152,14 +154,20 @@ def from_jsonl(
     """
     is_path = isinstance(source, str | os.PathLike)
     name = os.fspath(source) if is_path else "<Vespa feed>"
-    with open(source, "rb") if is_path else nullcontext(source) as lines:
+    with open(source, "rb", _BUFFER_BYTES) if is_path else nullcontext(source) as lines:
         bar = tqdm(lines, unit=" lines", disable=not progress)
         content = _read_feed(name, _parse_feed(name, bar, type, field, prefix), field, dim)
     return _open(content, name, **keywords)
 
 
-Block = tuple[VespaHeader, str, Labels, Array]
-"""A block of a document: the header of its tensor, the id, the labels and the cells."""
+class Block(NamedTuple):
+    """A block of a document: the number of the line, the header of its tensor, and the id."""
+
+    line: int
+    header: VespaHeader
+    id: str
+    labels: Labels
+    cells: Cells
 
 
 def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> bytearray:
@@ -167,7 +175,7 @@ def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> byte
     content, blocks, position, header = bytearray(), 0, 0, None
     while batch := list(islice(parsed, BATCH_DOCUMENTS)):
         if header is None:
-            header, *_ = batch[0]
+            header = batch[0].header
             if dim in header.mapped + header.indexed:
                 raise ValueError(
                     f"{name}: dim={dim!r} is a dimension of {format_type(header)}; choose another "
@@ -179,14 +187,24 @@ def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> byte
                 header.cell_type, mapped, header.indexed, header.lengths, MAX_INTEGER
             )
             content += header.pack()
-        labels = [(*row[:position], id_, *row[position:]) for _, id_, row, _ in batch]
-        content += pack_blocks(header, labels, [cells for *_, cells in batch])
+        content += _pack_batch(name, header, batch, position)
         blocks += len(batch)
     if header is None:
         raise ValueError(f"{name}: no line is a document with the field {field!r}")
     # Four bytes for the number of blocks, which is known at the end.
     content[header.stop - 4 : header.stop] = (LONG_BIT << 24 | blocks).to_bytes(4, "big")
     return content
+
+
+def _pack_batch(name: str, header: VespaHeader, batch: list[Block], position: int) -> bytes:
+    """Pack blocks with their ids as labels. An error names the line of the first wrong one."""
+    labels = [(*b.labels[:position], b.id, *b.labels[position:]) for b in batch]
+    try:
+        return pack_blocks(header, labels, [block.cells for block in batch])
+    except ValueError as error:
+        if len(batch) > 1:
+            return b"".join(_pack_batch(name, header, [block], position) for block in batch)
+        raise ValueError(f"{name}: line {batch[0].line}: {error}") from error
 
 
 def _parse_feed(
@@ -197,24 +215,26 @@ def _parse_feed(
         if isinstance(line, str | bytes) and line.strip() in _NO_DOCUMENT:
             continue
         try:
-            blocks = _parse_document(load_json(line), type_, field, prefix)
+            blocks = _parse_document(number, load_json(line), type_, field, prefix)
         except ValueError as error:
             raise ValueError(f"{name}: line {number}: {error}") from error
         if blocks and type_ is None:
-            type_ = format_type(blocks[0][0])
+            type_ = format_type(blocks[0].header)
         yield from blocks
 
 
-def _parse_document(document: Any, type_: str | None, field: str, prefix: str) -> list[Block]:
+def _parse_document(
+    line: int, document: Any, type_: str | None, field: str, prefix: str
+) -> list[Block]:
     fields = document.get("fields") if isinstance(document, dict) else None
     if not isinstance(fields, dict) or fields.get(field) is None:
         return []
     header, blocks = parse_tensor(select_field(document, field), type_)
-    id_ = next((document[key] for key in _ID_KEYS if key in document), None)
+    id_ = document.get(next(filter(document.__contains__, _ID_KEYS), None))
     if not isinstance(id_, str) or not id_.startswith(prefix):
         raise ValueError(f"the id of the document is {id_!r}, expected '{prefix}...'")
     label = id_.removeprefix(prefix)
-    return [(header, label, labels, cells) for labels, cells in blocks.items()]
+    return [Block(line, header, label, labels, cells) for labels, cells in blocks.items()]
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -376,7 +396,7 @@ def to_jsonl(
         )
     file = build_atomic_file(os.path.abspath(path), 0, overwrite=overwrite).begin()
     try:
-        with open(file.path, "w", encoding="ascii") as lines:
+        with open(file.path, "w", _BUFFER_BYTES, "ascii") as lines:
             lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))
         file.complete(())
         file.publish()
@@ -410,18 +430,17 @@ def _format_feed(
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
-    documents = iter(groups.items())
+    documents, name = iter(groups.items()), format_json(field)
     with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
         while batch := list(islice(documents, BATCH_DOCUMENTS)):
             blocks = np.concatenate([numbers for _, numbers in batch])
             # Selecting a range of a dask array is faster.
             is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
-            cells, start = tensor.encode(tensor.variable[key].values), 0
-            for label, numbers in batch:
-                rows = [leave_out(tensor.rows[number]) for number in numbers]
-                stop = start + len(rows)
-                value = build_json(header, rows, cells[start:stop], form)
-                yield _ENCODER.encode({"put": prefix + label, "fields": {field: value}}) + "\n"
-                start = stop
+            cells = tensor.encode(tensor.variable[key].values)
+            rows = ([leave_out(tensor.rows[number]) for number in numbers] for _, numbers in batch)
+            values = format_tensors(header, rows, cells, form)
+            for (label, _), value in zip(batch, values, strict=True):
+                id_ = format_json(prefix + label)
+                yield f'{{"put": {id_}, "fields": {{{name}: {value}}}}}\n'
             bar.update(len(batch))

@@ -398,8 +398,11 @@ def first_open(folder: Path, _: int) -> Built:
         opened = f"xarray.open_dataset({str(path)!r}, engine={engine!r})"
         codes[name] = f"import xarray; print(len({opened}))"
 
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # installed packages have bytecode
+
     def run(code: str) -> int:
-        return int(subprocess.check_output([sys.executable, "-W", "ignore", "-c", code]))
+        command = [sys.executable, "-W", "ignore", "-c", code]
+        return int(subprocess.check_output(command, env=environment))
 
     return {name: partial(run, code) for name, code in codes.items()}, lambda: 1
 

@@ -186,6 +186,23 @@ def test_statistics_of_all_values() -> None:
     assert "min 0, max 5, mean (1+1j), nan 0, zeros 1" in run_ok("info", "--stats", "c.tens")
 
 
+def test_statistics_of_blocks_equal_those_of_all_values() -> None:
+    values = np.random.default_rng(0).normal(size=(3000, 3000)).astype("f4")
+    values[0, :5] = values[2000, 7] = np.nan
+    values[2999, 2998:] = 0, -0.0
+    nan = np.full((3000, 3000), np.nan, "f4")
+    ds = xr.Dataset({"all": (("x", "y"), values), "nan": (("x", "y"), nan)})
+    save("a.mag", ds)
+    (document,) = json.loads(run_ok("info", "--json", "--stats", "a.mag"))
+    stats = {name: variable["stats"] for name, variable in document["variables"].items()}
+    expected = {"min": np.nanmin(values), "max": np.nanmax(values), "nan": 6, "zeros": 2}
+    assert stats["all"] == expected | {
+        "mean": pytest.approx(np.nanmean(values, dtype="f8"), rel=1e-9)
+    }
+    undefined = dict.fromkeys(("min", "max", "mean"), "nan")
+    assert stats["nan"] == undefined | {"nan": nan.size, "zeros": 0}
+
+
 def test_info_of_a_model_fits_80_columns() -> None:
     keys = [f"model.layers.{layer}.post_attention_layernorm.weight" for layer in (0, 31)]
     weights = {key: ([f"{key}_dim_0", f"{key}_dim_1"], np.ones((8, 8), "f4")) for key in keys}

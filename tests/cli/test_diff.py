@@ -10,7 +10,12 @@ import pytest
 import xarray as xr
 
 from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
-from xr_tensorfmt.cli.diff import compare, compare_values, iterate_blocks
+from xr_tensorfmt.cli.diff import compare, compare_values
+from xr_tensorfmt.cli.files import OpenedFile
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.value_checks import iterate_selections
+from xr_tensorfmt.sources.local import LocalFile
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -216,19 +221,36 @@ def test_difference_larger_than_float64_is_infinite() -> None:
 
 
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
-    variable = xr.Variable(("x", "y"), np.zeros((3000, 5000)))
-    seen = np.zeros(variable.shape, int)
-    parts = list(iterate_blocks(variable))
+    values = np.zeros((3000, 5000))
+    seen = np.zeros(values.shape, int)
+    one = OpenedFile.from_dataset(xr.Dataset({"a": (("x", "y"), values.copy())}))
+    parts = list(iterate_selections(one.tensors["a"].layout, DEFAULT_CHUNK_BYTES))
     for part in parts:
-        seen[part] += 1
+        seen[np.ix_(*part.index_arrays)] += 1
     assert (seen == 1).all()
     assert len(parts) == 4
-    values = np.zeros((3000, 5000))
     values[1, 1], values[2999, 4999] = 1.0, 2.0
-    one, other = (xr.Dataset({"a": (("x", "y"), item)}) for item in (variable.values, values))
+    other = OpenedFile.from_dataset(xr.Dataset({"a": (("x", "y"), values)}))
     actual = compare(one, other)["variables"]["a"]
     info = actual["different_values"], actual["largest"], actual["index"]
     assert info == (2, 2.0, [2999, 4999])
+
+
+@pytest.mark.parametrize("command", ["diff a.mag b.mag", "info --stats a.mag"])
+def test_small_tensors_are_read_together(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = xr.Dataset({f"w{i}": (f"x{i}", np.full(4, i, "f4")) for i in range(50)})
+    for path in ("a.mag", "b.mag"):
+        save(path, ds)
+    reads: list[int] = []
+    read = LocalFile.read
+
+    def count(self: LocalFile, extents: Extents) -> Bytes:
+        reads.append(extents.nbytes)
+        return read(self, extents)
+
+    monkeypatch.setattr(LocalFile, "read", count)
+    run_ok(*command.split())
+    assert len(reads) < 10
 
 
 # --group, and totals

@@ -124,6 +124,14 @@ def test_file_of_a_window_is_found(path: Path) -> None:
     assert local.find_mapped_file(3) is None
 
 
+@pytest.mark.parametrize("start", [0, 16, 100, 4095, 4096, 60_000])
+def test_bytes_do_not_move_up_a_little_in_their_page(path: Path, start: int) -> None:
+    read = LocalFile.from_path(path).read(Extents.single(start, 1 << 20))
+    assert read.tobytes() == CONTENT[start:]
+    assert read.ctypes.data % 64 == 0
+    assert 64 <= (read.ctypes.data - start) % 4096 <= 4032
+
+
 @pytest.mark.parametrize("size", [100, 1005, 1 << 20])
 def test_threads_share_large_reads(path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(local, "_PART", 1000)

@@ -28,6 +28,7 @@ from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import Transposed
+from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.conversion import Conversion
@@ -244,6 +245,38 @@ def test_positions_of_labels_select_a_region(tmp_path: Path) -> None:
     assert load(path).tensor[:, 0].values.tolist() == [1, 2, 2]
     with pytest.raises(ValueError, match=r"no variable 'emb', only .*; rename the variable"):
         to_file(table.rename("emb"), path, region={})
+
+
+def test_scattered_blocks_need_little_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, decoded = tmp_path / "a.tbf", []
+    decode = Window.decode_labels
+    monkeypatch.setattr(
+        Window, "decode_labels", lambda w, *args: decoded.append(len(w.blocks)) or decode(w, *args)
+    )
+    labels = [f"d{n:05}" for n in range(20_000)]
+    table = xr.DataArray(np.zeros((20_000, 2)), {"doc": labels}, dims=("doc", "x"), name="tensor")
+    to_file(table, path)
+    part = table[::40] + 1
+    with limit_calls(20_000):
+        to_file(part, path, region={"doc": np.arange(0, 20_000, 40)})
+    assert decoded == [500]
+    np.testing.assert_array_equal(load(path).tensor.values[::40], part)
+    assert load(path).tensor.sum() == 1000
+
+
+@pytest.mark.parametrize("labels", [["a", "bbb", "cc"], ["aa", "bx", "cc"]])
+def test_moved_or_renamed_block_is_not_changed(tmp_path: Path, labels: list[str]) -> None:
+    path = tmp_path / "a.tbf"
+    table = xr.DataArray(np.ones((3, 2)), {"doc": ["aa", "bb", "cc"]}, ("doc", "x"), name="tensor")
+    to_file(table, path)
+    task = to_file(2 * table[1:2], path, region={"doc": slice(1, 2)}, compute=False)
+    to_file(table.assign_coords(doc=labels), tmp_path / "other.tbf")
+    before = (tmp_path / "other.tbf").read_bytes()
+    with path.open("r+b") as stream:  # keeps the inode
+        stream.write(before)
+    with pytest.raises(SourceChangedError):
+        task.compute()
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("requested", [slice(0, 3), slice(3, 8), slice(9, 11), slice(2, 1)])

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import tee
 from typing import Any, BinaryIO
 
 import numpy as np
 import xarray as xr
-from xarray import Variable
 
 from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
-from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, contiguous_chunk, iterate_chunks
+from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
+from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.open_options import name_dims
+from xr_tensorfmt.core.reading import read_many
+from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.value_checks import iterate_selections
+from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import did_you_mean, shorten
 from xr_tensorfmt.sources.locations import Location, exists
+from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
 from xr_tensorfmt.writing.tree import flatten_tree
 
@@ -159,15 +170,75 @@ def _write_netcdf(
         raise
 
 
-def iterate_blocks(variable: Variable) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of a variable, to be read one by one, or ``()`` for a small variable."""
-    if variable.nbytes <= DEFAULT_CHUNK_BYTES:
-        yield ()
-        return
-    default = contiguous_chunk(variable.shape, max(1, variable.dtype.itemsize), DEFAULT_CHUNK_BYTES)
-    chunks = variable.encoding.get("preferred_chunks") or {}
-    if set(chunks) != set(variable.dims):
-        chunks = dict(zip(variable.dims, default, strict=True))
-    steps = [int(np.max(chunks[dim])) for dim in variable.dims]
-    for ranges in iterate_chunks(variable.shape, steps):
-        yield tuple(slice(axis.start, axis.stop) for axis in ranges)
+@dataclass(frozen=True, eq=False)
+class VariableValues(InMemory):
+    """The values of a variable of xarray, such as one of a zarr store."""
+
+    values: Any  # a Variable
+
+    def batch_size(self, selection: Selection, max_bytes: int) -> int:
+        """Read a selection at once."""
+        return selection.size
+
+    def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
+        """Read the values of a selection."""
+        slices = (slice(indices[0], indices[-1] + 1) for indices in selection.indices)
+        return np.asarray(self.values[tuple(slices)].values)
+
+    def chunk_shape(self, target: int) -> tuple[int, ...]:
+        """Return the shape of the stored chunks, or of contiguous ones."""
+        chunks = self.values.encoding.get("preferred_chunks") or {}
+        if set(chunks) != set(self.values.dims) or self.values.nbytes <= target:
+            return super().chunk_shape(target)
+        return tuple(int(np.max(chunks[dim])) for dim in self.values.dims)
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """The tensors of a file, or the variables of a Dataset."""
+
+    source: Source
+    container: Container
+
+    @classmethod
+    def from_dataset(cls, ds: xr.Dataset) -> OpenedFile:
+        """Wrap the variables of a Dataset."""
+        ds = restore_long_attributes(ds)
+        tensors = {
+            name: Tensor(
+                str(name), tuple(map(str, var.dims)), VariableValues(var), {}, var.encoding
+            )
+            for name, var in ds.variables.items()
+        }
+        data, coordinates = (tuple(map(tensors.__getitem__, x)) for x in (ds.data_vars, ds.coords))
+        return cls(Memory(b""), Container(data, coordinates))
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """All tensors by name."""
+        return {x.name: x for x in (*self.container.tensors, *self.container.coordinates)}
+
+
+def read_blocks(
+    *files: tuple[OpenedFile, Sequence[Tensor]],
+) -> Iterator[tuple[str, Selection, list[Array]]]:
+    """Read tensors with the same shapes in all files chunk by chunk, many small ones at once."""
+    _, tensors = files[0]
+    blocks, *requests = tee(
+        (
+            (number, block)
+            for number, tensor in enumerate(tensors)
+            for block in iterate_selections(tensor.layout, DEFAULT_CHUNK_BYTES)
+        ),
+        len(files) + 1,
+    )
+    for (number, block), *values in zip(blocks, *map(_read, files, requests), strict=True):
+        yield tensors[number].name, block, values
+
+
+def _read(
+    file: tuple[OpenedFile, Sequence[Tensor]], blocks: Iterable[tuple[int, Selection]]
+) -> Iterator[Array]:
+    opened, tensors = file
+    pairs = ((tensors[number], block) for number, block in blocks)
+    return read_many((x.source or opened.source, x.layout, block) for x, block in pairs)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, reduce
 from math import isfinite, prod
 from typing import Any, BinaryIO
 
 import click
 import numpy as np
-import xarray as xr
 
-from xr_tensorfmt.cli.files import open_input
+from xr_tensorfmt.cli.files import OpenedFile, read_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
-    STORED_VALUES,
     add_source_options,
     expand_paths,
     format_examples,
@@ -25,8 +24,9 @@ from xr_tensorfmt.cli.options import (
 )
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, PAGE, count_chunks
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.elements import StoredDtype
+from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.core.extents import format_size
+from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
@@ -68,14 +68,18 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
         # The options of the check also open tensors that exceed memory.
         lenient = file_format.validation_options
         lenient = replace(lenient, verify=options["verify"], text_errors="strict")
+        strict = OpenOptions(verify=options["verify"])
         container = read_container(reader, file_format, lenient)
         selected = select_group(container, options["group"], options["separator"])
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)
         if stats:
-            ds = open_input(file, content, cache=False, **options, **STORED_VALUES)
-            for name, variable in (document["variables"] | document["coordinates"]).items():
-                variable["stats"] = to_plain(compute_statistics(ds.variables[name]))
+            if lenient != strict:  # a sparse tensor may exceed memory
+                container = read_container(reader, file_format, strict)
+                container = select_group(container, options["group"], options["separator"])
+            described = document["variables"] | document["coordinates"]
+            for name, numbers in compute_statistics(OpenedFile(reader.source, container)):
+                described[name]["stats"] = to_plain(numbers)
         return document
 
     expanded = expand_paths(files, storage_options)
@@ -137,6 +141,7 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     }
 
 
+@cache
 def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
     """Return the name of a dtype, with the byte order if it is big-endian."""
     if isinstance(dtype, StoredDtype):
@@ -148,6 +153,8 @@ def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
 
 def to_plain(value: Any) -> Any:
     """Convert a value to JSON for display, with loss."""
+    if type(value) in (str, int, bool):
+        return value
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -224,25 +231,42 @@ def _format_attributes(attrs: Mapping[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{shorten(name, 40)}: {shorten(line, _MAX_CHARACTERS)}"
 
 
-def compute_statistics(variable: xr.Variable) -> dict[str, Any] | None:
-    """Return statistics without NaN, for complex numbers by absolute value, or None for others."""
-    from dask.base import compute  # noqa: PLC0415  # slow, and only --stats needs it
+def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield the statistics of each tensor without NaN, or None if it is not numeric.
 
-    is_complex = variable.dtype.kind == "c"
-    if not (is_numeric(variable.dtype) or variable.dtype.kind == "b"):
-        return None
-    if not variable.size:
+    Complex numbers are ordered by their absolute values.
+    """
+    numeric = [x for x in opened.tensors.values() if is_numeric(x.layout.dtype)]
+    parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
+    for name, _, (values,) in read_blocks((opened, numeric)):
+        parts[name].append(_summarize(values))
+    for name in opened.tensors:
+        yield name, _merge(parts[name]) if name in parts else None
+
+
+def _summarize(values: Array) -> tuple[Any, ...]:
+    """Return minimum, maximum, sum, and the numbers of numbers, NaN and zeros."""
+    is_nan = values != values
+    nan = np.count_nonzero(is_nan)
+    zeros = values.size - np.count_nonzero(values)
+    numbers = values[~is_nan] if nan else values
+    is_complex = values.dtype.kind == "c"
+    ordered = np.abs(numbers) if is_complex else numbers
+    bounds = (ordered.min(), ordered.max()) if ordered.size else (np.float64(np.nan),) * 2
+    total = numbers.sum(dtype=np.complex128 if is_complex else np.float64)
+    return *bounds, total, numbers.size, nan, zeros
+
+
+def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the statistics of a variable from those of its blocks."""
+    if not parts:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    chunks = variable.encoding.get("preferred_chunks")
-    # Without chunks, the functions of numpy avoid a graph, which is slow for a small variable.
-    values = variable.chunk(chunks).data if chunks else variable.values
-    ordered = abs(values) if is_complex else values
-    statistics = {
-        "min": np.nanmin(ordered),
-        "max": np.nanmax(ordered),
-        "mean": np.nanmean(values, dtype=np.complex128 if is_complex else np.float64),
-        "nan": np.isnan(values).sum(),
-        "zeros": (values == 0).sum(),
+    minima, maxima, totals, counts, nan, zeros = zip(*parts, strict=True)
+    count = sum(counts)
+    return {
+        "min": reduce(np.fmin, minima).item(),
+        "max": reduce(np.fmax, maxima).item(),
+        "mean": (sum(totals) / count).item() if count else np.nan,
+        "nan": sum(nan),
+        "zeros": sum(zeros),
     }
-    (computed,) = compute(statistics)  # type: ignore[no-untyped-call]
-    return {name: value.item() for name, value in computed.items()}

@@ -64,6 +64,8 @@ class Dense(WritableLayout):
 
     def locate(self, selection: Selection) -> Extents:
         """Return one range per run of consecutive elements."""
+        if selection.size == prod(self.lengths):
+            return Extents.single(self.offset, self.stop)
         return selection.runs(self._item, self.offset)
 
     def _has_short_gaps(self, selection: Selection) -> bool:

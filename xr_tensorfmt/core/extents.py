@@ -16,6 +16,8 @@ Integers = NDArray[np.int64]
 
 # Length of a range in bytes from which slicing is as fast as fancy indexing.
 _LONG_PIECE = 1 << 14
+# Bytes of short ranges to gather at a time. More would need new pages, which cost more than copies.
+_BATCH_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,19 +130,21 @@ class Extents:
                 ranges = Extents(starts, np.minimum(stops[low:high], stop) - starts)
             yield Fetch(start, stop, ranges, int(positions[low]) + skipped)
 
-    def gather(self, window: Bytes, origin: int) -> Bytes:
-        """Copy the ranges from a window of the file that begins at `origin`."""
+    def gather(self, window: Bytes, origin: int, out: Bytes) -> None:
+        """Copy the ranges from a window of the file that begins at `origin` to `out`."""
         starts = self.starts - origin if origin else self.starts
         length = int(self.lengths[0])
         # Comparing is unnecessary if the lengths are a broadcast scalar.
         if length < _LONG_PIECE and (not self.lengths.strides[0] or (self.lengths == length).all()):
-            return gather_uniform(window, starts, length)
-        packed = np.empty(self.nbytes, dtype=np.uint8)
+            step = _BATCH_BYTES // length
+            for first in range(0, starts.size, step):
+                part = gather_uniform(window, starts[first : first + step], length)
+                out[first * length :][: part.size] = part
+            return
         stop = 0
         for start, size in zip(starts.tolist(), self.lengths.tolist(), strict=True):
-            packed[stop : stop + size] = window[start : start + size]
+            out[stop : stop + size] = window[start : start + size]
             stop += size
-        return packed
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +169,7 @@ class Fetch:
     def copy_ranges(self, buffer: Bytes, packed: Bytes) -> None:
         """Copy the ranges from a buffer of `allocate` to `packed`, unless the buffer is a slice."""
         if self.extents.nbytes < self.size:
-            self.view(packed)[:] = self.extents.gather(buffer, self.start)
+            self.extents.gather(buffer, self.start, self.view(packed))
 
     def view(self, packed: Bytes) -> Bytes:
         """Return the slice of `packed` for the ranges."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -102,6 +102,9 @@ class SearchedLayout(Layout):
 class WritableLayout(Layout):
     """A layout that can also be written, as a whole or in part."""
 
+    writes_any_rows: ClassVar[bool] = False
+    """Whether `encode` takes an array of indices along the first axis, too."""
+
     @abstractmethod
     def encode(self, selection: Selection, values: Array) -> Iterator[EncodedBatch]:
         """Yield byte ranges and their bytes, batch by batch, until they cover the selection.
@@ -112,7 +115,8 @@ class WritableLayout(Layout):
         Parameters
         ----------
         selection : Selection
-            The elements: ranges of step 1 that start and stop at multiples of `write_units`.
+            The elements: ranges of step 1 that start and stop at multiples of `write_units`. See
+            `writes_any_rows`.
         values : ndarray of `dtype`
             The values, in the shape of the selection.
         """

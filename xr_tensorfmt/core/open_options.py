@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
@@ -92,6 +92,9 @@ class OpenOptions:
     decode_floats: bool = True
     format_options: Mapping[str, Any] = field(default_factory=dict)
 
+    loads_labels: ClassVar[bool] = True
+    """Whether the labels of an index are read at once. This is no keyword."""
+
     def __post_init__(self) -> None:
         """Raise an error if a value is invalid."""
         if not isinstance(self.name, str) or not self.name:
@@ -112,3 +115,9 @@ class OpenOptions:
             raise ValueError(
                 f"{path}: sparse='stored' does not apply to this file; omit it to open all elements"
             )
+
+
+class RegionOptions(OpenOptions):
+    """Options of reading a file to write a region of it, which needs few labels."""
+
+    loads_labels = False

@@ -1,11 +1,14 @@
-"""Read a selection of a layout."""
+"""Read selections of layouts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+
 import numpy as np
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, ElementError
-from xr_tensorfmt.core.extents import Extents
+from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
@@ -32,6 +35,40 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
         unique, positions = selection.sort()
         return np.asarray(_read_stored(layout, source, unique)[positions])
     return _read_stored(layout, source, selection)
+
+
+def read_many(requests: Iterable[tuple[Source, Layout, Selection]]) -> Iterator[Array]:
+    """Read selections one after the other, but small tensors of a file in batches."""
+    batch: list[tuple[Source, Dense, Selection]] = []
+    size = 0
+    for source, layout, selection in requests:
+        nbytes = layout.stop - layout.offset if isinstance(layout, Dense) else 0
+        is_small = 0 < nbytes <= _BATCH_BYTES and selection.shape == layout.shape
+        if batch and (not is_small or source is not batch[0][0] or size + nbytes > _BATCH_BYTES):
+            yield from _read_tensors(batch)
+            batch, size = [], 0
+        if is_small:
+            assert isinstance(layout, Dense)
+            batch.append((source, layout, selection))
+            size += nbytes
+        else:
+            yield read(layout, source, selection)
+    if batch:
+        yield from _read_tensors(batch)
+
+
+def _read_tensors(batch: Sequence[tuple[Source, Dense, Selection]]) -> Iterator[Array]:
+    """Read whole tensors of one file, and neighbouring ones with one request."""
+    source = batch[0][0]
+    starts = np.array([layout.offset for _, layout, _ in batch])
+    lengths = np.array([layout.stop for _, layout, _ in batch]) - starts
+    extents = Extents.union([Extents(starts, lengths)])
+    packed = source.read(extents)
+    positions = np.cumsum(extents.lengths) - extents.lengths - extents.starts
+    positions = starts + positions[np.searchsorted(extents.starts, starts, side="right") - 1]
+    bounds = zip(positions.tolist(), (positions + lengths).tolist(), strict=True)
+    for (_, layout, selection), (first, stop) in zip(batch, bounds, strict=True):
+        yield _decode(layout, source, packed[first:stop], selection)
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
@@ -78,6 +115,13 @@ def _read_batch(
     span = layout.locate_span(batch, is_mapped=source.io == "mmap")
     extents = layout.locate(batch) if span is None else span
     packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    return _decode(layout, source, packed, batch, out)
+
+
+def _decode(
+    layout: Layout, source: Source, packed: Bytes, batch: Selection, out: Array | None = None
+) -> Array:
+    """Decode bytes. Raise TensorFormatError with the offset of an element without a value."""
     try:
         return layout.decode(packed, batch, out)
     except ElementError as error:

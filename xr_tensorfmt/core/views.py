@@ -119,9 +119,10 @@ class Transposed(View):
         return tuple(inner[axis] for axis in self.axes)
 
 
-def file_order(layout: Layout) -> tuple[WritableLayout, tuple[int, ...]]:
+def file_order(layout: Layout) -> tuple[WritableLayout, Sequence[int]]:
     """Return the layout in file order and the argument's axis for each axis, or raise TypeError."""
-    stored, axes = layout, tuple(range(len(layout.shape)))
+    axes: Sequence[int] = range(len(layout.shape))
+    stored = layout
     if isinstance(layout, Transposed):
         stored, axes = layout.inner, tuple(layout.axes.index(axis) for axis in axes)
     if not isinstance(stored, WritableLayout):
@@ -167,7 +168,10 @@ class InMemory(Layout):
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
-        arrays = selection.index_arrays
-        key: tuple[Any, ...] = arrays if isinstance(selection, Points) else np.ix_(*arrays)
+        key: tuple[Any, ...] = selection.indices
+        if selection.is_strided:
+            key = tuple(slice(r.start, r.stop, r.step) for r in key)
+        elif not isinstance(selection, Points):
+            key = np.ix_(*selection.index_arrays)
         # The ellipsis keeps an array of a single object.
         return np.array(self.values[(*key, ...)], dtype=self.dtype)

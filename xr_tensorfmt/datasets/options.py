@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
@@ -63,11 +67,21 @@ class EngineKeywords(OpenOptions):
         prefix = get_prefix(self.group, self.separator)
         return replace(self, dims={f"{prefix}{name}": dims for name, dims in self.dims.items()})
 
-    @property
+    @cached_property
     def dropped(self) -> frozenset[str]:
         """Names of variables to drop."""
         names = self.drop_variables
         return frozenset([names] if isinstance(names, str) else names or ())
+
+    @cached_property
+    def chunk_target(self) -> int:
+        """Size of chunks in bytes, limited by dask's ``array.chunk-size``."""
+        target, limit = parse_size("chunk_bytes", self.chunk_bytes), 128 << 20  # dask's default
+        if _may_be_configured():
+            from dask import config  # noqa: PLC0415  # takes 70 ms, and many reads need no dask
+
+            limit = parse_size("array.chunk-size", config.get("array.chunk-size", limit))
+        return min(target, limit)
 
 
 def parse_keywords(**keywords: Any) -> EngineKeywords:
@@ -75,3 +89,30 @@ def parse_keywords(**keywords: Any) -> EngineKeywords:
     names = keywords.keys() & {field.name for field in fields(EngineKeywords)}
     own = {name: keywords.pop(name) for name in names}
     return EngineKeywords(**own, format_options=keywords)
+
+
+def _may_be_configured() -> bool:
+    """Return whether the configuration of dask may differ from its defaults."""
+    if "dask" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+        return True
+    parents = ("/etc", f"{sys.prefix}/etc", os.path.expanduser("~/.config"))
+    return any(os.path.isdir(f"{parent}/dask") for parent in parents)
+
+
+def parse_size(keyword: str, value: int | str) -> int:
+    """Return the value of a keyword for a number of bytes."""
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
+        raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
+    size = _parse_text(value) if isinstance(value, str) else int(value)
+    if size < 1:
+        raise ValueError(f"{keyword}={value!r} must be a positive number of bytes such as '32MiB'")
+    return size
+
+
+def _parse_text(text: str) -> int:
+    from dask.utils import parse_bytes  # noqa: PLC0415  # as above
+
+    try:
+        return int(parse_bytes(text))
+    except (ValueError, OverflowError):
+        return 0

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.findings import finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
@@ -38,6 +37,8 @@ def read_container(
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)
     if container.embedded is not None:
+        from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata  # noqa: PLC0415
+
         container = apply_embedded_metadata(reader.source.name, container, options)
     container = file_format.finish(container, options)
     _check_named_variables(container, options)

@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
 from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
@@ -37,6 +38,8 @@ _MIN_WINDOW, _MAX_WINDOW = 64 << 10, 64 << 20
 # Threads share reads that are larger than this, in parts of this size.
 _PART = 32 << 20
 _MAX_THREADS = min(4, os.cpu_count() or 1)
+# Bytes of a line of the processor cache.
+_ALIGNMENT = 64
 _HAS_PREADV = hasattr(os, "preadv")
 # Opening a named pipe, which may have replaced the file, would wait for a writer.
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -157,7 +160,7 @@ class LocalFile(Source):
             window = self._map(*extents.bounds)
             if window is not None:
                 return window
-        packed = np.empty(extents.nbytes, dtype=np.uint8)
+        packed = _allocate(extents)
         if self.io == "read" or len(extents) == 1:
             self._read_into(packed, extents)
             return packed
@@ -167,7 +170,7 @@ class LocalFile(Source):
             if window is None:
                 self._read_into(fetch.view(packed), fetch.extents)
             else:
-                fetch.view(packed)[:] = fetch.extents.gather(window, fetch.start)
+                fetch.extents.gather(window, fetch.start, fetch.view(packed))
         return packed
 
     def _map(self, start: int, stop: int) -> Bytes | None:
@@ -193,6 +196,19 @@ class LocalFile(Source):
             parts = [target[first : first + _PART] for first in range(0, target.size, _PART)]
             starts = range(start, start + target.size, _PART)
             list(threads.map(super()._fill, repeat(fill), starts, parts))
+
+
+def _allocate(extents: Extents) -> Bytes:
+    """Return memory for ranges, half a page away from the position of the first one in its page.
+
+    A system copies bytes three times as slowly if they move up by 1 to 31 bytes, modulo a page.
+    """
+    if extents.nbytes < _MIN_WINDOW:
+        return np.empty(extents.nbytes, dtype=np.uint8)
+    memory = np.empty(extents.nbytes + PAGE, dtype=np.uint8)
+    aligned = (int(extents.starts[0]) + PAGE // 2) // _ALIGNMENT * _ALIGNMENT
+    shift = (aligned - memory.ctypes.data) % PAGE
+    return memory[shift : shift + extents.nbytes]
 
 
 def _describe(size: int, mtime_ns: int, inode: int) -> str:

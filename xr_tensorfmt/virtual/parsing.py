@@ -24,8 +24,7 @@ from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets import groups
-from xr_tensorfmt.datasets.building import parse_size
-from xr_tensorfmt.datasets.options import EngineKeywords
+from xr_tensorfmt.datasets.options import EngineKeywords, parse_size
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import parse_file
 from xr_tensorfmt.sources.locations import Location

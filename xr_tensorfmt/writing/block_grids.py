@@ -90,27 +90,41 @@ class BlockGrid:
     """The blocks of a variable, in C order."""
 
     layout: WritableLayout
-    axes: tuple[int, ...]
+    axes: Sequence[int]
     """The axis of the variable for every axis of the layout."""
     conversion: Conversion
     chunks: Chunks
-    indices: tuple[Indices, ...]
-    """The elements of every axis of the layout."""
+    nbytes: int
+    """Size of the values in memory."""
+    indices: tuple[Indices, ...] | None
+    """The elements of every axis of the layout, or None for all."""
+
+    def __len__(self) -> int:
+        return prod(map(len, self.chunks))
+
+    def locate(self, block: int) -> tuple[slice, ...]:
+        """Return the slices of a block in the variable."""
+        if len(self) == 1:  # the usual case, for which a list takes more time and memory
+            return tuple(slice(0, length) for (length,) in self.chunks)
+        return self._slices[block]
 
     @cached_property
-    def slices(self) -> list[tuple[slice, ...]]:
-        """The slices of all blocks in the variable."""
+    def _slices(self) -> list[tuple[slice, ...]]:
         return list(product(*map(_to_slices, self.chunks)))
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        ranges = [range(part.start, part.stop) for part in self.slices[block]]
-        array = self._to_numpy(values, tuple(map(len, ranges))).transpose(self.axes)
-        converted: Any = self.conversion.apply(array)
-        parts = (self.slices[block][axis] for axis in self.axes)
-        runs = [
-            _split_runs(indices[part]) for indices, part in zip(self.indices, parts, strict=True)
-        ]
+        slices = self.locate(block)
+        array = self._to_numpy(values, tuple(part.stop - part.start for part in slices))
+        converted: Any = self.conversion.apply(array.transpose(self.axes))
+        parts = [slices[axis] for axis in self.axes]
+        if self.indices is None:
+            ranges = tuple(range(part.start, part.stop) for part in parts)
+            return self.layout.encode(Selection(self.layout.shape, ranges), converted)
+        selected = [indices[part] for indices, part in zip(self.indices, parts, strict=True)]
+        runs = list(map(_split_runs, selected))
+        if self.layout.writes_any_rows:
+            runs[0] = [(selected[0], slice(None))]
         return chain.from_iterable(
             self.layout.encode(
                 Selection(self.layout.shape, tuple(indices for indices, _ in run)),
@@ -130,7 +144,7 @@ class BlockGrid:
         return array
 
 
-def _split_runs(indices: Indices) -> list[tuple[range, slice]]:
+def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
     """Return runs of consecutive indices, and their positions."""
     if isinstance(indices, range):
         return [(indices, slice(None))]
@@ -172,19 +186,23 @@ def is_chunked(variable: Variable) -> bool:
 def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariable]:
     """Divide large variables into dask chunks or chunks of the layout. Leave out empty ones."""
     gridded = []
-    for item in (item for item in planned if item.variable.size):
+    for item in planned:
         variable, (layout, axes) = item.variable, file_order(item.layout)
-        chunks: Chunks = tuple((length,) for length in variable.shape)
+        shape = variable.shape
+        nbytes = prod(shape) * variable.dtype.itemsize
+        if 0 in shape:
+            continue
+        chunks: Chunks = tuple((length,) for length in shape)
         is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
-        if not is_whole or variable.size * variable.dtype.itemsize > DEFAULT_CHUNK_BYTES:
+        if not is_whole or nbytes > DEFAULT_CHUNK_BYTES:
             variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
-        indices = item.indices or tuple(map(range, layout.shape))
-        gridded.append((variable, BlockGrid(layout, axes, item.conversion, chunks, indices)))
+        grid = BlockGrid(layout, axes, item.conversion, chunks, nbytes, item.indices)
+        gridded.append((variable, grid))
     return gridded
 
 
 def _choose_chunks(
-    name: str, variable: Variable, layout: WritableLayout, axes: tuple[int, ...]
+    name: str, variable: Variable, layout: WritableLayout, axes: Sequence[int]
 ) -> tuple[Variable, Chunks]:
     dims = [variable.dims[axis] for axis in axes]
     unchunked = drop_chunks(variable)

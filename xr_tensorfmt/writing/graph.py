@@ -56,7 +56,7 @@ def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]])
     in_memory = [
         (file, [item for item in grids if not is_chunked(item[0])]) for file, grids in files
     ]
-    nbytes = sum(item[0].size * item[0].dtype.itemsize for _, grids in in_memory for item in grids)
+    nbytes = sum(grid.nbytes for _, grids in in_memory for _, grid in grids)
     if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
         for file, grids in in_memory:
             for batch in _split_batches(grids):
@@ -126,7 +126,7 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozense
     file.check()
     blocks = []
     for variable, grid, block in batch:  # before, because errors of reading are not of writing
-        data, slices = get_lazy_data(variable), grid.slices[block]
+        data, slices = get_lazy_data(variable), grid.locate(block)
         values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
         blocks.append(grid.encode(block, values))
     file.write(chain.from_iterable(blocks))
@@ -154,8 +154,8 @@ def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBloc
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
-        nbytes = variable.size * variable.dtype.itemsize // len(grid.slices)
-        for block in range(len(grid.slices)):
+        nbytes = grid.nbytes // len(grid)
+        for block in range(len(grid)):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0

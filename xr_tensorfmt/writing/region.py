@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import prod
 from typing import Any, Literal, Self
 
 import dask.array
@@ -17,9 +16,10 @@ from dask.delayed import Delayed
 from xarray import DataArray, Variable
 
 from xr_tensorfmt.core.container import Container, Tensor
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers
+from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import WHOLE, EncodedBatch
+from xr_tensorfmt.core.reading import locate
 from xr_tensorfmt.core.reading import read as read_selection
 from xr_tensorfmt.core.selection import Indices, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
@@ -48,11 +48,15 @@ Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
 
 
+Located = Sequence[tuple[str, Extents]]
+"""Byte ranges of files."""
+
+
 @dataclass(frozen=True)
 class MutableFile(LocalFile):
-    """A file whose values may change while its header is used. It records what is read."""
+    """A file whose values may change while its header is used. It records the header's fields."""
 
-    fetched: list[tuple[str, Extents]] = field(default_factory=list, compare=False)
+    fields: list[tuple[str, Extents]] = field(default_factory=list, compare=False)
 
     def _check(self, status: os.stat_result) -> None:
         if status.st_size != self.size:  # only another size is an error
@@ -61,36 +65,46 @@ class MutableFile(LocalFile):
     def sibling(self, path: str) -> tuple[Self, bytes]:
         """Open another file, which records in the same list."""
         sibling, head = super().sibling(path)
-        return replace(sibling, fetched=self.fetched), head
+        return replace(sibling, fields=self.fields), head
 
-    def read(self, extents: Extents) -> Bytes:
-        """Fetch ranges, and record them."""
-        self.fetched.append((self.path, extents))
-        return super().read(extents)
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """Fetch fields of the header, and record them."""
+        self.fields.append((self.path, Extents.single(start, stop)))
+        return super().read_bytes(start, stop)
 
 
-def _locate_header(source: MutableFile, tensors: Iterable[Tensor]) -> list[tuple[str, Extents]]:
-    """Return the ranges of files that were fetched, without writable values."""
-    values: defaultdict[str, list[Extents]] = defaultdict(list)
-    for tensor in tensors:
-        with suppress(TypeError):  # values that can only be read
+def _locate_header(source: MutableFile, container: Container, positions: Positions) -> Located:
+    """Return the ranges of fields, without writable values, and of labels in the region."""
+    ends, header = defaultdict[str, int](int), list[tuple[str, Extents]]()
+    for path, fields in source.fields:
+        ends[path] = max(ends[path], fields.bounds[1])
+    values: dict[str, list[Extents]] = {path: [] for path in ends}
+    labels = {coordinate.name for coordinate in container.coordinates}
+    for tensor in (*container.tensors, *container.coordinates):
+        owner = tensor.source or source
+        try:
             layout, _ = file_order(tensor.layout)
-            if prod(layout.shape):
-                located = layout.locate(Selection.everything(layout.shape))
-                values[(tensor.source or source).name].append(located)
-    written = {path: Extents.union(values[path]) for path in {path for path, _ in source.fetched}}
-    header = []
-    for path, fetched in source.fetched:
-        bounds, skipped = fetched.bounds, written[path]
+        except TypeError:  # this can only be read, such as labels
+            if tensor.name in labels:
+                found = locate(tensor.layout, owner, _select(tensor, positions))
+                header += [(file.name, extents) for file, extents in found]
+            continue
+        if owner.name in ends and 0 not in layout.shape:
+            located = layout.locate(Selection.everything(layout.shape))
+            count = int(np.searchsorted(located.starts, ends[owner.name]))
+            values[owner.name].append(Extents(located.starts[:count], located.lengths[:count]))
+    written = {path: Extents.union(extents) for path, extents in values.items()}
+    for path, fields in source.fields:
+        bounds, skipped = fields.bounds, written[path]
         starts = np.append(bounds[0], skipped.starts + skipped.lengths).clip(*bounds)
         stops = np.append(skipped.starts, bounds[1]).clip(*bounds)
         header.append((path, Extents.from_bounds(starts, stops)))
     return [(path, extents) for path, extents in header if len(extents)]
 
 
-def _compute_checksum(header: Sequence[tuple[str, Extents]]) -> bytes:
+def _compute_checksum(header: Located) -> bytes:
     """Return the checksum of ranges of files."""
-    parts = [MutableFile.from_path(path, io="read").read(extents) for path, extents in header]
+    parts = [MutableFile.from_path(path).read(extents) for path, extents in header]
     return blake2b(np.concatenate(parts).data).digest()
 
 
@@ -100,7 +114,7 @@ class ExistingFile:
 
     path: str
     identity: tuple[int, ...]
-    header: Sequence[tuple[str, Extents]]
+    header: Located
     checksum: bytes
 
     @property
@@ -151,11 +165,9 @@ def write_region(
             f"{location.name}: no store can change a part of an object; write all of it, "
             "without region="
         )
-    source = MutableFile.from_path(checked.path, io="read")
+    source = MutableFile.from_path(checked.path, io="mmap")
     container = read(HeaderReader(source))
     tensors = {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
-    header = _locate_header(source, tensors.values())
-    checksum = _compute_checksum(header)
     if container.derived:
         raise ValueError(
             f"{checked.path} has {' and '.join(container.derived)}, which region= would make "
@@ -167,6 +179,8 @@ def write_region(
         region = dict.fromkeys(names, AUTO)
     _check_names(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
+    header = _locate_header(source, container, positions)
+    checksum = _compute_checksum(header)
     planned: dict[str, list[PlannedVariable]] = {}
     for name, variable in checked.variables.items():
         path = (tensors[name].source or source).name
@@ -356,11 +370,15 @@ def _list_values(variable: Variable) -> str:
 
 def _read_region(tensor: Tensor, source: Source, positions: Positions) -> Variable:
     """Read a region of a coordinate."""
+    selection = _select(tensor, positions)
+    return Variable(tensor.dims, read_selection(tensor.layout, tensor.source or source, selection))
+
+
+def _select(tensor: Tensor, positions: Positions) -> Selection:
+    """Return the selection of a region."""
     shape = tensor.layout.shape
     sizes = zip(tensor.dims, shape, strict=True)
-    indices = tuple(positions.get(dim, range(length)) for dim, length in sizes)
-    values = read_selection(tensor.layout, tensor.source or source, Selection(shape, indices))
-    return Variable(tensor.dims, values)
+    return Selection(shape, tuple(positions.get(dim, range(length)) for dim, length in sizes))
 
 
 def _check_overlap(checked: CheckedInput, path: str) -> None:

@@ -66,7 +66,7 @@ def make_file(label: Callable, cells: Callable, labels: int, size: int) -> tuple
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize(("labels", "size"), [(1, 4), (1, 64), (2, 17), (3, 1)])
 def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None:
-    monkeypatch.setattr(scan, "WINDOW_BYTES", 300_000)
+    monkeypatch.setattr(scan, "LOCAL_WINDOW_BYTES", 300_000)
     content, edges = make_file(LABELS[label], CELLS[cells], labels, size)
     windows = list(find_blocks(Memory(b"head" + content), make_header(labels, size, stop=4)))
     offsets = np.concatenate([window.offsets for window, _ in windows])
@@ -75,7 +75,7 @@ def test_scan_finds_every_block(monkeypatch, label, cells, labels, size) -> None
 
 
 def test_labels_longer_than_window_and_blocks_too_large_for_one(monkeypatch) -> None:
-    monkeypatch.setattr(scan, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(scan, "LOCAL_WINDOW_BYTES", 100)
     labels = [("a" * 5000, "b"), ("c", "d" * 300), ("", "")]
     values = vf.make_values("int8", (3, 70000))
     content = vf.make_tensor("int8", ["k", "l"], {"x": 70000}, labels, values)

@@ -103,15 +103,38 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no documents": ([""], {}, "no line is a document with the field"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
-    "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "surrogates"),
+    "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
     "dim": (LINES, {"dim": "x"}, "dim='x' is a dimension of tensor"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "values", "message"),
+    [
+        ("int8", [300, 0], "300.0 is not an integer"),
+        ("float", "3F8000004000000", "'3F8000004000000' are not 8 hexadecimal digits per cell"),
+        ("float", "3F80 00004000000", "are not 8 hexadecimal"),
+        ("float", "3F80000040000G00", "are not 8 hexadecimal"),
+    ],
+)
+def test_wrong_cells_name_their_line(cells: str, values: Any, message: str) -> None:
+    good = "01FF" if cells == "int8" else "3F80000040000000"
+    lines = [{"put": f"{n}", "fields": {"v": good if n != 4 else values}} for n in range(8)]
+    with pytest.raises(ValueError, match=f"line 5: .*{message}"):
+        vespa.from_jsonl(lines, f"tensor<{cells}>(x[2])", field="v")
+
+
+def test_digits_of_other_cell_types_are_converted() -> None:
+    values = ["3F80000040000000", "3FF00000000000004000000000000000", [1.0, 2.0], "3F804000"]
+    lines = [{"put": f"{n}", "fields": {"v": value}} for n, value in enumerate(values)]
+    ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", field="v")
+    np.testing.assert_array_equal(ds.tensor, [[1, 2]] * 4)
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_other_feeds_raise(case: str) -> None:
     lines, options, message = WRONG[case]
-    with pytest.raises(ValueError, match=f"^<Vespa feed>: {message}" if case != "id" else message):
+    with pytest.raises(ValueError, match=f"^<Vespa feed>: {message}"):
         vespa.from_jsonl(lines, **({"type": "tensor<float>(x[2])"} | IDS | options))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import product
@@ -28,6 +28,8 @@ HEX = re.compile(r"[0-9A-Fa-f]+")
 _NUMBER = re.compile(
     r"[-+]?(inf(inity)?|nan|(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)", re.IGNORECASE | re.ASCII
 )
+_CELL = re.compile(f"{HEX.pattern}|{_NUMBER.pattern}", _NUMBER.flags)
+format_json = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 _DECODER = json.JSONDecoder(object_pairs_hook=reject_repeated)
 _ELEMENT_BY_DIGITS = {2 * element.stored.itemsize: element for element in CELL_TYPES.values()}
 
@@ -37,6 +39,9 @@ _SCALARS = {"double": "tensor()"}
 
 Labels = tuple[str, ...]
 """The labels of a block, one per mapped dimension."""
+
+Cells = Array | str
+"""The cells of a block: numbers, or hexadecimal digits that are not checked yet."""
 
 Form = Literal["short", "long", "hex"]
 
@@ -75,7 +80,7 @@ def load_json(content: Any) -> Any:
     if not isinstance(content, str | bytes | bytearray):
         return content
     string = content if isinstance(content, str) else content.decode()
-    if HEX.fullmatch(string) and isinstance(content, str):
+    if isinstance(content, str) and HEX.fullmatch(string):
         return {"values": string}  # a field with format.tensors=hex-value
     try:
         # A line of a feed may end with a comma.
@@ -116,7 +121,7 @@ def select_field(data: Any, field: str | None) -> Any:
     return value["assign"]
 
 
-def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels, Array]]:
+def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels, Cells]]:
     """Parse a tensor in any form. Return a header without blocks, and the cells of all blocks."""
     if data is None:
         raise ValueError("the JSON is null, expected a tensor of Vespa; leave the field out")
@@ -129,16 +134,38 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, dict[Labels
             "'tensor<float>(x[3])'"
         )
     header = parse_type(requested)
-    if stated is not None and parse_type(stated) != header:
+    if stated not in (None, requested) and parse_type(stated) != header:
         raise ValueError(
             f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
         )
     return header, _parse_blocks(header, *_unwrap(header, data, member))
 
 
-def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[Array]) -> bytes:
-    """Pack blocks as in a file. Raise ValueError if an int8 is out of bounds."""
-    values = np.array(list(cells))
+def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Collection[Cells]) -> bytes:
+    """Pack blocks as in a file. Raise ValueError for wrong digits, or an int8 out of bounds."""
+    stored, size = _join_digits(header, cells), header.block_bytes
+    if stored is None:
+        stored = _encode_cells(header, cells)
+    parts: list[bytes] = []
+    for names, stop in zip(labels, range(size, len(stored) + 1, size), strict=True):
+        parts += map(pack_string, names)
+        parts.append(stored[stop - size : stop])
+    return b"".join(parts)
+
+
+def _join_digits(header: VespaHeader, cells: Collection[Cells]) -> bytes | None:
+    """Return all cells if each block has valid digits of the cell type, otherwise None."""
+    if not {str}.issuperset(map(type, cells)) or {*map(len, cells)} != {2 * header.block_bytes}:
+        return None
+    with suppress(ValueError):
+        stored = bytes.fromhex("".join(cells))  # type: ignore[arg-type]
+        if len(stored) == len(cells) * header.block_bytes:  # `fromhex` also accepts spaces
+            return stored
+    return None
+
+
+def _encode_cells(header: VespaHeader, cells: Iterable[Cells]) -> bytes:
+    values = np.array([_parse_hex(header, c) if isinstance(c, str) else c for c in cells])
     with np.errstate(all="ignore"):
         converted = values.astype(header.element.dtype)
     if header.cell_type == "int8" and (values != converted).any():
@@ -146,11 +173,7 @@ def pack_blocks(header: VespaHeader, labels: Iterable[Labels], cells: Iterable[A
         raise ValueError(
             f"{wrong} is not an integer from -128 to 127, expected one for {format_type(header)}"
         )
-    parts: list[bytes] = []
-    for names, block in zip(labels, header.element.encode(converted), strict=True):
-        parts += map(pack_string, names)
-        parts.append(block.tobytes())
-    return b"".join(parts)
+    return header.element.encode(converted).tobytes()
 
 
 def _find_content(data: Any) -> tuple[str, Any] | None:
@@ -160,7 +183,7 @@ def _find_content(data: Any) -> tuple[str, Any] | None:
     keys = [key for key in _CONTENT_KEYS if key in data]
     # A label may be "type", "cells" or "values".
     type_ = data.get("type", "")
-    is_cell = not isinstance(type_, str) or HEX.fullmatch(type_) or _NUMBER.fullmatch(type_)
+    is_cell = not isinstance(type_, str) or _CELL.fullmatch(type_)
     if is_cell or len(keys) > 1:
         return None
     if not keys:
@@ -187,7 +210,7 @@ def _unwrap(header: VespaHeader, data: Any, member: tuple[str, Any] | None) -> t
     return "values", data if is_value else [data]
 
 
-def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, Array]:
+def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, Cells]:
     """Return the cells of all blocks by their labels."""
     mapped, map_key = header.mapped, "blocks" if header.indexed else "cells"
     items: Iterable[tuple[Labels, Any]]
@@ -208,7 +231,7 @@ def _parse_blocks(header: VespaHeader, key: str, content: Any) -> dict[Labels, A
             f"{shorten(repr(content))} as {key!r} is not a form of {format_type(header)}, "
             f"expected {forms}"
         )
-    blocks: dict[Labels, Array] = {}
+    blocks: dict[Labels, Cells] = {}
     for labels, values in items:
         if labels in blocks:
             raise ValueError(f"the labels {shorten(repr(labels))} occur twice; leave one out")
@@ -232,7 +255,7 @@ def _parse_labels(
     return tuple(map(str, labels))
 
 
-def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Array]:
+def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Cells]:
     """Return the cells of all blocks from a list. Cells that are not listed are zero."""
     found: dict[Labels, dict[int, float]] = {} if header.mapped else {(): {}}
     for cell in content:
@@ -247,10 +270,10 @@ def _parse_cells(header: VespaHeader, content: Iterable[Any]) -> dict[Labels, Ar
             f"{format_type(header)} has more than {MAX_JSON_CELLS} cells, but lists "
             "only some of them; use blocks or values"
         )
-    blocks = {}
+    blocks: dict[Labels, Cells] = {}
     for labels, cells in found.items():
-        blocks[labels] = np.zeros(header.cells)
-        blocks[labels][list(cells)] = list(cells.values())
+        blocks[labels] = block = np.zeros(header.cells)
+        block[list(cells)] = list(cells.values())
     return blocks
 
 
@@ -275,15 +298,15 @@ def _get_members(item: Any, key: str) -> tuple[Mapping[str, Any], Any]:
     return item["address"], item[key]
 
 
-def _parse_values(header: VespaHeader, values: Any) -> Array:
-    """Return the cells of a block from numbers, nested or not, or from hexadecimal digits."""
+def _parse_values(header: VespaHeader, values: Any) -> Cells:
+    """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
     is_scalar = not header.mapped and not header.indexed
     if isinstance(values, str) and (
         # A string is a number unless it has the digits of the cell of a scalar.
         header.indexed
         or (is_scalar and len(values) == 2 * header.block_bytes and HEX.fullmatch(values))
     ):
-        return _parse_hex(header, values)
+        return values
     is_flat = isinstance(values, list) and len(values) == header.cells
     if is_flat and {float}.issuperset(map(type, values)):  # much faster
         return np.array(values)
@@ -345,6 +368,23 @@ def build_json(
     addresses = [dict(zip(mapped, row, strict=True)) for row in labels]
     listed = [{"address": a, "values": v} for a, v in zip(addresses, values, strict=True)]
     return data | {"blocks": listed}
+
+
+def format_tensors(
+    header: VespaHeader, tensors: Iterable[Sequence[Labels]], blocks: Array, form: Form
+) -> Iterator[str]:
+    """Yield the JSON text of tensors from the labels of their blocks, and all encoded cells."""
+    if form == "hex" and not header.mapped and header.indexed:  # digits need no escapes
+        digits, size = blocks.tobytes().hex().upper(), 2 * header.block_bytes
+        start = format_json({"type": format_type(header), "values": ""}).removesuffix('"}')
+        for stop in range(size, len(digits) + 1, size):
+            yield f'{start}{digits[stop - size : stop]}"}}'
+        return
+    first = 0
+    for labels in tensors:
+        stop = first + len(labels)
+        yield format_json(build_json(header, labels, blocks[first:stop], form))
+        first = stop
 
 
 def _build_cells(

@@ -46,6 +46,8 @@ class Blocks(WritableLayout):
     # Offset of every block with its labels, and the end of the last block.
     offsets: Integers
 
+    writes_any_rows = True
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of blocks, and lengths of the indexed dimensions."""

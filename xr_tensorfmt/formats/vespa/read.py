@@ -76,62 +76,68 @@ def _read_blocks(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[Layout, int, tuple[Tensor, ...], tuple[str, ...], tuple[Finding, ...]]:
     """Return the cells, the end of the file, the labels, the dimensions, and findings."""
-    blocks, columns, findings = _scan_blocks(header, source, options)
+    is_index, findings = _check_count(header, source, options)
+    is_dense, count = options.sparse == "dense", len(header.mapped)
+    is_loaded = is_dense or (is_index and options.loads_labels)
+    blocks, columns = _scan_blocks(header, source, options, count if is_loaded else 0)
     cells: Layout = blocks
-    if options.sparse == "dense":
+    if is_dense:
         cells, columns = build_outer_product(source, header, blocks, columns, options)
-    if columns:
-        dims = names = label_dims = _name_dimensions(header, options)
-        labels: list[Layout] = [InMemory(column) for column in columns]
-    else:  # lazy labels
-        count = len(header.mapped)
+    elif columns:
+        repeated = next(find_repeated_blocks(lambda: [(0, columns)]), None)
+        if repeated is not None:
+            findings.append(repeated.create_finding(source.name, blocks))
+    labels: list[Layout] = [InMemory(column) for column in columns]
+    if not is_loaded:
         labels = [Labels(blocks, number, options.text_errors) for number in range(count)]
+    if is_dense or is_index:
+        dims = names = label_dims = _name_dimensions(header, options)
+    else:
         names = _name_dimensions(header, options, BLOCK)
         dims, label_dims = (BLOCK, *names[count:]), (BLOCK,) * count
     parts = zip(names, label_dims, labels, strict=False)
     coordinates = tuple(Tensor(name, (dim,), label) for name, dim, label in parts)
-    return cells, blocks.stop, coordinates, dims, findings
+    return cells, blocks.stop, coordinates, dims, tuple(findings)
 
 
-def _scan_blocks(
+def _check_count(
     header: VespaHeader, source: Source, options: OpenOptions
-) -> tuple[Blocks, list[Strings], tuple[Finding, ...]]:
-    """Scan the blocks. Return the labels of each dimension too if all of them are required."""
-    is_index = len(header.mapped) == 1 and options.sparse == "auto"
+) -> tuple[bool, list[Finding]]:
+    """Return whether the labels are an index, and a finding if they are too many for one."""
     limit, hint = MAX_BLOCKS, Hint("split the file")
     if options.sparse == "dense":  # keeps all labels in memory
         limit, hint = MAX_INDEXED_LABELS, Hint("open the file with {sparse}", sparse="stored")
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
-    findings: list[Finding] = []
-    if is_index and header.blocks > MAX_INDEXED_LABELS:
-        is_index = False
-        (name,) = header.mapped
-        message = (
-            f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
-            f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
-            f"selection by ds.set_index({BLOCK}={name!r})"
-        )
-        findings.append(Finding(source.name, header.stop, "the labels", message, "warning"))
+    if len(header.mapped) != 1 or options.sparse != "auto":
+        return False, []
+    if header.blocks <= MAX_INDEXED_LABELS:
+        return True, []
+    (name,) = header.mapped
+    message = (
+        f"{header.blocks} labels, more than the {MAX_INDEXED_LABELS} of an index: {name!r} is "
+        f"a lazy coordinate along the dimension {BLOCK!r}, as with sparse='stored'; index a "
+        f"selection by ds.set_index({BLOCK}={name!r})"
+    )
+    return False, [Finding(source.name, header.stop, "the labels", message, "warning")]
+
+
+def _scan_blocks(
+    header: VespaHeader, source: Source, options: OpenOptions, columns: int
+) -> tuple[Blocks, list[Strings]]:
+    """Scan the blocks. Return the labels of the first dimensions too."""
     offsets = np.full(header.blocks + 1, header.stop, dtype=np.int64)
-    required = range(len(header.mapped) if is_index or options.sparse == "dense" else 0)
-    labels: list[list[str]] = [[] for _ in required]
+    labels: list[list[str]] = [[] for _ in range(columns)]
     for window, stop in find_blocks(source, header):
         part = slice(window.blocks[0], window.blocks[-1] + 1)
         offsets[part], offsets[part.stop] = window.offsets, stop
-        for dimension in required:
+        for dimension, column in enumerate(labels):
             try:
-                labels[dimension] += window.decode_labels(dimension, options.text_errors)
+                column.extend(window.decode_labels(dimension, options.text_errors))
             except ElementError as error:
                 raise error.in_file(source.name, error.offset) from None
-    blocks = Blocks(header, offsets)
-    columns = [build_strings(column) for column in labels]
-    if is_index:
-        repeated = next(find_repeated_blocks(lambda: [(0, columns)]), None)
-        if repeated is not None:
-            findings.append(repeated.create_finding(source.name, blocks))
-    return blocks, columns, tuple(findings)
+    return Blocks(header, offsets), [build_strings(column) for column in labels]
 
 
 def _name_dimensions(header: VespaHeader, options: OpenOptions, *reserved: str) -> tuple[str, ...]:
