@@ -17,7 +17,7 @@ from tests.opening import open_lazily
 from xr_tensorfmt import TensorFormatWarning, to_file
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats import registry
+from xr_tensorfmt.formats import recognition, registry
 
 KEYS = ("embed.weight", "layers.0.norm", "layers.0.query", "layers.10.norm", "scale")
 
@@ -130,13 +130,29 @@ def test_formats_may_share_a_suffix_or_have_none(
         plan = registry.find_format("npy").plan
 
     Other.suffixes = suffixes
-    monkeypatch.setattr(registry, "_load_plugins", lambda: (Other(),))
+    monkeypatch.setattr(registry, "load_plugins", lambda: (Other(),))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         to_file(xr.DataArray([1.0], name="tensor"), tmp_path / "x.mag", "other", drop=["dims"])
     messages = [str(warning.message) for warning in caught]
     assert all(message.endswith("the file is Other; use another one") for message in messages)
     assert bool(messages) is not bool(suffixes)
+
+
+def test_other_packages_are_listed_only_if_their_suffix_can_be_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(Format):
+        name, title, suffixes, magics = "other", "Other", (".x.mag",), (b"MAG!",)
+        read = registry.find_format("mag").read
+
+    calls: list[str] = []
+    monkeypatch.setattr(recognition, "load_plugins", lambda: (calls.append("listed"), Other())[1:])
+    for name, expected in (("a.mag", "mag"), ("a.x.mag", "other")):
+        assert not calls
+        to_file(SQUARE, tmp_path / name, "mag")
+        assert recognition.choose_format(recognition.open_header(tmp_path / name)).name == expected
+    assert calls == ["listed"]
 
 
 def test_suggestions_ignore_case_and_are_shortened() -> None:

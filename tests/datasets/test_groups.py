@@ -317,6 +317,17 @@ class TestBranches:
             xr.open_dataset(path, engine="tensorfmt", **options)
 
 
+def test_nodes_are_not_copied_after_they_are_built(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = xr.open_datatree(path, engine="tensorfmt")
+    monkeypatch.setattr(xr.DataTree, "copy", None)
+    tree = TensorFormatBackend().open_datatree(path)
+    monkeypatch.undo()
+    xr.testing.assert_identical(tree, expected)
+    assert tree.groups == expected.groups
+
+
 class TestGroupsAsADict:
     def test_groups_equal_those_of_tree(self, path: Path) -> None:
         groups = xr.open_groups(path, engine="tensorfmt")
@@ -341,6 +352,14 @@ class TestGroupsAsADict:
         total = groups["/g1"].x + groups["/g2"].x
         assert total.values.tolist() == [10, 12, 14]
         assert type(groups["/g1"].x.variable) is xr.Variable
+
+    def test_coordinates_are_not_confused_by_dask(self, tmp_path: Path) -> None:
+        values = {f"{name}.w": ("x", np.full(3, i, "f4")) for i, name in enumerate("ab")}
+        coords = {f"{name}.c": ("x", np.full(3, i, "f4")) for i, name in enumerate("ab")}
+        to_file(xr.Dataset(values, coords), tmp_path / "model.mag")
+        groups = xr.open_groups(tmp_path / "model.mag", engine="tensorfmt", chunks={})
+        difference = groups["/b"].c.variable - groups["/a"].c.variable
+        assert difference.values.tolist() == [1] * 3
 
     def test_variables_with_attributes_are_not_confused_by_dask(self, tmp_path: Path) -> None:
         """xarray decodes variables with attributes, which makes new variables."""

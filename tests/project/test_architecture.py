@@ -94,6 +94,8 @@ def test_first_open_imports_reader_of_one_format_and_settings_of_dask(
     assert "dask.array" not in new
     readers = {name for name in new if name.endswith(".read")}
     assert readers == {"xr_tensorfmt.formats.tens.read"}
+    unused = "indexing", "vespa.spec", "mag.spec", "pycauset.spec"
+    assert not [name for name in new if name.endswith(unused)]
     assert not {get_folder(name) for name in new if name in MODULES} & {
         "writing",
         "cli",

@@ -11,6 +11,9 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError
 
+EMBEDDED_KEY = "xr_tensorfmt"
+"""Key of the embedded metadata in formats with a dictionary of metadata."""
+
 
 @dataclass(frozen=True)
 class Tensor:

@@ -15,9 +15,6 @@ from xr_tensorfmt.core.open_options import Names, OpenOptions, find_names, name_
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.errors import shorten
 
-EMBEDDED_KEY = "xr_tensorfmt"
-"""Key of the embedded metadata in formats with a dictionary of metadata."""
-
 VERSION = 1
 
 MAX_EMBEDDED_BYTES = 16 << 20

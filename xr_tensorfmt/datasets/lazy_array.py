@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from xarray import Variable
@@ -25,12 +25,12 @@ from xarray.core.indexing import (
 )
 
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.indexing import ReadPlan, plan_read
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.sources.local import LocalFile
-from xr_tensorfmt.sources.threads import run_in_thread
+
+if TYPE_CHECKING:
+    from xr_tensorfmt.core.indexing import ReadPlan
 
 
 class TensorArray(BackendArray):
@@ -50,11 +50,15 @@ class TensorArray(BackendArray):
 
     def plan(self, key: ExplicitIndexer) -> ReadPlan:
         """Plan the read for a key."""
+        from xr_tensorfmt.core.indexing import plan_read  # noqa: PLC0415  # not to open a file
+
         is_vectorized = isinstance(key, VectorizedIndexer)
         return plan_read(key.tuple, self.layout, is_vectorized=is_vectorized)
 
     async def async_getitem(self, key: ExplicitIndexer) -> Array:
         """Read in a thread, for concurrent reads by ``await ds.load_async()``."""
+        from xr_tensorfmt.sources.threads import run_in_thread  # noqa: PLC0415  # as above
+
         return await run_in_thread(self.__getitem__, key)
 
 
@@ -86,6 +90,8 @@ class LazyTensor(LazilyIndexedArray):
 
     def transpose(self, order: Sequence[int]) -> LazyTensor:
         """Permute the remaining axes, without reading."""
+        from xr_tensorfmt.core.views import transpose_layout  # noqa: PLC0415  # as above
+
         kept: list[int] = []
         dropped: list[int] = []
         for axis, entry in enumerate(self.key.tuple):

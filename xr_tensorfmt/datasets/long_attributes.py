@@ -12,7 +12,6 @@ import numpy as np
 from xarray import Dataset
 
 from xr_tensorfmt.core.container import Tensor
-from xr_tensorfmt.core.views import InMemory
 
 MAX_ATTRIBUTE_LENGTH = 1 << 16
 """Characters of an attribute. Longer ones become coordinates, and attributes again on writing."""
@@ -26,6 +25,8 @@ def build_long_attributes(attrs: Mapping[str, Any], used: Collection[str]) -> di
     for name, value in attrs.items():
         text = repr(value) if isinstance(value, list | dict) else value
         if isinstance(text, str) and len(text) > MAX_ATTRIBUTE_LENGTH and name not in used:
+            from xr_tensorfmt.core.views import InMemory  # noqa: PLC0415  # not to open a file
+
             scalar = np.empty((), object)
             scalar[()] = value
             tensors[name] = Tensor(name, (), InMemory(scalar), {}, {"tensorfmt": {_MARK: True}})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.findings import finding_from_error
 from xr_tensorfmt.core.header import UNFINISHED_MARK, HeaderReader
@@ -38,6 +37,8 @@ def read_container(
         raise reader.error("the index", "a mark of a writer", "an index of files", hint, 0)
     container = _check_ends(file_format.read(reader, options), options)
     if container.embedded is not None:
+        from xr_tensorfmt.core.embedded_metadata import apply_embedded_metadata  # noqa: PLC0415
+
         container = apply_embedded_metadata(reader.source.name, container, options)
     container = file_format.finish(container, options)
     _check_named_variables(container, options)
@@ -80,7 +81,7 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     own = file_format.read_options
     for name in options.format_options:
         if name not in own:
-            keywords = (*own, "dims", *DECLARED_OPTIONS)
+            keywords = (*own, *(field.name for field in fields(options)))
             raise TypeError(
                 f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
                 f"'tensorfmt' for format {file_format.name!r}, expected one of "

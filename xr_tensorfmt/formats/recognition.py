@@ -22,7 +22,13 @@ from xr_tensorfmt.errors import (
 )
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
-from xr_tensorfmt.formats.registry import BUILT_IN, find_format, find_format_by_suffix, load_formats
+from xr_tensorfmt.formats.registry import (
+    BUILT_IN,
+    find_format,
+    find_format_by_suffix,
+    load_formats,
+    load_plugins,
+)
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
 
@@ -166,8 +172,17 @@ def choose_format(reader: HeaderReader, name: str | None = None) -> Format:
 def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
-    matches = [(file_format, _match(file_format, reader)) for file_format in load_formats()]
-    return max(matches, key=lambda pair: (pair[1], len(pair[0].find_suffix(path))))
+
+    def rank(pair: tuple[Format, Match]) -> tuple[Match, int]:
+        return pair[1], len(pair[0].find_suffix(path))
+
+    best = max(((built_in, _match(built_in, reader)) for built_in in BUILT_IN), key=rank)
+    match, length = rank(best)
+    # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
+    if match is Match.CERTAIN and "." not in path[: len(path) - length]:
+        return best
+    plugins = ((plugin, _match(plugin, reader)) for plugin in load_plugins())
+    return max([best, *plugins], key=rank)
 
 
 def _match(file_format: Format, reader: HeaderReader) -> Match:

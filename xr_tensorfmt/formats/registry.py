@@ -53,7 +53,7 @@ def list_names(*, writable: bool = False) -> list[str]:
 
 
 @cache
-def _load_plugins() -> tuple[Format, ...]:
+def load_plugins() -> tuple[Format, ...]:
     """Return the formats of other packages. Skip a broken one with a warning."""
     loaded: dict[str, Format] = {file_format.name: file_format for file_format in BUILT_IN}
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
@@ -113,7 +113,7 @@ def _has_items(kind: type, values: Any, container: type) -> bool:
 def load_formats() -> Iterator[Format]:
     """Yield the built-in formats, then the formats of other packages."""
     yield from BUILT_IN
-    yield from _load_plugins()
+    yield from load_plugins()
 
 
 def find_format(name: str) -> Format:

@@ -12,17 +12,15 @@ from typing import Any, Literal, Self, TypeGuard
 
 import numpy as np
 
-from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.container import EMBEDDED_KEY, Container, Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element, Plain
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import Names, OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, shorten
 
 _BYTE = Plain(np.dtype(np.uint8))
@@ -85,6 +83,8 @@ class StoredTensor:
     def layout(self) -> Layout:
         """Layout of the values."""
         if self.order == "F":
+            from xr_tensorfmt.core.views import column_major  # noqa: PLC0415  # only NumPy has it
+
             return column_major(Dense(self.shape[::-1], self.element, self.offset))
         return Dense(self.shape, self.element, self.offset)
 

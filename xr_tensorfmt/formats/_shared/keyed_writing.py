@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
+from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion

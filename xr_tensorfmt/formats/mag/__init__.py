@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
-from xr_tensorfmt.formats.mag.spec import MAGIC, STREAM_MAGIC
+
+MAGIC = b"MAG!"
+STREAM_MAGIC = b"MAG&"
 
 
 class MagFormat(LazyFormat):

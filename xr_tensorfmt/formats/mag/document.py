@@ -19,18 +19,19 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
+from xr_tensorfmt.formats.mag import MAGIC
 from xr_tensorfmt.formats.mag.spec import (
     BIG_ENDIAN,
     CORRUPT,
     INCOMPLETE,
     LITTLE_ENDIAN,
-    MAGIC,
     SNAPSHOT_200_DTYPES,
     MagFile,
     check_placement,
 )
 
 VERSION = 300
+MAGIC_AND_VERSION = MAGIC + VERSION.to_bytes(4, "little")
 
 DTYPES = SNAPSHOT_200_DTYPES
 _DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)

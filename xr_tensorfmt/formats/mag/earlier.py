@@ -29,6 +29,8 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
+from xr_tensorfmt.formats.mag.document import VERSION
 from xr_tensorfmt.formats.mag.spec import (
     CORRUPT,
     EARLY_ARCHIVE_DTYPES,
@@ -135,6 +137,29 @@ def _check_checksum(
     if options.verify:
         raise error
     return (finding_from_error(error),)
+
+
+def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
+    """Read the header of any container but a snapshot of version 300."""
+    magic = reader.read_head(len(MAGIC))
+    if magic == STREAM_MAGIC:
+        return read_stream(reader)
+    version = reader.read_unsigned(len(MAGIC), 4, "the version")
+    versions = sorted({*ARCHIVE_VERSIONS, *SNAPSHOTS})
+    if magic != MAGIC or version not in versions:
+        raise TensorFormatError(
+            reader.source.name,
+            field="magic and version",
+            actual=f"{magic!r} and {version}",
+            expected=f"{MAGIC!r} and one of {', '.join(map(str, [*versions, VERSION]))}",
+            hint="the file has another format, or is newer than this version of xr_tensorfmt",
+            offset=0,
+        )
+    # Version 100 is an archive or a snapshot.
+    has_pool = reader.head.startswith(POOL, SNAPSHOT_HEADER.size)
+    if version not in ARCHIVE_VERSIONS or (version in SNAPSHOTS and has_pool):
+        return read_snapshot(reader, options)
+    return read_archive(reader, options)
 
 
 def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:

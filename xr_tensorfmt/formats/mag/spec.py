@@ -18,9 +18,6 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
-MAGIC = b"MAG!"
-STREAM_MAGIC = b"MAG&"
-
 # Hints for errors.
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"

@@ -8,7 +8,8 @@ from datetime import datetime
 from json import dumps
 from typing import Any
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY, EmbeddedMetadata
+from xr_tensorfmt.core.container import EMBEDDED_KEY
+from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
 from xr_tensorfmt.formats.mag import document

@@ -19,7 +19,9 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME
+
+NAME = "pycauset"
+MAGIC = b"PYCAUSET"
 
 # Backing stores of sessions are as short. The reader refuses them with a reason.
 _MIN_BYTES = 16

@@ -18,12 +18,13 @@ from zlib import crc32
 
 import numpy as np
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.pycauset import MAGIC
 from xr_tensorfmt.formats.pycauset.metadata import (
     CORRUPT,
     OBJECT_TYPE,
@@ -36,7 +37,6 @@ from xr_tensorfmt.formats.pycauset.metadata import (
 from xr_tensorfmt.formats.pycauset.spec import (
     BLOCK,
     HEADER_BYTES,
-    MAGIC,
     R1_BIT_ROW_BYTES,
     WORD_BYTES,
     Matrix,

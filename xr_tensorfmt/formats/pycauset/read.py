@@ -22,7 +22,7 @@ from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.errors import Hint, TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
-from xr_tensorfmt.formats.pycauset import spec
+from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
 from xr_tensorfmt.formats.pycauset.container import (
     BLOCK_MAGIC,
     METADATA_ALIGNMENT,
@@ -32,7 +32,7 @@ from xr_tensorfmt.formats.pycauset.container import (
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
-from xr_tensorfmt.formats.pycauset.spec import MAGIC, NAME, Matrix
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 
 # Limit on the number of blocks, including nested blocks.
 MAX_BLOCKS = 4096

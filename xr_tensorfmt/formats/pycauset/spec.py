@@ -12,9 +12,6 @@ import numpy as np
 from xr_tensorfmt.core.elements import Boolean, Element, Plain
 from xr_tensorfmt.core.findings import Finding
 
-NAME = "pycauset"
-MAGIC = b"PYCAUSET"
-
 # Header size of versions 1, 2 and R1 in bytes. The values follow.
 HEADER_BYTES = 4096
 # Size of a triangle without elements in bytes.

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from xarray import Variable
 
-from xr_tensorfmt.core.embedded_metadata import EMBEDDED_KEY
+from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.errors import did_you_mean
-from xr_tensorfmt.formats.pycauset import spec
+from xr_tensorfmt.formats.pycauset import NAME, spec
 from xr_tensorfmt.formats.pycauset.container import pack_container
 from xr_tensorfmt.formats.pycauset.matrices import build_layout
 from xr_tensorfmt.formats.pycauset.metadata import OBJECT_TYPE, build_metadata
-from xr_tensorfmt.formats.pycauset.spec import NAME, Matrix
+from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor

@@ -12,7 +12,8 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
-from xr_tensorfmt.formats.tens.spec import MAGIC, TensHeader
+
+MAGIC = b"TENS"
 
 
 class TensFormat(LazyFormat):
@@ -39,6 +40,8 @@ class TensFormat(LazyFormat):
         """Check the header fields, because four other formats have the same magic number."""
         if not super().match(reader):
             return Match.NONE
+        from xr_tensorfmt.formats.tens.spec import TensHeader  # noqa: PLC0415
+
         try:
             TensHeader.read(reader)
         except TensorFormatError:

@@ -17,8 +17,7 @@ import numpy as np
 
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, HeaderReader
-
-MAGIC = b"TENS"
+from xr_tensorfmt.formats.tens import MAGIC
 
 VERSION_0_9 = 0x9000
 VERSION_1_0 = 0x10000

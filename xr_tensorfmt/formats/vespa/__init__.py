@@ -20,7 +20,9 @@ class VespaFormat(LazyFormat):
 
     def match(self, reader: HeaderReader) -> Match:
         """Compare the suffix and the tag."""
+        match = super().match(reader)
+        if not match:
+            return match
         from xr_tensorfmt.formats.vespa.spec import TAGS  # noqa: PLC0415
 
-        match = super().match(reader)
-        return Match.CERTAIN if match and reader.head and reader.head[0] in TAGS else match
+        return Match.CERTAIN if reader.head and reader.head[0] in TAGS else match
