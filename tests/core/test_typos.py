@@ -146,11 +146,12 @@ def test_other_packages_are_listed_only_if_their_suffix_can_be_longer(
         name, title, suffixes, magics = "other", "Other", (".x.mag",), (b"MAG!",)
         read = registry.find_format("mag").read
 
+    for name in ("a.mag", "a.x.mag"):
+        to_file(SQUARE, tmp_path / name, "mag")
     calls: list[str] = []
-    monkeypatch.setattr(recognition, "load_plugins", lambda: (calls.append("listed"), Other())[1:])
+    monkeypatch.setattr(registry, "load_plugins", lambda: (calls.append("listed"), Other())[1:])
     for name, expected in (("a.mag", "mag"), ("a.x.mag", "other")):
         assert not calls
-        to_file(SQUARE, tmp_path / name, "mag")
         assert recognition.choose_format(recognition.open_header(tmp_path / name)).name == expected
     assert calls == ["listed"]
 

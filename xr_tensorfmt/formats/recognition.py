@@ -20,15 +20,10 @@ from xr_tensorfmt.errors import (
     find_stack_level,
     shorten,
 )
+from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
-from xr_tensorfmt.formats.registry import (
-    BUILT_IN,
-    find_format,
-    find_format_by_suffix,
-    load_formats,
-    load_plugins,
-)
+from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
 
@@ -176,13 +171,15 @@ def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     def rank(pair: tuple[Format, Match]) -> tuple[Match, int]:
         return pair[1], len(pair[0].find_suffix(path))
 
-    matches = [(built_in, match) for built_in in BUILT_IN if (match := built_in.match(reader))]
-    best = max(matches, key=rank, default=(BUILT_IN[0], Match.NONE))
+    matches = [
+        (built_in, match) for built_in in registry.BUILT_IN if (match := built_in.match(reader))
+    ]
+    best = max(matches, key=rank, default=(registry.BUILT_IN[0], Match.NONE))
     match, length = rank(best)
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
     if match is Match.CERTAIN and "." not in path[: len(path) - length]:
         return best
-    plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in load_plugins())
+    plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in registry.load_plugins())
     return max([best, *plugins], key=rank)
 
 
