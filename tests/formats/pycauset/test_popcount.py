@@ -16,6 +16,7 @@ from tests import pycausetfiles as pf
 from tests.opening import open_tensor
 from tests.packedbits import make_causal, make_dense_bits
 from tests.recording import RecordingSource
+from tests.work import limit_calls
 from xr_tensorfmt.datasets.lazy_array import find_undecoded_tensor
 from xr_tensorfmt.formats.pycauset import popcount as popcount_module
 from xr_tensorfmt.formats.pycauset.packed import Bits, Rows
@@ -225,7 +226,7 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
     order: int, limit: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, always_mapped: None
 ) -> None:
     monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._CACHED_BYTES", limit)
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", limit)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", limit)
     content, layout, values = make_causal(order)
     assert isinstance(layout, Bits)
     (tmp_path / "file").write_bytes(content)
@@ -239,19 +240,27 @@ def test_parts_of_triangle_are_counted_in_blocks_of_any_size(
                 np.testing.assert_array_equal(counts.count_columns(rows)[0], part.sum(0))
 
 
-@pytest.mark.parametrize("wide", [1, 1 << 14])
+@pytest.mark.parametrize("limit", [1 << 10, 16 << 20])
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 600])
 @pytest.mark.parametrize("width", [1, 64, 65, 530])
 def test_column_counts_of_more_rows_than_byte_can_count(
-    rows: int, width: int, wide: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, width: int, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._WIDE", wide)
+    monkeypatch.setattr("xr_tensorfmt.formats.pycauset.popcount._TASK", limit)
     values = np.ones((rows, width), bool)
     values[::3, ::2] = False
     layout = Bits(Rows(rows, width, 1, 64, 0))
     source = RecordingSource(pf.pack_bits(values, 64, dirty=True))
     counts = BitCounts(source, layout, 0, width).count_columns(np.arange(rows))
     np.testing.assert_array_equal(counts[0], values.sum(0))
+
+
+def test_rows_are_added_without_unpacking_them() -> None:
+    content, layout, values = make_causal(4096)
+    counts = BitCounts(RecordingSource(content), layout, 0, 4096)  # type: ignore[arg-type]
+    with limit_calls(4_096):  # fewer than one per row
+        columns = counts.count_columns(np.arange(4096))
+    np.testing.assert_array_equal(columns[0], values.sum(0))
 
 
 def test_ellipsis_means_all_dimensions(tmp_path: Path) -> None:

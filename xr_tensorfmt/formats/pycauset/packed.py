@@ -282,8 +282,8 @@ class Bits(Packed):
             raw, bit = packed.reshape(rows.size, -1), first % 8
             unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
             return unpacked[:, bit:].view(np.bool_)
-        if out is None or not is_complete:
-            out = np.empty((rows.size, width), dtype=np.bool_)
+        # Memory pages of zeros that are not written to take no time.
+        out = np.zeros((rows.size, width), dtype=np.bool_)
         _unpack(out.view(np.uint8), packed, self.find_pieces(selection))
         return out if is_complete else out.take(columns - first, axis=1)
 
@@ -319,7 +319,7 @@ class Bits(Packed):
 
 
 def _unpack(values: Bytes, packed: Bytes, pieces: Pieces) -> None:
-    """Unpack the pieces of the first rows, and set elements that are not stored to 0."""
+    """Unpack the pieces of the first rows. Elements that are not stored remain 0."""
     width, starts, bits, leads = values.shape[1], pieces.packed_starts, pieces.bit, pieces.lead
     complete = int(np.searchsorted(leads, 1))  # the leads ascend
     for bit in np.unique(bits[:complete]).tolist():
@@ -328,9 +328,7 @@ def _unpack(values: Bytes, packed: Bytes, pieces: Pieces) -> None:
         raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
         unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
         values[rows] = unpacked[:, bit:]
-    values[len(pieces) :] = 0
     others = zip(starts[complete:].tolist(), leads[complete:].tolist(), strict=True)
     for row, (start, lead) in zip(values[complete:], others, strict=False):
         raw = packed[start : start + ceil_div(width - lead, 8)]
-        row[:lead] = 0
         row[lead:] = np.unpackbits(raw, count=width - lead, bitorder="little")

@@ -9,13 +9,13 @@ from typing import Any
 
 import dask.array
 import numpy as np
+from numpy.typing import NDArray
 from xarray import DataArray
 
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.extents import Bytes, Integers
 from xr_tensorfmt.core.indexing import PostIndexer, normalize_entry
-from xr_tensorfmt.core.reading import read
-from xr_tensorfmt.core.selection import Selection, indices_to_array
+from xr_tensorfmt.core.selection import indices_to_array
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Transposed
 from xr_tensorfmt.datasets.lazy_array import LazyTensor, find_undecoded_tensor
@@ -27,9 +27,14 @@ _WORD_BYTES = 8
 _LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 # The sum of so many bits fits in a byte.
 _BYTE_ROWS = 255
-# Rows of so many elements are unpacked one by one.
-_WIDE = 1 << 14
-# Packed or unpacked bytes to count at a time, to stay within a processor cache.
+# Divide words into lanes of 2, 4 and 8 bits, which hold the sums of 3, 5 times 3, and 255 bits.
+_LANES = (
+    (np.uint64(1), np.uint64(0x5555555555555555), 3),
+    (np.uint64(2), np.uint64(0x3333333333333333), 5),
+    (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F), None),
+)
+_LANE_OF_BIT = (0, 4, 2, 6, 1, 5, 3, 7)
+# Packed bytes to count at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20
 # Packed bytes per dask task. For column sums, a task returns a row of counts.
 _TASK = 16 << 20
@@ -75,33 +80,33 @@ class BitCounts:
 
     def count_columns(self, rows: Integers) -> Integers:
         """Count the bits of the columns in some rows. The result is a matrix with one row."""
-        columns = range(self.first, self.stop)
-        counts = np.zeros((1, len(columns)), dtype=np.int64)
-        is_wide = len(columns) >= _WIDE
-        cached = _CACHED_BYTES // max(1, len(columns))
-        step = _BYTE_ROWS if is_wide else min(_BYTE_ROWS, max(1, cached))
-        for begin in range(0, rows.size if columns else 0, step):
-            part = rows[begin : begin + step]
-            if is_wide:
-                counts += self._add_rows(part)
-                continue
-            selection = Selection(self.bits.shape, (part, columns))
-            values = read(self.bits, self.source, selection).view(np.uint8)
-            counts += values.sum(axis=0, dtype=np.uint8)
+        width = self.stop - self.first
+        counts = np.zeros((1, width), dtype=np.int64)
+        step = min(8 * _BYTE_ROWS, max(1, 8 * _TASK // max(1, width)))
+        for begin in range(0, rows.size if width else 0, step):
+            self._add_rows(counts[0], rows[begin : begin + step])
         return counts
 
-    def _add_rows(self, rows: Integers) -> Bytes:
-        """Unpack one row at a time, and add it to the sums of its columns."""
-        width = self.stop - self.first
-        sums = np.zeros(width, dtype=np.uint8)
+    def _add_rows(self, counts: Integers, rows: Integers) -> None:
+        """Add rows to the counts of their columns. Rows at the same bit of a byte are summed."""
         pieces = self.bits.rows.find_pieces(rows, self.first, self.stop)
-        packed = self.source.read(pieces.extents) if len(pieces) else sums
-        columns = pieces.packed_starts, pieces.bit, pieces.lead
-        for start, bit, lead in zip(*(column.tolist() for column in columns), strict=True):
-            count = bit + width - lead
-            raw = packed[start : start + ceil_div(count, 8)]
-            sums[lead:] += np.unpackbits(raw, count=count, bitorder="little")[bit:]
-        return sums
+        if not len(pieces):
+            return
+        packed = self.source.read(pieces.extents)
+        # No row has columns before these eight, and the leads ascend.
+        low = int(pieces.lead[0]) // 8 * 8 - 8
+        width = counts.size - low
+        targets, bits = np.divmod(pieces.lead - pieces.bit - low, 8)
+        sizes = ceil_div(counts.size - pieces.lead + pieces.bit, 8)
+        places = np.stack([pieces.packed_starts, targets, sizes], axis=1)
+        for bit in np.unique(bits).tolist():
+            chosen = np.flatnonzero(bits == bit)
+            for first in range(0, chosen.size, _BYTE_ROWS):
+                part = places[chosen[first : first + _BYTE_ROWS]].tolist()
+                words = np.zeros((15 * ceil_div(len(part), 15), ceil_div(width + 8, 64)), "<u8")
+                for row, (start, target, size) in zip(words.view(np.uint8), part, strict=False):
+                    row[target : target + size] = packed[start : start + size]
+                counts[low + 8 :] += _sum_bits(words)[8 - bit : width - bit]
 
     def build_dask_array(self, rows: Integers, *, by_column: bool) -> Any:
         """Return the counts as a dask array, with a block of rows per task."""
@@ -119,6 +124,15 @@ class BitCounts:
             dtype=np.int64,
             meta=rows[:0, np.newaxis],
         ).sum(axis=0)
+
+
+def _sum_bits(words: NDArray[np.uint64]) -> Bytes:
+    """Return the sum of each bit in up to 255 rows, a multiple of 15, as unpacked bits."""
+    lanes = [words]
+    for width, mask, group in _LANES:
+        halves = [half for lane in lanes for half in (lane & mask, lane >> width & mask)]
+        lanes = [half.reshape(-1, group or len(half), half.shape[1]).sum(axis=1) for half in halves]
+    return np.stack([lanes[number].view(np.uint8)[0] for number in _LANE_OF_BIT], axis=1).ravel()
 
 
 def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) -> DataArray:
