@@ -13,14 +13,9 @@ import xarray as xr
 from xarray import Dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s import spec
+from xr_tensorfmt.formats.cc4s import header, spec
 from xr_tensorfmt.formats.cc4s.dimensions import choose_types, get_file_info, name_dimensions
-from xr_tensorfmt.formats.cc4s.header import (
-    Dimension,
-    complete_types,
-    find_length_conflict,
-    make_dims_unique,
-)
+from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.write import check_unit
 from xr_tensorfmt.writing.encoding import resolve_encoding
 
@@ -94,7 +89,7 @@ def open_calculation(
             tensors[full_name] = ds[[name]].rename({name: full_name})
             units[full_name] = file_info["unit"]
             dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
-    conflict = find_length_conflict(dimensions)
+    conflict = header.find_length_conflict(dimensions)
     if conflict:
         raise ValueError(
             f"{directory}: {conflict}; the files belong to different calculations, so fetch both "
@@ -218,7 +213,7 @@ def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple
     lengths = [item.length for item in chain.from_iterable(sources) if item.type == spec.STATE]
     state = Dimension(max(lengths, default=0), spec.STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
-    _, *names = make_dims_unique([[state] * repeats, *tensors.values()])
+    _, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
     return dict(zip(tensors, names, strict=True))
 
 

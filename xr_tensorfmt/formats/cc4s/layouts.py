@@ -44,10 +44,6 @@ class Text(SearchedLayout):
     size: int
     _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the values, which can be many."""
-        return {**self.__dict__, "_values": CachedValue()}
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The lengths of the dimensions, in file order."""
@@ -168,7 +164,6 @@ class Axis:
     # Number of the set of every index, and its position in the set.
     labels: Integers
     positions: Integers
-    # Sizes of the sets.
     sizes: Integers
 
     @classmethod
@@ -191,7 +186,6 @@ class StoredBlocks:
     # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
-    # Number of stored elements.
     stored: int
 
     @classmethod

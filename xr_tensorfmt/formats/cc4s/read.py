@@ -17,23 +17,16 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import InMemory, View, column_major
-from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.cc4s import spec
-from xr_tensorfmt.formats.cc4s.header import (
-    Dimension,
-    Properties,
-    TensorEntry,
-    get_metadata,
-    make_dims_unique,
-    parse_entries,
-)
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s import header, spec
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.layouts import StoredBlocks, Text, ZeroFilledBlocks, find_blocks
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
@@ -78,7 +71,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     options.refuse_stored(reader.source.name)
     yaml = _find_yaml(reader)
     fields = read_yaml(yaml)
-    entries = parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
+    entries = header.parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
@@ -93,7 +86,7 @@ def _build_container(
     noted_tensors = dict(note.tensors)
     tensors: list[Tensor] = []
     ends: list[End] = []
-    defaults = make_dims_unique([entry.dimensions for entry in entries])
+    defaults = header.make_dims_unique([entry.dimensions for entry in entries])
     for entry, default_dims in zip(entries, defaults, strict=True):
         key = entry.name if entry.name in note.tensors else OpenOptions.name
         noted = note.tensors.get(key, EmbeddedVariable())
@@ -129,7 +122,7 @@ def _build_container(
 
 
 def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    embedded: Any = get_metadata(fields).get(spec.EMBEDDED)
+    embedded: Any = header.get_metadata(fields).get(spec.EMBEDDED)
     note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
@@ -230,13 +223,8 @@ def _build_tensor(
 ) -> tuple[Tensor, End]:
     check_size(entry.fields.path, entry.lengths, entry.element.dtype.itemsize, 0)
     blocks = _find_blocks(entry, source, properties)
-    if blocks is not None and options.sparse == "auto" and entry.total > MAX_FILLED_ELEMENTS:
-        raise entry.fields.error(
-            "dimensions",
-            actual=f"{entry.total} elements, of which {blocks.stored} are stored",
-            expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-        )
+    if blocks is not None:
+        options.check_filled(entry.fields.path, entry.total, blocks.stored, entry.fields.offset)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:

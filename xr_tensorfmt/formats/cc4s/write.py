@@ -19,15 +19,8 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s import spec
-from xr_tensorfmt.formats.cc4s.dimensions import (
-    Types,
-    check_types,
-    choose_types,
-    get_file_info,
-    name_dimensions,
-    plan_properties,
-)
+from xr_tensorfmt.formats.cc4s import dimensions, spec
+from xr_tensorfmt.formats.cc4s.dimensions import Types, get_file_info
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
@@ -53,8 +46,8 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
     checked = checked.encode(_ELEMENTS)
     is_set = _is_set(checked)
     cc4s_object = spec.get_variable_name(stem)
-    types = choose_types(checked.variables, cc4s_object)
-    default_dims = name_dimensions(checked.variables, types)
+    types = dimensions.choose_types(checked.variables, cc4s_object)
+    default_dims = dimensions.name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
@@ -74,7 +67,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # The only tensor of a file is embedded under the default name.
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
-    properties_files, others = plan_properties(checked, types, default_dims)
+    properties_files, others = dimensions.plan_properties(checked, types, default_dims)
     _embed(checked, fields, embedded, others)
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
@@ -110,7 +103,7 @@ def _plan_tensor(
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
-    check_types(checked.path, cc4s_object, name, variable, types)
+    dimensions.check_types(checked.path, cc4s_object, name, variable, types)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
     is_text = elements == "text"

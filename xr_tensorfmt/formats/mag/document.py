@@ -28,7 +28,6 @@ MAGIC_AND_VERSION = MAGIC + VERSION.to_bytes(4, "little")
 DTYPES = spec.SNAPSHOT_200_DTYPES
 _DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 
-# Offsets of tensors in the data section are multiples of this.
 ALIGNMENT = 4096
 # Limit on the JSON document. A document with a tokenizer has about 10 MB.
 MAX_DOCUMENT_BYTES = 128 << 20

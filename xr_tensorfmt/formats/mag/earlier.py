@@ -48,7 +48,6 @@ RESERVED_METADATA_BYTES = 8
 _ARCHIVE_HEADER = Struct("<4sIIIII")
 # Type tag and value of a metadata record. The key follows.
 _METADATA = Struct("<I8s")
-# Types of metadata by their tags.
 _VALUES = {1: Struct("<q"), 2: Struct("<d")}
 # Rank and dtype in one number, length and offset. The shape and the key follow.
 _RECORD = Struct("<IQQ")

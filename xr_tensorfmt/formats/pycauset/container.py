@@ -38,9 +38,7 @@ from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
 # First bytes: magic number, version 1, little-endian, header size, 0.
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
-# Offsets of the slots.
 SLOT_OFFSETS = {"A": 16, "B": 144}
-# Alignment of metadata blocks.
 METADATA_ALIGNMENT = 16
 
 BLOCK_MAGIC = b"PCMB"
@@ -49,7 +47,6 @@ BLOCK_MAGIC = b"PCMB"
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = (1, 1)
 
-# Limit on the size of a metadata block.
 MAX_METADATA_BYTES = 64 << 20
 
 

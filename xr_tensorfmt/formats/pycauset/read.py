@@ -15,12 +15,12 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.errors import Hint, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
 from xr_tensorfmt.formats.pycauset.container import (
@@ -34,9 +34,7 @@ from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, b
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
-# Limit on the number of blocks, including nested blocks.
 MAX_BLOCKS = 4096
-# Limit on the nesting of blocks.
 MAX_BLOCK_LEVELS = 8
 
 
@@ -78,16 +76,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     file = _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
     matrix, layout = file.matrix, file.layout
     matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
-    is_mostly_implied = matrix_type is None or matrix_type.stored in ("diagonal", "none")
-    is_large = is_mostly_implied and prod(layout.shape) > MAX_FILLED_ELEMENTS
-    if is_large and options.sparse == "auto":
-        raise reader.error(
-            field=f"the shape of a {matrix.matrix_type}",
-            actual=f"{matrix.rows} rows and {matrix.columns} columns",
-            expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most are not stored",
-            hint=Hint("open it with {sparse} to read all of them", sparse="dense"),
-            offset=matrix.types_offset,
-        )
+    if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
+        count = prod(layout.shape)
+        options.check_filled(reader.source.name, count, "few", matrix.types_offset)
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),

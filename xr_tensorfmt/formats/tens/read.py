@@ -11,11 +11,10 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import Hint
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
@@ -76,14 +75,7 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
     if file.pair_count is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, file.element, file.offset)
-    if options.sparse == "auto" and header.size > MAX_FILLED_ELEMENTS:
-        raise reader.error(
-            field=f"the tensor of {file.pair_count} stored pairs",
-            actual=f"{header.size} elements",
-            expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-            offset=spec.FIXED_BYTES,
-        )
+    options.check_filled(reader.source.name, header.size, file.pair_count, spec.FIXED_BYTES)
     group = build_group(reader, header, file.symmetries)
     return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
