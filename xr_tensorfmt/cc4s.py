@@ -91,15 +91,10 @@ def open_calculation(
             dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
     conflict = header.find_length_conflict(dimensions)
     if conflict:
-        raise ValueError(
-            f"{directory}: {conflict}; the files belong to different calculations, so fetch both "
-            "from one directory"
-        )
+        raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
     conflict = spec.find_unit_conflict(units)
     if conflict:
-        message = (
-            f"{directory}: {conflict}; cc4s converts no units, so write both in the same units"
-        )
+        message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
@@ -244,8 +239,8 @@ def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
     conflict = spec.find_unit_conflict(units)
     if conflict:
         raise ValueError(
-            f"{directory}: {conflict}; cc4s converts no units, so open all tensors without "
-            "apply_unit=True, and set the attribute unit of computed ones"
+            f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
+            "attribute unit of computed ones"
         )
 
 

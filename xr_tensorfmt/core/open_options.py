@@ -120,13 +120,15 @@ class OpenOptions:
                 f"{path}: sparse='stored' does not apply to this file; omit it to open all elements"
             )
 
-    def check_filled(self, path: str, count: int, stored: object, offset: int | None) -> None:
+    def check_filled(
+        self, path: str, field: str, count: int, stored: object, offset: int | None
+    ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
         if self.sparse == "auto" and count > MAX_FILLED_ELEMENTS:
             hint = Hint("open it with {sparse} to fill in the others", sparse="dense")
             actual = f"{count} elements, of which {stored} are stored"
             expected = f"at most {MAX_FILLED_ELEMENTS} elements"
-            raise TensorFormatError(path, "the tensor", actual, expected, hint, offset=offset)
+            raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
 class RegionOptions(OpenOptions):

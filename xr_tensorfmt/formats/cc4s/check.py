@@ -42,15 +42,13 @@ def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Fin
         return
     conflict = spec.find_unit_conflict({own: entry.unit, name: other.unit})
     if conflict:
-        message = f"{conflict}; cc4s converts no units, so write both in the same units"
-        yield Finding(fields.path, None, fields.get_path("unit"), message)
+        yield Finding(fields.path, None, fields.get_path("unit"), conflict)
     items = {own: entry, name: other}
     conflict = find_length_conflict(
         {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
     )
     if conflict:
-        message = f"{conflict}; the files belong to different calculations"
-        yield Finding(fields.path, None, fields.get_path("dimensions"), message)
+        yield Finding(fields.path, None, fields.get_path("dimensions"), conflict)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:

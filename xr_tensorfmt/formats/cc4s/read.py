@@ -224,7 +224,8 @@ def _build_tensor(
     check_size(entry.fields.path, entry.lengths, entry.element.dtype.itemsize, 0)
     blocks = _find_blocks(entry, source, properties)
     if blocks is not None:
-        options.check_filled(entry.fields.path, entry.total, blocks.stored, entry.fields.offset)
+        field = entry.fields.get_path("dimensions")
+        options.check_filled(entry.fields.path, field, entry.total, blocks.stored, None)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:

@@ -125,7 +125,7 @@ def _plan_tensor(
     }
     if metadata:
         fields["metaData"] = metadata
-    layout = Dense(variable.shape[::-1], TextLine(element) if is_text else element, 0)
+    layout = Dense(variable.shape[::-1], TextLine(element.dtype) if is_text else element, 0)
     planned = PlannedVariable(variable, column_major(layout), conversion)
     return fields, noted, FilePlan(layout.stop, (), (planned,))
 

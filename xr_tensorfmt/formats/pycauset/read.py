@@ -77,8 +77,8 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     matrix, layout = file.matrix, file.layout
     matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
     if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
-        count = prod(layout.shape)
-        options.check_filled(reader.source.name, count, "few", matrix.types_offset)
+        field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
+        options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),

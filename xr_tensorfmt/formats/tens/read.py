@@ -75,7 +75,8 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
     if file.pair_count is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, file.element, file.offset)
-    options.check_filled(reader.source.name, header.size, file.pair_count, spec.FIXED_BYTES)
+    path, stored = reader.source.name, file.pair_count
+    options.check_filled(path, "the tensor", header.size, stored, spec.FIXED_BYTES)
     group = build_group(reader, header, file.symmetries)
     return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
