@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, read_blocks
+from xr_tensorfmt.cli.files import OpenedFile, list_tensors, read_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     add_source_options,
@@ -78,7 +78,7 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
                 container = read_container(reader, file_format, strict)
                 container = select_group(container, options["group"], options["separator"])
             described = document["variables"] | document["coordinates"]
-            for name, numbers in compute_statistics(OpenedFile(reader.source, container)):
+            for name, numbers in compute_statistics((reader.source, container)):
                 described[name]["stats"] = to_plain(numbers)
         return document
 
@@ -236,11 +236,12 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
 
     Complex numbers are ordered by their absolute values.
     """
-    numeric = [x for x in opened.tensors.values() if is_numeric(x.layout.dtype)]
+    tensors = list_tensors(opened)
+    numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
     parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
-    for name, _, (values,) in read_blocks((opened, numeric)):
+    for name, _, (values,) in read_blocks(numeric):
         parts[name].append(_summarize(values))
-    for name in opened.tensors:
+    for name in tensors:
         yield name, _merge(parts[name]) if name in parts else None
 
 
