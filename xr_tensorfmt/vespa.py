@@ -161,10 +161,7 @@ def from_jsonl(
 
 
 Block = tuple[int, VespaHeader, Labels, Cells]
-"""A block of a document: the number of the line, the header of its tensor, labels and cells.
-
-The id of the document is the last label.
-"""
+"""The number of the line, the header of the tensor, the labels with the id last, and the cells."""
 
 
 def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> bytearray:

@@ -49,7 +49,6 @@ Positions = Mapping[str, Indices]
 
 
 Located = Sequence[tuple[str, Extents]]
-"""Byte ranges of files."""
 
 
 @dataclass(frozen=True)
