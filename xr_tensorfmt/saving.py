@@ -154,9 +154,8 @@ def to_file(
 def _find_format(name: str, format: str | None) -> Format:
     """Return the format to write. Warn if the suffix of the file is for another format."""
     if format is None:
-        file_format = registry.find_format_for_path(name)
-    else:
-        file_format = registry.find_format(format)
+        return registry.find_format_for_path(name)
+    file_format = registry.find_format(format)
     if not file_format.can_write:
         raise ValueError(f"{file_format.title} files can only be read; choose another format")
     named = registry.find_format_by_suffix(name) or file_format

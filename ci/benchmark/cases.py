@@ -382,8 +382,10 @@ def open_tree(folder: Path, count: int) -> Built:
     def use(tree: xr.DataTree) -> Any:
         return tree[list(groups)[-1]]["weight"].values
 
+    # By default, xarray builds the tree again to create indexes, and `from_dict` creates none.
+    opened = partial(xr.open_datatree, path, engine="tensorfmt", create_default_indexes=False)
     return {
-        OURS: (partial(xr.open_datatree, path, engine="tensorfmt"), use),
+        OURS: (opened, use),
         "DataTree.from_dict": (partial(xr.DataTree.from_dict, groups), use),
     }, lambda: list(model.values())[-1]
 
@@ -579,22 +581,25 @@ WRITING("write {size} of float32 from dask", 512 * MIB, **FROM_DASK)(write_forma
 
 
 @WRITING("upload {size} to S3 without latency", 128 * MIB)
-def upload(folder: Path, size: int) -> Built:  # noqa: ARG001
+def upload(folder: Path, size: int) -> Built:
     import s3fs  # noqa: PLC0415
     from zarr.storage import ObjectStore  # noqa: PLC0415
 
     array = FORMATS["MAG"].build(size)
     data, url = array.chunk(row=4096), SERVERS.enter_context(run_server("-c", MOTO))
     s3: dict[str, Any] = {"storage_options": {"key": "a", "secret": "b", "endpoint_url": url}}
-    s3fs.S3FileSystem(**s3["storage_options"], skip_instance_cache=True).mkdir(BUCKET)
+    fs = s3fs.S3FileSystem(**s3["storage_options"], skip_instance_cache=True)
+    fs.mkdir(BUCKET)
     to_zarr = partial(data.to_dataset().to_zarr, mode="w", encoding=PLAIN)
     mag, zarr = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
-    store = ObjectStore(connect(url, "y.zarr"))
+    store, path, npy = ObjectStore(connect(url, "y.zarr")), folder / "x.npy", f"{BUCKET}/x.npy"
+    put = lambda: (np.save(path, data.values), fs.put_file(path, npy))  # noqa: E731  # one object
     read = lambda *args, **kw: lambda: open_tensor(*args, **kw).values  # noqa: E731
     return {
         OURS: read_back(partial(data.tensorfmt.to_file, mag, **s3), read(mag, **s3)),
         "zarr by s3fs": read_back(partial(to_zarr, zarr, **s3), read(zarr, "zarr", **s3)),
         "zarr by obstore": read_back(partial(to_zarr, store), read(store, "zarr")),
+        "numpy by s3fs": read_back(put, lambda: np.load(fs.open(npy))),
     }, lambda: array.values
 
 

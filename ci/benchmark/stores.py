@@ -18,7 +18,8 @@ LATENCY_SECONDS = 0.02
 BYTES_PER_SECOND = 100e6  # of a connection
 BUCKET = "bench"
 MOTO = """
-import logging, signal
+import logging, os, signal
+os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = "1000000000"  # in memory, as local files
 from moto.server import ThreadedMotoServer
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server = ThreadedMotoServer(port=0, verbose=False)

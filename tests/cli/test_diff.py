@@ -11,7 +11,7 @@ import xarray as xr
 
 from tests.commands import load_any, make_dataset, run, run_failing, run_ok, save, write_vertex
 from xr_tensorfmt.cli.diff import compare, compare_values
-from xr_tensorfmt.cli.files import OpenedFile
+from xr_tensorfmt.cli.files import list_tensors, wrap_dataset
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.value_checks import iterate_selections
@@ -223,14 +223,14 @@ def test_difference_larger_than_float64_is_infinite() -> None:
 def test_large_variables_are_compared_in_blocks_that_cover_them() -> None:
     values = np.zeros((3000, 5000))
     seen = np.zeros(values.shape, int)
-    one = OpenedFile.from_dataset(xr.Dataset({"a": (("x", "y"), values.copy())}))
-    parts = list(iterate_selections(one.tensors["a"].layout, DEFAULT_CHUNK_BYTES))
+    one = wrap_dataset(xr.Dataset({"a": (("x", "y"), values.copy())}))
+    parts = list(iterate_selections(list_tensors(one)["a"].layout, DEFAULT_CHUNK_BYTES))
     for part in parts:
         seen[np.ix_(*part.index_arrays)] += 1
     assert (seen == 1).all()
     assert len(parts) == 4
     values[1, 1], values[2999, 4999] = 1.0, 2.0
-    other = OpenedFile.from_dataset(xr.Dataset({"a": (("x", "y"), values)}))
+    other = wrap_dataset(xr.Dataset({"a": (("x", "y"), values)}))
     actual = compare(one, other)["variables"]["a"]
     info = actual["different_values"], actual["largest"], actual["index"]
     assert info == (2, 2.0, [2999, 4999])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tests import tensfiles as tf
 from tests.families import make_values
@@ -131,3 +136,62 @@ def test_s3_without_ranges_raises(s3: S3Store) -> None:
     finally:
         s3.ranges = True
     np.testing.assert_array_equal(tensor, np.arange(6.0))
+
+
+class Counted(MemoryFileSystem):
+    """A store that counts the requests for the version of an object."""
+
+    cachable = False
+    infos = 0
+
+    def info(self, path: str, **options: Any) -> Any:
+        self.infos += 1
+        return super().info(path, **options)
+
+
+class Generations(Counted):
+    """A store that reads a requested generation, such as Google Cloud Storage."""
+
+    __module__, __qualname__ = "gcsfs.core", "GCSFileSystem"
+
+    def cat_file(
+        self, path: str, start: Any = None, end: Any = None, generation: Any = None
+    ) -> bytes:
+        assert generation in (None, "7")
+        return super().cat_file(path, start=start, end=end)
+
+    def info(self, path: str, **options: Any) -> Any:
+        return {**super().info(path, **options), "generation": "7"}
+
+
+class Mounted(AbstractFileSystem):
+    """A file system that reads local files, and is not known as local."""
+
+    cachable = False
+    infos = 0
+    _local = LocalFileSystem()
+
+    def info(self, path: str, **_: Any) -> Any:
+        self.infos += 1
+        return self._local.info(path)
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+        return self._local.cat_file(path, start, end)
+
+
+@pytest.mark.parametrize(("store", "limit"), [(Counted, 2), (Generations, 1), (Mounted, 2)])
+def test_hundred_chunks_need_one_request_for_the_version(
+    store: type[Any], limit: int, tmp_path: Path
+) -> None:
+    values, fs, path = np.arange(6400.0).reshape(64, 100), store(), tmp_path / "chunks.tens"
+    path.write_bytes(tf.make_0_9(values))
+    if store is not Mounted:
+        fs.pipe_file(path.as_posix(), path.read_bytes())
+    tensor = open_tensor(path.as_posix(), fs=fs, chunks={"dim_1": 1})
+    for _ in range(2):
+        np.testing.assert_array_equal(tensor, values)
+    assert fs.infos <= limit
+    tensor = open_tensor(path.as_posix(), fs=fs)
+    for column in range(100):
+        np.testing.assert_array_equal(tensor[:, column], values[:, column])
+    assert fs.infos <= limit + 1  # for opening again

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from types import SimpleNamespace
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -22,6 +24,14 @@ class RefusedError(Exception):
         super().__init__(status)
         self.status = status
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class HubError(OSError):
+    """An error like those of requests, httpx and huggingface_hub."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(f"{status} for https://host/x?token=secret")
+        self.response = SimpleNamespace(status_code=status, headers=headers)
 
 
 class PatientFileSystem(MemoryFileSystem):
@@ -101,6 +111,36 @@ def test_failures_retried_by_library_are_not_retried(pauses: list[float]) -> Non
     with pytest.raises(StoreUnavailableError, match="after 1 attempt "):
         count_attempts(RefusedError(503), library_retries=True)
     assert count_attempts(ConnectionResetError(), library_retries=True) == 2
+
+
+def test_rate_limit_is_named_and_its_pause_waited_for(pauses: list[float]) -> None:
+    words = r"the server answered 429 Too Many Requests.*; gave up after \d attempts? in"
+    with pytest.raises(StoreUnavailableError, match=words):
+        count_attempts(*(HubError(429) for _ in range(5)))
+    with pytest.raises(StoreUnavailableError, match=words):
+        count_attempts(HubError(429), library_retries=True)
+    assert count_attempts(HubError(429, **{"retry-after": "7"})) == 2
+    assert pauses[-1] == 7
+    translated = translate_error(HubError(403), "https://host/x", "x", {})
+    assert type(translated) is PermissionError
+    assert "secret" not in str(translated)
+
+
+def test_timeout_of_package_that_waits_names_rate_limit(pauses: list[float]) -> None:
+    words = r"its package may be waiting because of a rate limit \(status 429\); pass a larger"
+    with pytest.raises(StoreTimeoutError, match=words):
+        count_attempts(*(TimeoutError() for _ in range(3)), library_retries=True)
+
+
+def test_attempts_and_last_failure_are_logged(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "xr_tensorfmt"), pytest.raises(StoreTimeoutError):
+        count_attempts(*(TimeoutError() for _ in range(3)))
+    first, second, last = caplog.messages
+    assert "next attempt in" in first
+    assert "next attempt in" in second
+    assert "gave up after 3 attempts" in last
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,10 @@ def test_delayed_write_writes_on_every_compute(s3: S3Store, bucket: Any) -> None
 
 
 @pytest.mark.parametrize("what", ["uploads", "partNumber=2", "uploadId", "POST"])
-def test_store_that_refuses_leaves_old_object(s3: S3Store, bucket: Any, what: str) -> None:
+def test_store_that_refuses_leaves_old_object(
+    s3: S3Store, bucket: Any, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "xr_tensorfmt")
     url = s3.put("x.mag", b"old")
     requests = {"PUT", "POST"} if what != "POST" else {"POST"}
     query = what if what != "POST" else "uploadId"
@@ -185,6 +188,7 @@ def test_store_that_refuses_leaves_old_object(s3: S3Store, bucket: Any, what: st
     with pytest.raises(PermissionError, match=f"the target is unchanged unless .*: '{url}'"):
         to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     s3.refused = lambda environ: False
+    assert f"{url}: not uploaded: PermissionError(" in caplog.text
     assert bucket.list_multipart_uploads("bucket") == []
     assert bucket.cat_file("bucket/x.mag") == b"old"
 

@@ -11,7 +11,14 @@ from typing import Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, flatten, open_input, read_blocks
+from xr_tensorfmt.cli.files import (
+    OpenedFile,
+    flatten,
+    list_tensors,
+    open_input,
+    read_blocks,
+    wrap_dataset,
+)
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -126,27 +133,26 @@ def _compare_files(
 
 def _open_decoded(file: str, separator: str, **options: Any) -> OpenedFile:
     data = open_input(file, file, separator=separator, cache=False, **options)
-    return OpenedFile.from_dataset(flatten(file, data, separator, ["attrs"]))
+    return wrap_dataset(flatten(file, data, separator, ["attrs"]))
 
 
 def _open_stored(file: str, storage_options: KeyValues, **options: Any) -> OpenedFile:
     options["storage_options"] = get_storage_options(file, storage_options)
-    return OpenedFile(*open_group(file, parse_keywords(**options)))
+    return open_group(file, parse_keywords(**options))
 
 
 def compare(
     first: OpenedFile, second: OpenedFile, rtol: float = 0, atol: float = 0
 ) -> dict[str, Any]:
     """Compare all variables chunk by chunk, and return a document for JSON."""
-    one, other = first.tensors, dict(second.tensors)
-    data, other_data = first.container.tensors, second.container.tensors
+    one, other = list_tensors(first), list_tensors(second)
+    data, other_data = first[1].tensors, second[1].tensors
     used = {*other, *(dim for tensor in other.values() for dim in tensor.dims)}
     if len(data) == len(other_data) == 1 and data[0].name not in used:
         other[data[0].name] = other.pop(other_data[0].name)  # some formats store no name
     pairs = {name: (one[name], other[name]) for name in one if name in other}
     comparable = [(x, y) for x, y in pairs.values() if x.layout.shape == y.layout.shape]
-    parts = (first, [x for x, _ in comparable]), (second, [y for _, y in comparable])
-    values = _compare_blocks(*parts, rtol, atol)
+    values = _compare_blocks(comparable, rtol, atol)
     different = {}
     for name, pair in pairs.items():
         dtypes, shapes = [_get_stored_dtype(x) for x in pair], [x.layout.shape for x in pair]
@@ -171,15 +177,12 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 
 def _compare_blocks(
-    first: tuple[OpenedFile, Sequence[Tensor]],
-    second: tuple[OpenedFile, Sequence[Tensor]],
-    rtol: float,
-    atol: float,
+    pairs: Sequence[tuple[Tensor, Tensor]], rtol: float, atol: float
 ) -> dict[str, dict[str, Any]]:
     """Return the number of different values of variables, and the largest difference."""
     found: dict[str, dict[str, Any]] = {}
-    for name, block, (one, other) in read_blocks(first, second):
-        difference = compare_values(one, other, rtol, atol)
+    for name, block, values in read_blocks(*zip(*pairs, strict=True)) if pairs else ():
+        difference = compare_values(values[0], values[1], rtol, atol)
         if difference:
             starts = (indices[0] for indices in block.indices)
             difference["index"] = list(map(add, difference["index"], starts))

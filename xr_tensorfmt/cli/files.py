@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import tee
 from typing import Any, BinaryIO
 
@@ -193,52 +192,41 @@ class VariableValues(InMemory):
         return tuple(int(np.max(chunks[dim])) for dim in self.values.dims)
 
 
-@dataclass(frozen=True)
-class OpenedFile:
-    """The tensors of a file, or the variables of a Dataset."""
-
-    source: Source
-    container: Container
-
-    @classmethod
-    def from_dataset(cls, ds: xr.Dataset) -> OpenedFile:
-        """Wrap the variables of a Dataset."""
-        ds = restore_long_attributes(ds)
-        tensors = {
-            name: Tensor(
-                str(name), tuple(map(str, var.dims)), VariableValues(var), {}, var.encoding
-            )
-            for name, var in ds.variables.items()
-        }
-        data, coordinates = (tuple(map(tensors.__getitem__, x)) for x in (ds.data_vars, ds.coords))
-        return cls(Memory(b""), Container(data, coordinates))
-
-    @cached_property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """All tensors by name."""
-        return {x.name: x for x in (*self.container.tensors, *self.container.coordinates)}
+OpenedFile = tuple[Source, Container]
+"""The source of the tensors without a source of their own, and the tensors."""
 
 
-def read_blocks(
-    *files: tuple[OpenedFile, Sequence[Tensor]],
-) -> Iterator[tuple[str, Selection, list[Array]]]:
-    """Read tensors with the same shapes in all files chunk by chunk, many small ones at once."""
-    _, tensors = files[0]
+def wrap_dataset(ds: xr.Dataset) -> OpenedFile:
+    """Return the variables of a Dataset as tensors."""
+    ds = restore_long_attributes(ds)
+    tensors = {
+        name: Tensor(str(name), tuple(map(str, var.dims)), VariableValues(var), {}, var.encoding)
+        for name, var in ds.variables.items()
+    }
+    data, coordinates = (tuple(map(tensors.__getitem__, x)) for x in (ds.data_vars, ds.coords))
+    return Memory(b""), Container(data, coordinates)
+
+
+def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
+    """Return all tensors by name, with their sources."""
+    source, container = opened
+    tensors = (*container.tensors, *container.coordinates)
+    return {x.name: replace(x, source=x.source or source) for x in tensors}
+
+
+def read_blocks(*files: Sequence[Any]) -> Iterator[tuple[str, Selection, list[Array]]]:
+    """Read tensors of `list_tensors`, with the same shapes in all files, chunk by chunk."""
+
+    def read(tensors: Sequence[Any], blocks: Iterable[tuple[int, Selection]]) -> Iterator[Array]:
+        return read_many((tensors[i].source, tensors[i].layout, block) for i, block in blocks)
+
     blocks, *requests = tee(
         (
-            (number, block)
-            for number, tensor in enumerate(tensors)
+            (i, block)
+            for i, tensor in enumerate(files[0])
             for block in iterate_selections(tensor.layout, DEFAULT_CHUNK_BYTES)
         ),
-        len(files) + 1,
+        1 + len(files),
     )
-    for (number, block), *values in zip(blocks, *map(_read, files, requests), strict=True):
-        yield tensors[number].name, block, values
-
-
-def _read(
-    file: tuple[OpenedFile, Sequence[Tensor]], blocks: Iterable[tuple[int, Selection]]
-) -> Iterator[Array]:
-    opened, tensors = file
-    pairs = ((tensors[number], block) for number, block in blocks)
-    return read_many((x.source or opened.source, x.layout, block) for x, block in pairs)
+    for (i, block), *values in zip(blocks, *map(read, files, requests), strict=True):
+        yield files[0][i].name, block, values

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import OpenedFile, read_blocks
+from xr_tensorfmt.cli.files import OpenedFile, list_tensors, read_blocks
 from xr_tensorfmt.cli.messages import describe_files
 from xr_tensorfmt.cli.options import (
     add_source_options,
@@ -78,7 +78,7 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
                 container = read_container(reader, file_format, strict)
                 container = select_group(container, options["group"], options["separator"])
             described = document["variables"] | document["coordinates"]
-            for name, numbers in compute_statistics(OpenedFile(reader.source, container)):
+            for name, numbers in compute_statistics((reader.source, container)):
                 described[name]["stats"] = to_plain(numbers)
         return document
 
@@ -236,19 +236,19 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
 
     Complex numbers are ordered by their absolute values.
     """
-    numeric = [x for x in opened.tensors.values() if is_numeric(x.layout.dtype)]
+    tensors = list_tensors(opened)
+    numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
     parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
-    for name, _, (values,) in read_blocks((opened, numeric)):
+    for name, _, (values,) in read_blocks(numeric):
         parts[name].append(_summarize(values))
-    for name in opened.tensors:
+    for name in tensors:
         yield name, _merge(parts[name]) if name in parts else None
 
 
 def _summarize(values: Array) -> tuple[Any, ...]:
-    """Return minimum, maximum, sum, and the numbers of numbers, NaN and zeros."""
+    """Return minimum, maximum and sum, and the numbers of numbers, NaN and zeros."""
     is_nan = values != values
-    nan = np.count_nonzero(is_nan)
-    zeros = values.size - np.count_nonzero(values)
+    nan, zeros = np.count_nonzero(is_nan), values.size - np.count_nonzero(values)
     numbers = values[~is_nan] if nan else values
     is_complex = values.dtype.kind == "c"
     ordered = np.abs(numbers) if is_complex else numbers
@@ -261,12 +261,8 @@ def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """Return the statistics of a variable from those of its blocks."""
     if not parts:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    minima, maxima, totals, counts, nan, zeros = zip(*parts, strict=True)
-    count = sum(counts)
-    return {
-        "min": reduce(np.fmin, minima).item(),
-        "max": reduce(np.fmax, maxima).item(),
-        "mean": (sum(totals) / count).item() if count else np.nan,
-        "nan": sum(nan),
-        "zeros": sum(zeros),
-    }
+    minima, maxima, *sums = zip(*parts, strict=True)
+    total, count, nan, zeros = map(sum, sums)
+    mean = total / count if count else np.nan
+    low, high = reduce(np.fmin, minima), reduce(np.fmax, maxima)
+    return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from struct import Struct
 from typing import Any
@@ -65,7 +66,7 @@ class HeaderReader:
             return bytes(self._head[start:stop])
         return self.source.read_bytes(start, stop)
 
-    @property
+    @cached_property
     def head(self) -> bytes:
         """The first 64 bytes, or all bytes of a shorter file."""
         return self.read_head(64)

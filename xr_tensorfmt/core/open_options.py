@@ -76,6 +76,7 @@ def find_names(requested: Names, variable: str, rank: int) -> Sequence[str] | No
 
 Sparse = Literal["auto", "dense", "stored"]
 TextErrors = Literal["strict", "surrogateescape"]
+_SPARSE, _TEXT_ERRORS = get_args(Sparse), get_args(TextErrors)
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class OpenOptions:
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name={self.name!r} must be a non-empty str such as 'tensor'")
         for keyword, value, allowed in (
-            ("sparse", self.sparse, get_args(Sparse)),
-            ("text_errors", self.text_errors, get_args(TextErrors)),
+            ("sparse", self.sparse, _SPARSE),
+            ("text_errors", self.text_errors, _TEXT_ERRORS),
         ):
             if value not in allowed:
                 words = ", ".join(map(repr, allowed))

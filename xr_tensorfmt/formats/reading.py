@@ -67,6 +67,8 @@ def _check_ends(container: Container, options: OpenOptions) -> Container:
         if end.severity == "error" and options.verify:
             raise end.error
         findings.append(replace(finding_from_error(end.error), severity=end.severity))
+    if not findings:
+        return container
     return replace(container, findings=(*container.findings, *findings))
 
 
@@ -88,7 +90,7 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
                 f"{', '.join(keywords)}; pass options of a file system in storage_options="
             )
     values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
-    return replace(options, format_options=values)
+    return replace(options, format_options=values) if values else options
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:

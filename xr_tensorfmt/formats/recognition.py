@@ -176,19 +176,18 @@ def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     def rank(pair: tuple[Format, Match]) -> tuple[Match, int]:
         return pair[1], len(pair[0].find_suffix(path))
 
-    best = max(((built_in, _match(built_in, reader)) for built_in in BUILT_IN), key=rank)
+    matches = [(built_in, match) for built_in in BUILT_IN if (match := built_in.match(reader))]
+    best = max(matches, key=rank, default=(BUILT_IN[0], Match.NONE))
     match, length = rank(best)
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
     if match is Match.CERTAIN and "." not in path[: len(path) - length]:
         return best
-    plugins = ((plugin, _match(plugin, reader)) for plugin in load_plugins())
+    plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in load_plugins())
     return max([best, *plugins], key=rank)
 
 
-def _match(file_format: Format, reader: HeaderReader) -> Match:
-    """Compare a file with a format. A format of another package never breaks an open."""
-    if file_format in BUILT_IN:
-        return file_format.match(reader)
+def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
+    """Compare a file with a format of another package, which never breaks an open."""
     try:
         return Match(file_format.match(reader))
     except (OSError, TensorFormatError):

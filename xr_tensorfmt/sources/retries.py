@@ -88,8 +88,11 @@ async def retry(
         is_last = attempts == MAX_ATTEMPTS or timeouts == MAX_TIMEOUTS
         library_has_retried = response is not None and location.store.retries_statuses
         if is_last or library_has_retried or requested_pause > timeout:
+            numbers = attempts, clock() - start, requested_pause
+            failure = _build_last_error(location, failure, request, *numbers)
+            _logger.info("%s", failure)
             # Raising outside of the except clause leaves out the original error as context.
-            raise _build_last_error(failure, request, attempts, clock() - start, requested_pause)
+            raise failure
         pause = FIRST_PAUSE * 2 ** (attempts - 1) * _jitter.uniform(0.5, 1)
         pause = max(requested_pause, pause)
         _logger.info("%s; next attempt in %.3g s", failure, pause)
@@ -97,7 +100,12 @@ async def retry(
 
 
 def _build_last_error(
-    failure: Any, request: RangeRequest | None, attempts: int, seconds: float, pause: float
+    location: Location,
+    failure: Any,
+    request: RangeRequest | None,
+    attempts: int,
+    seconds: float,
+    pause: float,
 ) -> StoreUnavailableError:
     """Return the error of a request that is not tried again. The server requests a pause."""
     is_timeout = isinstance(failure, TimeoutError)
@@ -105,6 +113,8 @@ def _build_last_error(
     hint = "pass a larger timeout= to wait longer" if is_timeout else "try again later"
     if pause:
         hint = f"the server requests a pause of {pause:.3g} s; {hint}"
+    elif is_timeout and location.store.retries_statuses:
+        hint = f"its package may be waiting because of a rate limit (status 429); {hint}"
     times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     reason = f"{failure.strerror}; gave up after {times} in {seconds:.3g} s; {hint}"
     span = (request.start, request.stop) if request else None

@@ -6,12 +6,12 @@ import errno
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http.client import responses
 from typing import Any
 from urllib.parse import unquote
 
 from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 # Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
 _SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
 _HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())
@@ -29,13 +29,14 @@ _SECRET_OPTION = re.compile(
 )
 _MIN_SECRET_LENGTH = 4
 
-# Exceptions of Python, aiohttp, http.client, botocore and obstore, or their base classes.
+# Exceptions of Python, aiohttp, http.client, botocore, obstore, requests and httpx, or their base
+# classes.
 _ERRNOS = {
     errno.ENOENT: "FileNotFoundError",
     errno.EEXIST: "FileExistsError",
     errno.EISDIR: "IsADirectoryError",
     errno.EACCES: "PermissionError NoCredentialsError PermissionDeniedError UnauthenticatedError",
-    errno.ETIMEDOUT: "TimeoutError ConnectTimeoutError ReadTimeoutError",
+    errno.ETIMEDOUT: "TimeoutError ConnectTimeoutError ReadTimeoutError Timeout TimeoutException",
     errno.ECONNRESET: "ConnectionResetError ClientPayloadError ServerDisconnectedError "
     "IncompleteRead HTTPClientError IncompleteReadError ResponseParserError",
 }
@@ -125,11 +126,12 @@ def find_response(error: BaseException) -> Response | None:
         metadata, details = response.get("ResponseMetadata", {}), response.get("Error", {})
         status, headers = metadata.get("HTTPStatusCode", 0), metadata.get("HTTPHeaders")
         return Response(status, details.get("Message", ""), headers)
-    for name in ("status", "status_code", "code"):  # aiohttp, Azure, gcsfs
-        status = getattr(error, name, None)
-        if isinstance(status, int):
-            message = str(getattr(error, "message", "")).partition("\n")[0]
-            return Response(status, message, getattr(error, "headers", None))
+    for item in (error, response):  # of aiohttp, Azure, gcsfs; of requests, httpx
+        for name in ("status", "status_code", "code"):
+            if isinstance(status := getattr(item, name, None), int):
+                message = str(getattr(error, "message", "")).partition("\n")[0]
+                headers = getattr(error, "headers", None) or getattr(response, "headers", None)
+                return Response(status, message, headers)
     return None
 
 
@@ -147,7 +149,8 @@ def _describe(error: Exception) -> str:
     response = find_response(error)
     if response is not None:
         # str(error) also contains the request.
-        return f"the server answered {response.status} {response.message}".rstrip()
+        phrase = response.message or responses.get(response.status, "")
+        return f"the server answered {response.status} {phrase}".rstrip()
     reason = getattr(error, "strerror", None) or _REASONS.get(_get_errno(error))
     text = str(error).partition("\n\nDebug source")[0].strip()  # obstore
     return reason or f"{type(error).__name__}: {text}".removesuffix(": ")

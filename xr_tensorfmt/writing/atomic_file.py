@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, EPERM, EROFS
 from secrets import token_hex
 from typing import Self
 
-from xr_tensorfmt.core.layout import BATCH_BYTES, EncodedBatch
+from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
 
 try:
@@ -49,8 +49,6 @@ def open_descriptor(path: str, flags: int = os.O_RDWR, mode: int = 0) -> Iterato
         os.close(descriptor)
 
 
-# Longer buffers are written without a copy.
-_SHORT_BYTES = 16 << 10
 _WRITE_BITS = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -84,29 +82,11 @@ def check_writable(path: str) -> None:
 def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
     """Write bytes at their offsets into an existing file."""
     with open_descriptor(path) as descriptor:
-        for start, buffer in _join_short(batches):
-            write_at(descriptor, buffer, start)
-
-
-def _join_short(batches: Iterable[EncodedBatch]) -> Iterator[tuple[int, memoryview]]:
-    """Yield buffers and their offsets. A system call costs more than copying short neighbours."""
-    joined = bytearray()
-    stop = 0
-    for extents, data in batches:
-        buffer = data.data
-        bounds = map(int, extents.starts), map(int, extents.lengths)
-        for start, length in zip(*bounds, strict=True):
-            is_full = length > _SHORT_BYTES or len(joined) > BATCH_BYTES
-            if joined and (start != stop or is_full):
-                yield stop - len(joined), memoryview(joined)
-                joined = bytearray()
-            if length > _SHORT_BYTES:
-                yield start, buffer[:length]
-            else:
-                joined += buffer[:length]
-            stop, buffer = start + length, buffer[length:]
-    if joined:
-        yield stop - len(joined), memoryview(joined)
+        for extents, data in batches:
+            buffer = data.data
+            for start, length in zip(extents.starts, extents.lengths, strict=True):
+                write_at(descriptor, buffer[:length], start)
+                buffer = buffer[length:]
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:

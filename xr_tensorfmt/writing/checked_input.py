@@ -335,7 +335,8 @@ def _cast(name: str, variable: Variable, dtype: np.dtype[Any], is_rounded: bool)
 
 def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) -> Dataset:
     if isinstance(data, DataArray):
-        data = data.drop_vars(find_long_attributes(data.coords))  # those of the Dataset
+        if long := find_long_attributes(data.coords):
+            data = data.drop_vars(long)  # those of the Dataset
         name = OpenOptions.name if data.name is None else data.name
         if name not in data.coords:
             return data.to_dataset(name=name)

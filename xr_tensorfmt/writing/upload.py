@@ -155,6 +155,7 @@ class Upload:
         try:
             self._location.call(wait_for_result, put, progress.check, context=_UNCERTAIN)
         except BaseException as error:
+            _logger.info("%s: not uploaded: %r", self._location.name, error)
             progress.is_cancelled = True
             with suppress(Exception):  # libraries do not share a base class
                 put.exception(CLEANUP_TIMEOUT)  # s3fs aborts an upload that it has started

@@ -10,6 +10,7 @@ import numpy as np
 from xarray import Variable
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
@@ -46,7 +47,7 @@ def plan_variables(
     variables: Iterable[KeyedVariable], tensors: Iterable[StoredTensor], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
-    layouts = (replace(tensor, offset=start + tensor.offset).layout for tensor in tensors)
+    layouts = (Dense(tensor.shape, tensor.element, start + tensor.offset) for tensor in tensors)
     return tuple(
         PlannedVariable(keyed.variable, layout, keyed.conversion)
         for keyed, layout in zip(variables, layouts, strict=True)
@@ -93,10 +94,12 @@ def embed_variables(
     keys = {keyed.key for keyed in variables}
     tensors = {}
     for keyed in variables:
-        embedded = embed_variable(checked, keyed.key, keyed.variable)
-        default_dims = get_default_dims(keyed.key, keyed.variable.ndim, keys)
-        if embedded.attrs or embedded.dims != default_dims:
-            tensors[keyed.key] = embedded
+        variable = keyed.variable
+        default_dims = get_default_dims(keyed.key, variable.ndim, keys)
+        if variable.attrs or variable.dims != default_dims:
+            embedded = embed_variable(checked, keyed.key, variable)
+            if embedded.attrs or embedded.dims != default_dims:
+                tensors[keyed.key] = embedded
     return EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
@@ -107,11 +110,11 @@ def embed_variables(
 def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
     """Compute attributes of an index about all tensors, which may have changed. Keep types."""
     totals = {
-        TOTAL_SIZE: sum(keyed.to_stored(0).nbytes for keyed in variables),
-        "total_parameters": sum(keyed.variable.size for keyed in variables),
+        TOTAL_SIZE: (keyed.to_stored(0).nbytes for keyed in variables),
+        "total_parameters": (keyed.variable.size for keyed in variables),
     }
     return {
-        name: type(attrs[name])(total)
+        name: type(attrs[name])(sum(total))
         for name, total in totals.items()
         if isinstance(attrs.get(name), int | float | str | np.number)
     }

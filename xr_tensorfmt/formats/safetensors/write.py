@@ -80,7 +80,7 @@ def _plan_file(
     by_key = {tensor.key: tensor for tensor in tensors}
     header = _pack_header([by_key[entry.key] for entry in entries], metadata)
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    size = len(header) + sum(tensor.nbytes for tensor in tensors)
+    size = len(header) + (tensors[-1].stop if tensors else 0)
     planned = keyed.plan_variables(ordered, tensors, len(header))
     return FilePlan(size, (Piece(0, header),), planned)
 
