@@ -14,10 +14,10 @@ from xarray import Dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import header, spec
-from xr_tensorfmt.formats.cc4s.dimensions import choose_types, get_file_info, name_dimensions
+from xr_tensorfmt.formats.cc4s.dimensions import choose_types, name_dimensions
 from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.write import check_unit
-from xr_tensorfmt.writing.encoding import resolve_encoding
+from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
 
@@ -79,7 +79,7 @@ def open_calculation(
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
         cc4s_object = spec.get_variable_name(spec.get_stem(path.name))
         for name, tensor in ds.data_vars.items():
-            file_info = get_file_info(tensor.variable)
+            file_info = get_file_info(tensor.variable, "cc4s")
             full_name = f"{cc4s_object}.{name}" if "component" in file_info else cc4s_object
             if full_name in tensors:
                 raise ValueError(
@@ -153,7 +153,7 @@ def to_calculation(
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
         file, _, component = str(name).rpartition(".")
-        file_info = get_file_info(tensor.variable)
+        file_info = get_file_info(tensor.variable, "cc4s")
         if not file or (file_info and "component" not in file_info):
             file = component = str(name)
         files.setdefault(file, {})[str(name)] = component

@@ -20,12 +20,13 @@ from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import dimensions, spec
-from xr_tensorfmt.formats.cc4s.dimensions import Types, get_file_info
+from xr_tensorfmt.formats.cc4s.dimensions import Types
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
+from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 
 MAX_SHORT = 1 << 14
@@ -110,7 +111,8 @@ def _plan_tensor(
     if elements is None:  # all programs read text
         is_short = variable.size <= MAX_SHORT or cc4s_object == spec.ENERGIES
         is_vector = variable.ndim == 1 and element.dtype.kind == "f"
-        is_text = (is_vector and is_short) or get_file_info(variable).get("elements") == spec.TEXT
+        before = get_file_info(variable, "cc4s").get("elements")
+        is_text = (is_vector and is_short) or before == spec.TEXT
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
         "version": spec.VERSION,
@@ -133,7 +135,7 @@ def _plan_tensor(
 def check_unit(path: str, name: str, variable: Variable) -> None:
     """Raise ValueError if values have another unit than in the file that they were opened from."""
     unit = variable.attrs.get("unit", 1.0)
-    stored = get_file_info(variable).get("unit", unit)
+    stored = get_file_info(variable, "cc4s").get("unit", unit)
     if stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
@@ -173,7 +175,7 @@ def _is_set(checked: CheckedInput) -> bool:
             f"{checked.path}: there are {len(names)} variables to write, expected 1 to "
             f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
-    is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]])
+    is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]], "cc4s")
     folded = [name.casefold() for name in names]
     for name in names if is_set else ():
         if not is_file_name(name) or folded.count(name.casefold()) > 1:

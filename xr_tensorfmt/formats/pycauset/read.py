@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.fields import Fields
@@ -23,12 +22,7 @@ from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
-from xr_tensorfmt.formats.pycauset.container import (
-    BLOCK_MAGIC,
-    METADATA_ALIGNMENT,
-    PREAMBLE,
-    read_container,
-)
+from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
@@ -144,8 +138,8 @@ def _read_header(reader: HeaderReader) -> Matrix:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
         return read_archive(reader)
-    if head.startswith(PREAMBLE):
-        return read_container(reader)
+    if head.startswith(r1.PREAMBLE):
+        return r1.read_container(reader)
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
@@ -157,7 +151,7 @@ def _read_header(reader: HeaderReader) -> Matrix:
     if version == 1 and not any(head[TYPES_OFFSET:]):
         hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
     actual = f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}"
-    preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
+    preamble = r1.PREAMBLE[TYPES_OFFSET:].hex(" ")
     expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
     raise reader.error("the version", actual, expected, hint, len(MAGIC))
 
@@ -178,9 +172,9 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
         # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
         # one by 0.6.
-        offset = matrix.offset + ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
-        has_diagonal = magic != BLOCK_MAGIC
+        offset = matrix.offset + strict_bytes + -strict_bytes % r1.METADATA_ALIGNMENT
+        magic = reader.read_field(offset, len(r1.BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != r1.BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 
