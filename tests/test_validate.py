@@ -146,7 +146,8 @@ class Raw(Format):
 
 @pytest.fixture
 def raw(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    monkeypatch.setattr("xr_tensorfmt.formats.registry.BUILT_IN", (Raw(),))
+    for module in ("registry", "recognition"):
+        monkeypatch.setattr(f"xr_tensorfmt.formats.{module}.BUILT_IN", (Raw(),))
     return b"RAW!\1\2\3"
 
 

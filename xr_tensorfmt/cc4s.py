@@ -13,26 +13,11 @@ import xarray as xr
 from xarray import Dataset
 
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s.dimensions import choose_types, get_file_info, name_dimensions
-from xr_tensorfmt.formats.cc4s.header import (
-    Dimension,
-    complete_types,
-    find_length_conflict,
-    make_dims_unique,
-)
-from xr_tensorfmt.formats.cc4s.spec import (
-    ELEMENTS,
-    ENERGIES,
-    OCCUPIED,
-    STATE,
-    VERTEX,
-    YAML,
-    find_unit_conflict,
-    get_stem,
-    get_variable_name,
-)
+from xr_tensorfmt.formats.cc4s import header, spec
+from xr_tensorfmt.formats.cc4s.dimensions import choose_types, name_dimensions
+from xr_tensorfmt.formats.cc4s.header import Dimension, complete_types
 from xr_tensorfmt.formats.cc4s.write import check_unit
-from xr_tensorfmt.writing.encoding import resolve_encoding
+from xr_tensorfmt.writing.encoding import get_file_info, resolve_encoding
 
 __all__ = ["open_calculation", "to_calculation"]
 
@@ -92,9 +77,9 @@ def open_calculation(
     dimensions: dict[str, list[Dimension]] = {}
     for path in _find_tensors(_get_local_path(directory)):
         ds = xr.open_dataset(path, engine="tensorfmt", chunks=chunks, **open_options)
-        cc4s_object = get_variable_name(get_stem(path.name))
+        cc4s_object = spec.get_variable_name(spec.get_stem(path.name))
         for name, tensor in ds.data_vars.items():
-            file_info = get_file_info(tensor.variable)
+            file_info = get_file_info(tensor.variable, "cc4s")
             full_name = f"{cc4s_object}.{name}" if "component" in file_info else cc4s_object
             if full_name in tensors:
                 raise ValueError(
@@ -104,17 +89,12 @@ def open_calculation(
             tensors[full_name] = ds[[name]].rename({name: full_name})
             units[full_name] = file_info["unit"]
             dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
-    conflict = find_length_conflict(dimensions)
+    conflict = header.find_length_conflict(dimensions)
     if conflict:
-        raise ValueError(
-            f"{directory}: {conflict}; the files belong to different calculations, so fetch both "
-            "from one directory"
-        )
-    conflict = find_unit_conflict(units)
+        raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
+    conflict = spec.find_unit_conflict(units)
     if conflict:
-        message = (
-            f"{directory}: {conflict}; cc4s converts no units, so write both in the same units"
-        )
+        message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
     merged = _merge(_rename_dims(ds, name, dims[name]) for name, ds in tensors.items())
@@ -163,7 +143,7 @@ def to_calculation(
     >>> cc4s.to_calculation(frozen, "frozen")
     """
     _check_units(ds, directory)
-    if ENERGIES in ds:
+    if spec.ENERGIES in ds:
         _check_selection(ds)
     dtypes = resolve_encoding(ds.variables, ds.coords, encoding or {})
     directory = _get_local_path(directory)
@@ -173,7 +153,7 @@ def to_calculation(
     files: dict[str, dict[str, str]] = {}
     for name, tensor in ds.data_vars.items():
         file, _, component = str(name).rpartition(".")
-        file_info = get_file_info(tensor.variable)
+        file_info = get_file_info(tensor.variable, "cc4s")
         if not file or (file_info and "component" not in file_info):
             file = component = str(name)
         files.setdefault(file, {})[str(name)] = component
@@ -182,10 +162,10 @@ def to_calculation(
         dims = name_dimensions(variables, choose_types(variables, file))
         tensors = _merge(_rename_dims(ds[[name]], name, dims[name]) for name in components)
         tensors.attrs = ds.attrs
-        if file != ENERGIES:
-            tensors = tensors.drop_vars(OCCUPIED, errors="ignore")
+        if file != spec.ENERGIES:
+            tensors = tensors.drop_vars(spec.OCCUPIED, errors="ignore")
         chosen = {components[name]: dtypes[name] for name in components if name in dtypes}
-        path = directory / f"{file}{YAML}"
+        path = directory / f"{file}{spec.YAML}"
         tensors.rename(components).tensorfmt.to_file(path, "cc4s", encoding=chosen)
 
 
@@ -205,16 +185,16 @@ def _find_tensors(directory: Path) -> list[Path]:
         error_type = FileNotFoundError if missing else NotADirectoryError
         actual = "no such directory" if missing else "a file, expected a directory"
         raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
-    with_elements = {get_stem(path.name) for path in directory.glob(f"*{ELEMENTS}")}
-    candidates = sorted(directory.glob(f"*{YAML}"))
-    if orphans := with_elements - {get_stem(path.name) for path in candidates}:
+    with_elements = {spec.get_stem(path.name) for path in directory.glob(f"*{spec.ELEMENTS}")}
+    candidates = sorted(directory.glob(f"*{spec.YAML}"))
+    if orphans := with_elements - {spec.get_stem(path.name) for path in candidates}:
         name = min(orphans)
         raise FileNotFoundError(
-            f"{directory}: there are elements of {name}, but no {name}{YAML} with their shape; "
-            "fetch it, or remove the elements"
+            f"{directory}: there are elements of {name}, but no {name}{spec.YAML} with their "
+            "shape; fetch it, or remove the elements"
         )
     can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
-    paths = [path for path in candidates if get_stem(path.name) in with_elements or can_open(path)]
+    paths = [p for p in candidates if spec.get_stem(p.name) in with_elements or can_open(p)]
     if not paths:
         raise FileNotFoundError(
             f"{directory}: no YAML file of cc4s tensors; pass the directory with CoulombVertex.yaml"
@@ -224,11 +204,11 @@ def _find_tensors(directory: Path) -> list[Path]:
 
 def _find_shared_dims(tensors: Mapping[str, list[Dimension]]) -> dict[str, tuple[str, ...]]:
     """Return dimension names. Dimensions of all states have the first numbers, slices the next."""
-    sources = [tensors[ENERGIES]] if ENERGIES in tensors else tensors.values()
-    lengths = [item.length for item in chain.from_iterable(sources) if item.type == STATE]
-    state = Dimension(max(lengths, default=0), STATE)
+    sources = [tensors[spec.ENERGIES]] if spec.ENERGIES in tensors else tensors.values()
+    lengths = [item.length for item in chain.from_iterable(sources) if item.type == spec.STATE]
+    state = Dimension(max(lengths, default=0), spec.STATE)
     repeats = max(dimensions.count(state) for dimensions in tensors.values())
-    _, *names = make_dims_unique([[state] * repeats, *tensors.values()])
+    _, *names = header.make_dims_unique([[state] * repeats, *tensors.values()])
     return dict(zip(tensors, names, strict=True))
 
 
@@ -256,30 +236,30 @@ def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
         unit = tensor.attrs.get("unit", 1.0)
         if isinstance(unit, int | float):
             units[str(name)] = unit
-    conflict = find_unit_conflict(units)
+    conflict = spec.find_unit_conflict(units)
     if conflict:
         raise ValueError(
-            f"{directory}: {conflict}; cc4s converts no units, so open all tensors without "
-            "apply_unit=True, and set the attribute unit of computed ones"
+            f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
+            "attribute unit of computed ones"
         )
 
 
 def _check_selection(ds: Dataset) -> None:
     """Raise ValueError if states are not selected in all tensors. Warn of their order."""
-    size, allowed = ds[ENERGIES].size, {ds[ENERGIES].size}
-    occupied = ds.coords.get(OCCUPIED)
+    size, allowed = ds[spec.ENERGIES].size, {ds[spec.ENERGIES].size}
+    occupied = ds.coords.get(spec.OCCUPIED)
     if occupied is not None and occupied.size == size:
         number = int(occupied.sum())
         allowed |= {number, size - number}
         if not occupied[:number].all():
             message = (
                 f"the {number} occupied states are not the first of the {size} states, as cc4s "
-                f"expects; sort the states by {ENERGIES}"
+                f"expects; sort the states by {spec.ENERGIES}"
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     for name, tensor in ds.data_vars.items():
-        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == STATE}
-        expected = {size} if name == VERTEX else allowed
+        sizes = {d: n for d, n in tensor.sizes.items() if str(d).partition("_")[0] == spec.STATE}
+        expected = {size} if name == spec.VERTEX else allowed
         if not str(name).startswith("Sliced") and not expected.issuperset(sizes.values()):
             raise ValueError(
                 f"{name!r} has {sizes}, expected {' or '.join(map(str, sorted(expected)))} states; "

@@ -25,6 +25,8 @@ __all__ = ["count_between", "interval", "interval_sizes", "links", "popcount"]
 _BLOCK = 2048
 """Rows and columns of a block: 16 MiB of float32, enough for a fast product of matrices."""
 
+Block = NDArray[np.bool_]
+
 
 def count_between(causal: DataArray) -> DataArray:
     """Count the events between every two events: the product of the matrix with itself.
@@ -186,30 +188,32 @@ class _Matrix:
         full, rest = divmod(self.size, _BLOCK)
         return (_BLOCK,) * full + ((rest,) if rest else ())
 
-    def read(self, row: int, column: int) -> NDArray[np.bool_]:
+    def read(self, row: int, column: int) -> Block:
         rows, columns = (slice(n * _BLOCK, (n + 1) * _BLOCK) for n in (row, column))
         return np.asarray(self.variable[rows, columns].values)
 
 
-def _count_between(matrix: _Matrix, row: int, column: int) -> NDArray[np.int32]:
-    """Multiply a row of blocks with a column of blocks."""
-    shape = matrix.lengths[row], matrix.lengths[column]
-    counts = np.zeros(shape, np.float32)  # exact, because counts are below 2**24
+def _count_between(matrix: _Matrix, row: int, column: int, related: Block) -> NDArray[np.int32]:
+    """Multiply a row of blocks with a column of blocks, of which both contain `related`."""
+    counts = np.zeros(related.shape, np.float32)  # exact, because counts are below 2**24
     for middle in range(len(matrix.lengths)):
-        left = matrix.read(row, middle)
-        if left.any() and (right := matrix.read(middle, column)).any():
+        left = related if middle == column else matrix.read(row, middle)
+        right = related if middle == row or not left.any() else matrix.read(middle, column)
+        if left.any() and right.any():
             counts += left.astype(np.float32) @ right.astype(np.float32)
     return counts.astype(np.int32)
 
 
-def _find_links(matrix: _Matrix, row: int, column: int) -> NDArray[np.bool_]:
-    related = matrix.read(row, column)
-    return related & (_count_between(matrix, row, column) == 0) if related.any() else related
+def _find_links(matrix: _Matrix, row: int, column: int, related: Block) -> Block:
+    if related.any():
+        related = related & (_count_between(matrix, row, column, related) == 0)
+    return related
 
 
-def _count_sizes(matrix: _Matrix, row: int, column: int) -> NDArray[np.int64]:
-    related = matrix.read(row, column)
-    sizes = _count_between(matrix, row, column)[related] if related.any() else np.empty(0, int)
+def _count_sizes(matrix: _Matrix, row: int, column: int, related: Block) -> NDArray[np.int64]:
+    sizes = np.empty(0, int)
+    if related.any():
+        sizes = _count_between(matrix, row, column, related)[related]
     return np.bincount(sizes, minlength=matrix.size).reshape(1, 1, -1)
 
 
@@ -222,7 +226,8 @@ def _map_blocks(
     """Compute a dask array with one chunk per block of the matrix."""
 
     def run(block_info: Any) -> NDArray[Any]:
-        return compute(matrix, *block_info[None]["chunk-location"][:2])
+        location = block_info[None]["chunk-location"][:2]
+        return compute(matrix, *location, matrix.read(*location))
 
     return dask.array.map_blocks(  # type: ignore[no-untyped-call]
         run,

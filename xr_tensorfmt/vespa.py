@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -160,14 +160,8 @@ def from_jsonl(
     return _open(content, name, **keywords)
 
 
-class Block(NamedTuple):
-    """A block of a document: the number of the line, the header of its tensor, and the id."""
-
-    line: int
-    header: VespaHeader
-    id: str
-    labels: Labels
-    cells: Cells
+Block = tuple[int, VespaHeader, Labels, Cells]
+"""The number of the line, the header of the tensor, the labels with the id last, and the cells."""
 
 
 def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> bytearray:
@@ -175,7 +169,7 @@ def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> byte
     content, blocks, position, header = bytearray(), 0, 0, None
     while batch := list(islice(parsed, BATCH_DOCUMENTS)):
         if header is None:
-            header = batch[0].header
+            header = batch[0][1]
             if dim in header.mapped + header.indexed:
                 raise ValueError(
                     f"{name}: dim={dim!r} is a dimension of {format_type(header)}; choose another "
@@ -198,13 +192,13 @@ def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> byte
 
 def _pack_batch(name: str, header: VespaHeader, batch: list[Block], position: int) -> bytes:
     """Pack blocks with their ids as labels. An error names the line of the first wrong one."""
-    labels = [(*b.labels[:position], b.id, *b.labels[position:]) for b in batch]
+    labels = [(*row[:position], row[-1], *row[position:-1]) for *_, row, _ in batch]
     try:
-        return pack_blocks(header, labels, [block.cells for block in batch])
+        return pack_blocks(header, labels, [cells for *_, cells in batch])
     except ValueError as error:
         if len(batch) > 1:
             return b"".join(_pack_batch(name, header, [block], position) for block in batch)
-        raise ValueError(f"{name}: line {batch[0].line}: {error}") from error
+        raise ValueError(f"{name}: line {batch[0][0]}: {error}") from error
 
 
 def _parse_feed(
@@ -219,7 +213,7 @@ def _parse_feed(
         except ValueError as error:
             raise ValueError(f"{name}: line {number}: {error}") from error
         if blocks and type_ is None:
-            type_ = format_type(blocks[0].header)
+            type_ = format_type(blocks[0][1])
         yield from blocks
 
 
@@ -234,7 +228,7 @@ def _parse_document(
     if not isinstance(id_, str) or not id_.startswith(prefix):
         raise ValueError(f"the id of the document is {id_!r}, expected '{prefix}...'")
     label = id_.removeprefix(prefix)
-    return [Block(line, header, label, labels, cells) for labels, cells in blocks.items()]
+    return [(line, header, (*labels, label), cells) for labels, cells in blocks.items()]
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:

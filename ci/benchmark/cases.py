@@ -592,18 +592,14 @@ def upload(folder: Path, size: int) -> Built:
     fs.mkdir(BUCKET)
     to_zarr = partial(data.to_dataset().to_zarr, mode="w", encoding=PLAIN)
     mag, zarr = f"s3://{BUCKET}/x.mag", f"s3://{BUCKET}/x.zarr"
-    store = ObjectStore(connect(url, "y.zarr"))
-
-    def put() -> None:  # one object, too
-        np.save(folder / "x.npy", data.values)
-        fs.put_file(folder / "x.npy", f"{BUCKET}/x.npy")
-
+    store, path, npy = ObjectStore(connect(url, "y.zarr")), folder / "x.npy", f"{BUCKET}/x.npy"
+    put = lambda: (np.save(path, data.values), fs.put_file(path, npy))  # noqa: E731  # one object
     read = lambda *args, **kw: lambda: open_tensor(*args, **kw).values  # noqa: E731
     return {
         OURS: read_back(partial(data.tensorfmt.to_file, mag, **s3), read(mag, **s3)),
         "zarr by s3fs": read_back(partial(to_zarr, zarr, **s3), read(zarr, "zarr", **s3)),
         "zarr by obstore": read_back(partial(to_zarr, store), read(store, "zarr")),
-        "numpy by s3fs": read_back(put, lambda: np.load(fs.open(f"{BUCKET}/x.npy"))),
+        "numpy by s3fs": read_back(put, lambda: np.load(fs.open(npy))),
     }, lambda: array.values
 
 

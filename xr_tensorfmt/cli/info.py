@@ -246,10 +246,9 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
 
 
 def _summarize(values: Array) -> tuple[Any, ...]:
-    """Return minimum, maximum, sum, and the numbers of numbers, NaN and zeros."""
+    """Return minimum, maximum and sum, and the numbers of numbers, NaN and zeros."""
     is_nan = values != values
-    nan = np.count_nonzero(is_nan)
-    zeros = values.size - np.count_nonzero(values)
+    nan, zeros = np.count_nonzero(is_nan), values.size - np.count_nonzero(values)
     numbers = values[~is_nan] if nan else values
     is_complex = values.dtype.kind == "c"
     ordered = np.abs(numbers) if is_complex else numbers
@@ -262,12 +261,8 @@ def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """Return the statistics of a variable from those of its blocks."""
     if not parts:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    minima, maxima, totals, counts, nan, zeros = zip(*parts, strict=True)
-    count = sum(counts)
-    return {
-        "min": reduce(np.fmin, minima).item(),
-        "max": reduce(np.fmax, maxima).item(),
-        "mean": (sum(totals) / count).item() if count else np.nan,
-        "nan": sum(nan),
-        "zeros": sum(zeros),
-    }
+    minima, maxima, *sums = zip(*parts, strict=True)
+    total, count, nan, zeros = map(sum, sums)
+    mean = total / count if count else np.nan
+    low, high = reduce(np.fmin, minima), reduce(np.fmax, maxima)
+    return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}

@@ -142,7 +142,7 @@ class Plain(Element):
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The dtype in native byte order."""
-        return self.stored.newbyteorder("=")
+        return self.file_dtype.newbyteorder("=")
 
     @property
     def encoding(self) -> np.dtype[Any]:

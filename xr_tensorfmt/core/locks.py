@@ -37,16 +37,11 @@ call_in_children(_reset_all)
 
 
 class CachedValue(Generic[Value]):
-    """A value that is computed once by all threads, and pickled once it is computed."""
+    """A value that is computed once by all threads. It is not pickled."""
 
-    def __init__(self, value: Value | None = None) -> None:
-        self._value = value
+    def __init__(self) -> None:
+        self._value: Value | None = None
         self._lock = ForkSafeLock()
-
-    @property
-    def value(self) -> Value | None:
-        """The value if it is computed, otherwise None."""
-        return self._value
 
     def get(self, compute: Callable[[], Value]) -> Value:
         """Return the value. The first caller computes it while others wait."""
@@ -60,6 +55,6 @@ class CachedValue(Generic[Value]):
         """Return the same token before and after the value is computed."""
         return type(self).__name__
 
-    def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[Value | None]]:
-        """Pickle the value without the lock."""
-        return CachedValue, (self._value,)
+    def __reduce__(self) -> tuple[type[CachedValue[Value]], tuple[()]]:
+        """Pickle neither the value nor the lock."""
+        return CachedValue, ()

@@ -9,6 +9,9 @@ from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
+from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS
+from xr_tensorfmt.errors import Hint, TensorFormatError
+
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""
 
@@ -116,6 +119,16 @@ class OpenOptions:
             raise ValueError(
                 f"{path}: sparse='stored' does not apply to this file; omit it to open all elements"
             )
+
+    def check_filled(
+        self, path: str, field: str, count: int, stored: object, offset: int | None
+    ) -> None:
+        """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
+        if self.sparse == "auto" and count > MAX_FILLED_ELEMENTS:
+            hint = Hint("open it with {sparse} to fill in the others", sparse="dense")
+            actual = f"{count} elements, of which {stored} are stored"
+            expected = f"at most {MAX_FILLED_ELEMENTS} elements"
+            raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
 class RegionOptions(OpenOptions):

@@ -60,14 +60,14 @@ def read_many(requests: Iterable[tuple[Source, Layout, Selection]]) -> Iterator[
 def _read_tensors(batch: Sequence[tuple[Source, Dense, Selection]]) -> Iterator[Array]:
     """Read whole tensors of one file, and neighbouring ones with one request."""
     source = batch[0][0]
-    starts = np.array([layout.offset for _, layout, _ in batch])
-    lengths = np.array([layout.stop for _, layout, _ in batch]) - starts
-    extents = Extents.union([Extents(starts, lengths)])
+    bounds = np.array([(layout.offset, layout.stop) for _, layout, _ in batch])
+    starts = bounds[:, 0]
+    extents = Extents.union([Extents(starts, bounds[:, 1] - starts)])
     packed = source.read(extents)
-    positions = np.cumsum(extents.lengths) - extents.lengths - extents.starts
-    positions = starts + positions[np.searchsorted(extents.starts, starts, side="right") - 1]
-    bounds = zip(positions.tolist(), (positions + lengths).tolist(), strict=True)
-    for (_, layout, selection), (first, stop) in zip(batch, bounds, strict=True):
+    shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
+    index = np.searchsorted(extents.starts, starts, side="right") - 1
+    bounds += shifts[index, np.newaxis]
+    for (_, layout, selection), (first, stop) in zip(batch, bounds.tolist(), strict=True):
         yield _decode(layout, source, packed[first:stop], selection)
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xr_tensorfmt.core.chunk_grid import iterate_chunks
 from xr_tensorfmt.core.container import Tensor
@@ -19,8 +18,6 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
-
-BoolArray = NDArray[np.bool_]
 
 CHECKED_BYTES = 16 << 20
 """Bytes to check at a time."""

@@ -168,10 +168,9 @@ class InMemory(Layout):
 
     def decode(self, packed: Bytes, selection: Selection, out: Array | None = None) -> Array:
         """Copy the selected values."""
-        key: tuple[Any, ...] = selection.indices
-        if selection.is_strided:
-            key = tuple(slice(r.start, r.stop, r.step) for r in key)
-        elif not isinstance(selection, Points):
-            key = np.ix_(*selection.index_arrays)
+        if selection.is_strided and selection.size == self.values.size:
+            return self.values.copy()
+        arrays = selection.index_arrays
+        key: tuple[Any, ...] = arrays if isinstance(selection, Points) else np.ix_(*arrays)
         # The ellipsis keeps an array of a single object.
         return np.array(self.values[(*key, ...)], dtype=self.dtype)

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 # Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
 _SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
 _HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())

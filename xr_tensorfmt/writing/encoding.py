@@ -96,3 +96,11 @@ def _get_dtype_category(dtype: Any) -> str | None:
     except TypeError:
         return None
     return _CATEGORIES.get(code, name)
+
+
+def get_file_info(variable: Variable, format: str) -> Mapping[str, Any]:
+    """Return the properties of the file of a format that a variable was opened from, if any."""
+    file_info = variable.encoding.get("tensorfmt")
+    if isinstance(file_info, Mapping) and file_info.get("format") == format:
+        return file_info
+    return {}

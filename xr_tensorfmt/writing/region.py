@@ -49,7 +49,6 @@ Positions = Mapping[str, Indices]
 
 
 Located = Sequence[tuple[str, Extents]]
-"""Byte ranges of files."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,8 @@ class MutableFile(LocalFile):
 
 def _locate_header(source: MutableFile, container: Container, positions: Positions) -> Located:
     """Return the ranges of fields, without writable values, and of labels in the region."""
-    ends, header = defaultdict[str, int](int), list[tuple[str, Extents]]()
-    for path, fields in source.fields:
-        ends[path] = max(ends[path], fields.bounds[1])
-    values: dict[str, list[Extents]] = {path: [] for path in ends}
+    stop = max(fields.bounds[1] for _, fields in source.fields)
+    header, values = list[tuple[str, Extents]](), defaultdict[str, list[Extents]](list)
     labels = {coordinate.name for coordinate in container.coordinates}
     for tensor in (*container.tensors, *container.coordinates):
         owner = tensor.source or source
@@ -89,11 +86,11 @@ def _locate_header(source: MutableFile, container: Container, positions: Positio
                 found = locate(tensor.layout, owner, _select(tensor, positions))
                 header += [(file.name, extents) for file, extents in found]
             continue
-        if owner.name in ends and 0 not in layout.shape:
+        if 0 not in layout.shape:
             located = layout.locate(Selection.everything(layout.shape))
-            count = int(np.searchsorted(located.starts, ends[owner.name]))
+            count = int(np.searchsorted(located.starts, stop))
             values[owner.name].append(Extents(located.starts[:count], located.lengths[:count]))
-    written = {path: Extents.union(extents) for path, extents in values.items()}
+    written = {path: Extents.union(values[path]) for path in {path for path, _ in source.fields}}
     for path, fields in source.fields:
         bounds, skipped = fields.bounds, written[path]
         starts = np.append(bounds[0], skipped.starts + skipped.lengths).clip(*bounds)

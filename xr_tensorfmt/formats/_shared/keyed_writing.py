@@ -47,13 +47,10 @@ def plan_variables(
     variables: Iterable[KeyedVariable], tensors: Iterable[StoredTensor], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
+    layouts = (Dense(tensor.shape, tensor.element, start + tensor.offset) for tensor in tensors)
     return tuple(
-        PlannedVariable(
-            keyed.variable,
-            Dense(tensor.shape, tensor.element, start + tensor.offset),
-            keyed.conversion,
-        )
-        for keyed, tensor in zip(variables, tensors, strict=True)
+        PlannedVariable(keyed.variable, layout, keyed.conversion)
+        for keyed, layout in zip(variables, layouts, strict=True)
     )
 
 

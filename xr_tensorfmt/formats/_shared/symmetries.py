@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding
@@ -12,7 +13,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import CHECKED_BYTES, BoolArray, iterate_selections
+from xr_tensorfmt.core.value_checks import CHECKED_BYTES, iterate_selections
 
 # Limit on the elements of a checked tensor that stores few of them.
 MAX_CHECKED_ELEMENTS = 1 << 28
@@ -47,7 +48,7 @@ def check_symmetry(
             return
 
 
-def _are_nearly_equal(values: Array, others: Array) -> BoolArray:
+def _are_nearly_equal(values: Array, others: Array) -> NDArray[np.bool_]:
     """Return a mask of values that are equal up to rounding. NaN equals NaN."""
     with np.errstate(all="ignore"):  # NaN and infinity warn
         same = (values == others) | ((values != values) & (others != others))

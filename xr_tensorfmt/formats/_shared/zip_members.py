@@ -150,10 +150,6 @@ class Inflated(Source):
             )
         return Memory(content)
 
-    def __reduce__(self) -> tuple[type[Inflated], tuple[Source, ZipInfo, int]]:
-        """Pickle without the content."""
-        return type(self), (self._source, self._member, self._start)
-
 
 def check_checksums(source: Source, members: Iterable[ZipInfo]) -> Iterator[Finding]:
     """Check the CRC-32 of stored members. Reading inflated members checks them."""

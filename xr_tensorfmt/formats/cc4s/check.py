@@ -14,14 +14,8 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, open_sibling
 from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s import spec
 from xr_tensorfmt.formats.cc4s.header import TensorEntry, complete_types, find_length_conflict
-from xr_tensorfmt.formats.cc4s.spec import (
-    COMPARED,
-    SLICED_ENERGIES,
-    YAML,
-    find_unit_conflict,
-    get_stem,
-)
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml
 
 ENERGY_TOLERANCE = 1e-6
@@ -32,7 +26,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Check the tensors of a YAML file."""
     for entry, tensor in zip(container.parsed, container.tensors, strict=True):
         yield from _check_energies(entry, tensor)
-        for name in COMPARED:
+        for name in spec.COMPARED:
             if name != entry.cc4s_object:
                 yield from _compare_with(reader.source, entry, name)
 
@@ -40,29 +34,27 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
 def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Finding]:
     """Compare unit and lengths with another object in the same directory."""
     fields, own = entry.fields, entry.cc4s_object
-    stem = get_stem(os.path.basename(fields.path)).removesuffix(own) + name
+    stem = spec.get_stem(os.path.basename(fields.path)).removesuffix(own) + name
     try:
-        sibling = open_sibling(source, f"{stem}{YAML}", "it belongs to the calculation")
+        sibling = open_sibling(source, f"{stem}{spec.YAML}", "it belongs to the calculation")
         other = TensorEntry.unpack(read_yaml(HeaderReader(*sibling)), stem, name)
     except (OSError, ValueError):
         return
-    conflict = find_unit_conflict({own: entry.unit, name: other.unit})
+    conflict = spec.find_unit_conflict({own: entry.unit, name: other.unit})
     if conflict:
-        message = f"{conflict}; cc4s converts no units, so write both in the same units"
-        yield Finding(fields.path, None, fields.get_path("unit"), message)
+        yield Finding(fields.path, None, fields.get_path("unit"), conflict)
     items = {own: entry, name: other}
     conflict = find_length_conflict(
         {key: complete_types(key, item.lengths, item.types) for key, item in items.items()}
     )
     if conflict:
-        message = f"{conflict}; the files belong to different calculations"
-        yield Finding(fields.path, None, fields.get_path("dimensions"), message)
+        yield Finding(fields.path, None, fields.get_path("dimensions"), conflict)
 
 
 def _check_energies(entry: TensorEntry, tensor: Tensor) -> Iterator[Finding]:
     energies, source = entry.energies, tensor.source
     # Slices that cc4s makes keep the list of all energies.
-    is_slice = entry.fields.prefix or entry.cc4s_object == SLICED_ENERGIES
+    is_slice = entry.fields.prefix or entry.cc4s_object == spec.SLICED_ENERGIES
     if energies is None or source is None or (is_slice and len(energies) != entry.total):
         return
     if len(energies) == entry.total:

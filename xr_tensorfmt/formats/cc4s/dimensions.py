@@ -18,6 +18,7 @@ from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, make_dims_un
 from xr_tensorfmt.formats.cc4s.spec import TYPES, YAML, get_object_types
 from xr_tensorfmt.formats.cc4s.yaml_text import MAX_BYTES, format_yaml, is_portable, parse_fields
 from xr_tensorfmt.writing.checked_input import CheckedInput
+from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, SiblingFile
 
 Types = Mapping[str, str | None]
@@ -25,14 +26,6 @@ Types = Mapping[str, str | None]
 
 MAX_WRITTEN_DIMENSIONS = 10
 """Limit on dimensions. cc4s sorts their numbers as text."""
-
-
-def get_file_info(variable: Variable) -> Mapping[str, Any]:
-    """Return the encoding of the cc4s file that a variable was opened from, if any."""
-    file_info = variable.encoding.get("tensorfmt")
-    if isinstance(file_info, Mapping) and file_info.get("format") == "cc4s":
-        return file_info
-    return {}
 
 
 def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
@@ -54,7 +47,7 @@ def choose_types(variables: Mapping[str, Variable], cc4s_object: str) -> Types:
 
 def _find_types(variable: Variable) -> dict[str, str | None]:
     """Return the types stored in the file, or the types that the names stand for."""
-    file_info = get_file_info(variable)
+    file_info = get_file_info(variable, "cc4s")
     dims = tuple(map(str, variable.dims))
     stored = dict(zip(file_info.get("dims", ()), file_info.get("types", ()), strict=False))
     # Renamed dimensions are identified by position if no other dimension has moved.
@@ -92,7 +85,7 @@ def check_types(path: str, cc4s_object: str, name: str, variable: Variable, type
     expected = get_object_types(cc4s_object, variable.ndim) or ()
     actual = [types[str(dim)] for dim in variable.dims]
     fits = all(kind in (None, own) for kind, own in zip(actual, expected, strict=False))
-    if fits or actual == list(get_file_info(variable).get("types", ())):
+    if fits or actual == list(get_file_info(variable, "cc4s").get("types", ())):
         return
     dims = make_dims_unique([[Dimension(1, of_object) for of_object in expected]])[0]
     raise ValueError(

@@ -18,28 +18,7 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.errors import shorten
-from xr_tensorfmt.formats.cc4s.spec import (
-    BINARY,
-    COMPARED,
-    COMPARED_TYPES,
-    SCALAR_TYPES,
-    TENSOR,
-    TENSOR_SET,
-    TEXT,
-    VERSION,
-    get_elements_file,
-    get_object_types,
-    get_variable_name,
-    lists_energies,
-)
-from xr_tensorfmt.formats.cc4s.yaml_text import (
-    get_choice,
-    get_list,
-    get_mappings,
-    get_number,
-    get_plain,
-    get_string,
-)
+from xr_tensorfmt.formats.cc4s import spec, yaml_text
 
 MAX_COMPONENTS = 1 << 10
 """Limit on the components of a TensorSet. Every component is a file."""
@@ -58,7 +37,7 @@ class Dimension:
         length = fields.get("length", int)
         if length < 0:
             raise fields.error("length", length, "0 or more")
-        return cls(length, get_string(fields, "type") if "type" in fields else None)
+        return cls(length, yaml_text.get_string(fields, "type") if "type" in fields else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +53,12 @@ class Condition:
     def unpack(cls, fields: Fields, rank: int) -> Self:
         """Check the fields and create the object."""
         properties = []
-        for item in get_mappings(fields, "properties"):
+        for item in yaml_text.get_mappings(fields, "properties"):
             dimension = item.get("dimension", int)
             if not 0 <= dimension < rank:
                 raise item.error("dimension", dimension, f"0 to {rank - 1}")
-            properties.append((get_string(item, "property"), dimension))
-        rows = get_list(fields, "nonZeros")
+            properties.append((yaml_text.get_string(item, "property"), dimension))
+        rows = yaml_text.get_list(fields, "nonZeros")
         count = len(properties)
         wrong = [row for row in rows if not isinstance(row, list) or len(row) != count]
         if wrong:
@@ -120,24 +99,24 @@ class TensorEntry:
     def unpack(cls, fields: Fields, stem: str, name: str) -> Self:
         """Check the fields of a tensor or a component. The stem is that of the YAML file."""
         check_version(fields)
-        get_choice(fields, "type", (TENSOR,))
-        listed = get_mappings(fields, "dimensions")
+        yaml_text.get_choice(fields, "type", (spec.TENSOR,))
+        listed = yaml_text.get_mappings(fields, "dimensions")
         if len(listed) > MAX_DIMENSIONS:
             expected = f"at most {MAX_DIMENSIONS} dimensions"
             raise fields.error("dimensions", len(listed), expected, "the file is corrupt")
         conditions: tuple[Condition, ...] = ()
         if "nonZeroCondition" in fields:
-            items = get_mappings(fields.get_fields("nonZeroCondition"), "all")
+            items = yaml_text.get_mappings(fields.get_fields("nonZeroCondition"), "all")
             conditions = tuple(Condition.unpack(item, len(listed)) for item in items)
         return cls(
             name,
             fields,
-            get_variable_name(stem),
-            get_elements_file(stem, name if fields.prefix else None),
-            get_choice(fields, "scalarType", SCALAR_TYPES),
+            spec.get_variable_name(stem),
+            spec.get_elements_file(stem, name if fields.prefix else None),
+            yaml_text.get_choice(fields, "scalarType", spec.SCALAR_TYPES),
             tuple(map(Dimension.unpack, listed)),
-            get_choice(fields.get_fields("elements"), "type", (BINARY, TEXT)),
-            get_number(fields, "unit"),
+            yaml_text.get_choice(fields.get_fields("elements"), "type", (spec.BINARY, spec.TEXT)),
+            yaml_text.get_number(fields, "unit"),
             get_metadata(fields),
             conditions,
         )
@@ -150,7 +129,7 @@ class TensorEntry:
     @property
     def element(self) -> Element:
         """Data type of the stored numbers."""
-        return SCALAR_TYPES[self.scalar_type]
+        return spec.SCALAR_TYPES[self.scalar_type]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -166,7 +145,7 @@ class TensorEntry:
     def energies(self) -> list[Any] | None:
         """The list ``metaData.energies`` if it repeats the elements."""
         energies = self.metadata.get("energies")
-        repeats = lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
+        repeats = spec.lists_energies(self.cc4s_object, self.lengths, self.types, self.metadata)
         is_real = self.element.dtype.kind == "f"
         return energies if repeats and is_real and isinstance(energies, list) else None
 
@@ -174,29 +153,30 @@ class TensorEntry:
 def check_version(fields: Fields) -> None:
     """Raise TensorFormatError for a version that cc4s cannot read."""
     version = fields.values.get("version")
-    if version != VERSION:
+    if version != spec.VERSION:
         hint = "another program or another version of cc4s wrote the file; read the numbers with "
         hint += "numpy.fromfile, and write them with to_file"
-        raise fields.error("version", repr(version), str(VERSION), hint)
+        raise fields.error("version", repr(version), str(spec.VERSION), hint)
 
 
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
-    return get_plain(fields, "metaData") if fields.values.get("metaData") is not None else {}
+    has_value = fields.values.get("metaData") is not None
+    return yaml_text.get_plain(fields, "metaData") if has_value else {}
 
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
     """Return the tensors that a YAML file describes. Its stem names the files of elements."""
-    is_set = fields.values.get("type") == TENSOR_SET
+    is_set = fields.values.get("type") == spec.TENSOR_SET
     if not is_set or "version" in fields:  # cc4s gives a set none
         check_version(fields)
     if "dimensionType" in fields:
         actual, hint = "properties of a dimension", "open a tensor of that directory"
-        raise fields.error("type", actual, f"{TENSOR} or {TENSOR_SET}", hint)
-    get_choice(fields, "type", (TENSOR, TENSOR_SET))
+        raise fields.error("type", actual, f"{spec.TENSOR} or {spec.TENSOR_SET}", hint)
+    yaml_text.get_choice(fields, "type", (spec.TENSOR, spec.TENSOR_SET))
     is_default = options.name == OpenOptions.name
     if not is_set:
-        name = get_variable_name(stem) if is_default else options.name
+        name = spec.get_variable_name(stem) if is_default else options.name
         return [TensorEntry.unpack(fields, stem, name)]
     if not is_default:
         raise ValueError(
@@ -238,24 +218,24 @@ class Properties:
         per_index = fields.get_fields("propertyIndices")
         indices, values = {}, {}
         for name in per_index.values:
-            array = _to_integers(per_index, name, get_list(per_index, name))
+            array = _to_integers(per_index, name, yaml_text.get_list(per_index, name))
             indices[str(name)] = array
             if name not in properties:
                 continue
-            listed = get_list(properties, name)
+            listed = yaml_text.get_list(properties, name)
             if array.size and not 0 <= array.min() <= array.max() < len(listed):
                 actual = f"integers from {array.min()} to {array.max()}"
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
                 raise per_index.error(name, actual, expected)
             if listed != _count_to(array):
                 values[str(name)] = listed
-        return cls(get_string(fields, "dimensionType"), indices, values)
+        return cls(yaml_text.get_string(fields, "dimensionType"), indices, values)
 
     def pack(self) -> dict[str, Any]:
         """Return the fields."""
         items = self.indices.items()
         return {
-            "version": VERSION,
+            "version": spec.VERSION,
             "dimensionType": self.dimension_type,
             "properties": {name: self.values.get(name, _count_to(array)) for name, array in items},
             "propertyIndices": {name: array.tolist() for name, array in items},
@@ -271,7 +251,7 @@ def complete_types(
     cc4s_object: str, lengths: Sequence[int], types: Sequence[str | None]
 ) -> list[Dimension]:
     """Return the dimensions of a tensor, with the types of its object if the file has none."""
-    expected = get_object_types(cc4s_object, len(lengths)) or types
+    expected = spec.get_object_types(cc4s_object, len(lengths)) or types
     return [
         Dimension(length, of_file or of_object)
         for length, of_file, of_object in zip(lengths, types, expected, strict=True)
@@ -281,14 +261,15 @@ def complete_types(
 def find_length_conflict(tensors: Mapping[str, Iterable[Dimension]]) -> str | None:
     """Return how a length differs between two tensors of a calculation, or None."""
     found: dict[str, tuple[str, int]] = {}
-    for name in COMPARED:
+    for name in spec.COMPARED:
         for dimension in tensors.get(name, ()):
-            noun = COMPARED_TYPES.get(dimension.type or "")
+            noun = spec.COMPARED_TYPES.get(dimension.type or "")
             if noun is None:
                 continue
             other, length = found.setdefault(noun, (name, dimension.length))
             if length != dimension.length:
-                return f"{other} has {length} {noun}, but {name} has {dimension.length}"
+                actual = f"{other} has {length} {noun}, but {name} has {dimension.length}"
+                return f"{actual}; the files belong to different calculations"
     return None
 
 

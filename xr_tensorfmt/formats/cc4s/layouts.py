@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.elements import Array, Element
+from xr_tensorfmt.core.elements import Array, Plain
 from xr_tensorfmt.core.extents import Extents, Integers
 from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.locks import CachedValue
@@ -43,10 +43,6 @@ class Text(SearchedLayout):
     is_complex: bool
     size: int
     _values: CachedValue[Array] = field(default_factory=CachedValue, repr=False, compare=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the values, which can be many."""
-        return {**self.__dict__, "_values": CachedValue()}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -126,29 +122,13 @@ class Text(SearchedLayout):
 
 
 @dataclass(frozen=True)
-class TextLine(Element):
+class TextLine(Plain):
     """A number as a line of text. Its fixed width lets chunks be written in parallel."""
-
-    number: Element
-
-    @property
-    def name(self) -> str:
-        """Name of the dtype of the values."""
-        return self.number.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64 or complex128."""
-        return self.number.dtype
 
     @property
     def stored(self) -> np.dtype[Any]:
         """Strings: ``-1.2345678901234567e+100`` and a newline, or two of them in parentheses."""
         return np.dtype("S52" if self.dtype.kind == "c" else "S25")
-
-    def decode_into(self, values: Array, raw: Array) -> None:
-        """Raise NotImplementedError, because `Text` parses lines of any width."""
-        raise NotImplementedError("text is read with the layout Text")
 
     def encode(self, values: Array) -> Array:
         """Format values with 17 digits, which are exact."""
@@ -168,7 +148,6 @@ class Axis:
     # Number of the set of every index, and its position in the set.
     labels: Integers
     positions: Integers
-    # Sizes of the sets.
     sizes: Integers
 
     @classmethod
@@ -191,7 +170,6 @@ class StoredBlocks:
     # Index of the first stored element of every block, and its strides along the axes.
     offsets: Integers
     strides: Integers
-    # Number of stored elements.
     stored: int
 
     @classmethod

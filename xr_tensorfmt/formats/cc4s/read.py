@@ -17,33 +17,17 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariable
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End, Finding, finding_from_error
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.json_text import parse_json
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import InMemory, View, column_major
-from xr_tensorfmt.errors import Hint, TensorFormatError
-from xr_tensorfmt.formats.cc4s.header import (
-    Dimension,
-    Properties,
-    TensorEntry,
-    get_metadata,
-    make_dims_unique,
-    parse_entries,
-)
+from xr_tensorfmt.errors import TensorFormatError
+from xr_tensorfmt.formats.cc4s import header, spec
+from xr_tensorfmt.formats.cc4s.header import Dimension, Properties, TensorEntry
 from xr_tensorfmt.formats.cc4s.layouts import StoredBlocks, Text, ZeroFilledBlocks, find_blocks
-from xr_tensorfmt.formats.cc4s.spec import (
-    ELEMENTS,
-    EMBEDDED,
-    OCCUPIED,
-    TEXT,
-    VERSION,
-    YAML,
-    get_stem,
-    get_unit_keys,
-)
 from xr_tensorfmt.formats.cc4s.yaml_text import read_yaml, simplify
 
 _SEARCHED_BYTES = 64 << 10
@@ -76,10 +60,10 @@ def _find_yaml(reader: HeaderReader) -> HeaderReader:
     """Return the YAML file: the opened file or, for elements, their sibling."""
     source = reader.source
     file = source.file_name
-    if not file.casefold().endswith(ELEMENTS):
+    if not file.casefold().endswith(spec.ELEMENTS):
         return reader
     reason = f"it describes the elements in {source.name}"
-    return HeaderReader(*open_sibling(source, f"{get_stem(file)}{YAML}", reason))
+    return HeaderReader(*open_sibling(source, f"{spec.get_stem(file)}{spec.YAML}", reason))
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -87,7 +71,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     options.refuse_stored(reader.source.name)
     yaml = _find_yaml(reader)
     fields = read_yaml(yaml)
-    entries = parse_entries(fields, options, get_stem(yaml.source.file_name))
+    entries = header.parse_entries(fields, options, spec.get_stem(yaml.source.file_name))
     opened = _open_all(yaml.source, entries)
     # A writer replaces the elements, then the YAML. Raise an error if it has done so meanwhile.
     yaml.source.check_unchanged()
@@ -102,7 +86,7 @@ def _build_container(
     noted_tensors = dict(note.tensors)
     tensors: list[Tensor] = []
     ends: list[End] = []
-    defaults = make_dims_unique([entry.dimensions for entry in entries])
+    defaults = header.make_dims_unique([entry.dimensions for entry in entries])
     for entry, default_dims in zip(entries, defaults, strict=True):
         key = entry.name if entry.name in note.tensors else OpenOptions.name
         noted = note.tensors.get(key, EmbeddedVariable())
@@ -123,7 +107,7 @@ def _build_container(
     labels = _build_labels(entries, tensors, defaults, properties)
     return Container(
         tuple(tensors),
-        tuple(label for label in labels if label.name != OCCUPIED or OCCUPIED not in taken),
+        tuple(label for label in labels if label.name not in taken & {spec.OCCUPIED}),
         siblings=tuple(source for source, _ in opened.values()),
         findings=tuple(findings),
         ends=tuple(ends),
@@ -138,7 +122,7 @@ def _build_container(
 
 
 def _read_note(fields: Fields) -> tuple[Any, EmbeddedMetadata]:
-    embedded: Any = get_metadata(fields).get(EMBEDDED)
+    embedded: Any = header.get_metadata(fields).get(spec.EMBEDDED)
     note = EmbeddedMetadata()
     with suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         embedded = parse_json(embedded)
@@ -163,7 +147,7 @@ def convert_attrs(container: Container) -> Container:
     tensors = []
     for tensor in container.tensors:
         file_info = tensor.encoding["tensorfmt"]
-        keys = get_unit_keys(file_info["shape"], file_info["types"])
+        keys = spec.get_unit_keys(file_info["shape"], file_info["types"])
         attrs = {
             key: _multiply(value, file_info["unit"]) if key in keys else value
             for key, value in tensor.attrs.items()
@@ -184,7 +168,7 @@ def _multiply(value: Any, factor: float) -> Any:
 def _open_all(source: Source, entries: Sequence[TensorEntry]) -> OpenedFiles:
     """Open the elements, and the files of properties that exist, concurrently if remote."""
     types = {dimension.type for entry in entries for dimension in entry.dimensions}
-    names = (f"{name}{YAML}" for name in types if is_file_name(name))
+    names = (f"{name}{spec.YAML}" for name in types if is_file_name(name))
     property_files = set(filter(is_file_name, names))
     property_files.discard(source.file_name)
     files = [*(entry.elements_file for entry in entries), *sorted(property_files)]
@@ -208,9 +192,10 @@ def _read_properties(opened: OpenedFiles) -> tuple[Mapping[str, Properties], lis
     """Return the properties by type, and findings about damaged files."""
     findings: list[Finding] = []
     properties: dict[str, Properties] = {}
-    for file in filter(lambda name: name.endswith(YAML), opened):
+    for file in filter(lambda name: name.endswith(spec.YAML), opened):
         try:
-            properties[get_stem(file)] = Properties.unpack(read_yaml(HeaderReader(*opened[file])))
+            fields = read_yaml(HeaderReader(*opened[file]))
+            properties[spec.get_stem(file)] = Properties.unpack(fields)
         except TensorFormatError as error:
             findings.append(replace(finding_from_error(error), severity="warning"))
     return properties, findings
@@ -238,20 +223,16 @@ def _build_tensor(
 ) -> tuple[Tensor, End]:
     check_size(entry.fields.path, entry.lengths, entry.element.dtype.itemsize, 0)
     blocks = _find_blocks(entry, source, properties)
-    if blocks is not None and options.sparse == "auto" and entry.total > MAX_FILLED_ELEMENTS:
-        raise entry.fields.error(
-            "dimensions",
-            actual=f"{entry.total} elements, of which {blocks.stored} are stored",
-            expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-        )
+    if blocks is not None:
+        field = entry.fields.get_path("dimensions")
+        options.check_filled(entry.fields.path, field, entry.total, blocks.stored, None)
     layout, end = _build_layout(entry, source, blocks)
     layout = column_major(layout)
     if options.apply_unit and entry.unit != 1:
         layout = InAtomicUnits(layout, entry.unit)
     file_info = {
         "format": "cc4s",
-        "version": VERSION,
+        "version": spec.VERSION,
         "shape": entry.lengths,
         "storage": "dense" if blocks is None else "blocks",
         "order": "F",
@@ -262,12 +243,12 @@ def _build_tensor(
         "dims": dims,
         "types": entry.types,
     }
-    if entry.elements != TEXT:
+    if entry.elements != spec.TEXT:
         file_info["offset"] = 0
     if entry.fields.prefix:
         file_info["component"] = entry.name
     # A selection of the values would make the list of energies stale.
-    left_out = {EMBEDDED} if entry.energies is None else {EMBEDDED, "energies"}
+    left_out = {spec.EMBEDDED} if entry.energies is None else {spec.EMBEDDED, "energies"}
     attrs = {key: value for key, value in entry.metadata.items() if key not in left_out}
     attrs["unit"] = entry.unit
     encoding = {"tensorfmt": file_info, "dtype": entry.element.encoding}
@@ -292,7 +273,8 @@ def _find_blocks(
     if not entry.conditions:
         return None
     has_one = prod(len(condition.non_zeros) for condition in entry.conditions) == 1
-    is_whole = source.size >= entry.total * entry.element.stored.itemsize or entry.elements == TEXT
+    nbytes = entry.total * entry.element.stored.itemsize
+    is_whole = source.size >= nbytes or entry.elements == spec.TEXT
     needed = [pair for condition in entry.conditions for pair in condition.properties]
     of_dims = [properties.get(kind or "") for kind in entry.types]
     is_missing = any(name not in getattr(of_dims[axis], "indices", ()) for name, axis in needed)
@@ -304,7 +286,7 @@ def _build_layout(
 ) -> tuple[Layout, End]:
     """Return the layout of the elements; raise an error if the file is truncated."""
     lengths = entry.lengths[::-1] if blocks is None else (blocks.stored,)
-    is_text, count = entry.elements == TEXT, prod(lengths)
+    is_text, count = entry.elements == spec.TEXT, prod(lengths)
     # Text has at least a digit and the end of the line for each element.
     min_size = max(0, 2 * count - 1) if is_text else count * entry.element.stored.itemsize
     if source.size < min_size:
@@ -338,8 +320,8 @@ def _build_labels(
     for entry, tensor, defaults in zip(entries, tensors, default_dims, strict=True):
         dimensions += zip(tensor.dims, defaults, entry.dimensions, strict=True)
         occupied = _find_occupied(entry)
-        if occupied is not None and OCCUPIED not in taken:
-            yield Tensor(OCCUPIED, tensor.dims, InMemory(occupied))
+        if occupied is not None and spec.OCCUPIED not in taken:
+            yield Tensor(spec.OCCUPIED, tensor.dims, InMemory(occupied))
     for dimension_type, of_type in properties.items():
         for prop, indices in of_type.indices.items():
             attrs = {"values": of_type.values[prop]} if prop in of_type.values else {}

@@ -101,7 +101,8 @@ def find_unit_conflict(units: Mapping[str, float]) -> str | None:
         if not isclose(energy, other_energy, rel_tol=UNIT_TOLERANCE):
             return (
                 f"{name} has the unit {unit}, that is energies in {energy:.6g} hartree, but "
-                f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} hartree"
+                f"{other} has the unit {other_unit}, that is energies in {other_energy:.6g} "
+                "hartree; cc4s converts no units, so write both in the same units"
             )
     return None
 

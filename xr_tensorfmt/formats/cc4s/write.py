@@ -19,57 +19,36 @@ from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
-from xr_tensorfmt.formats.cc4s.dimensions import (
-    Types,
-    check_types,
-    choose_types,
-    get_file_info,
-    name_dimensions,
-    plan_properties,
-)
+from xr_tensorfmt.formats.cc4s import dimensions, spec
+from xr_tensorfmt.formats.cc4s.dimensions import Types
 from xr_tensorfmt.formats.cc4s.header import MAX_COMPONENTS
 from xr_tensorfmt.formats.cc4s.layouts import TextLine
-from xr_tensorfmt.formats.cc4s.spec import (
-    BINARY,
-    EMBEDDED,
-    ENERGIES,
-    OCCUPIED,
-    SCALAR_TYPES,
-    TENSOR,
-    TENSOR_SET,
-    TEXT,
-    VERSION,
-    YAML,
-    get_elements_file,
-    get_stem,
-    get_variable_name,
-    lists_energies,
-)
 from xr_tensorfmt.formats.cc4s.yaml_text import format_yaml, is_portable, parse_fields, simplify
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, encode_attrs, encode_metadata
+from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable, SiblingFile
 
 MAX_SHORT = 1 << 14
 """Limit on the elements of a real vector that is written as text by default."""
 
-_ELEMENTS = {element.name: element for element in SCALAR_TYPES.values()}
-_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in SCALAR_TYPES.items()}
+_ELEMENTS = {element.name: element for element in spec.SCALAR_TYPES.values()}
+_SCALAR_TYPE_BY_ELEMENT = {element.name: name for name, element in spec.SCALAR_TYPES.items()}
 
 
 def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = None) -> FilePlan:
     """Plan the YAML file and its sibling files."""
-    stem = get_stem(checked.file_name)
-    if not checked.file_name.casefold().endswith(YAML) or not stem:
+    stem = spec.get_stem(checked.file_name)
+    if not checked.file_name.casefold().endswith(spec.YAML) or not stem:
         raise ValueError(
             f"{checked.path}: the path of a cc4s tensor is that of its YAML file; end it with "
-            f"{YAML}"
+            f"{spec.YAML}"
         )
     checked = checked.encode(_ELEMENTS)
     is_set = _is_set(checked)
-    cc4s_object = get_variable_name(stem)
-    types = choose_types(checked.variables, cc4s_object)
-    default_dims = name_dimensions(checked.variables, types)
+    cc4s_object = spec.get_variable_name(stem)
+    types = dimensions.choose_types(checked.variables, cc4s_object)
+    default_dims = dimensions.name_dimensions(checked.variables, types)
     packed: dict[str, dict[str, Any]] = {}
     embedded: dict[str, EmbeddedVariable] = {}
     files = []
@@ -79,9 +58,9 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # Without embedded dims, a variable with the name of the file may not have such a dimension.
         is_default = dims == default_dims[name] and (is_set or cc4s_object not in dims)
         embedded[name] = EmbeddedVariable(dims=None if is_default else dims, attrs=noted or None)
-        files.append(SiblingFile(get_elements_file(stem, name if is_set else None), file))
+        files.append(SiblingFile(spec.get_elements_file(stem, name if is_set else None), file))
     unitless = None
-    fields: dict[str, Any] = {"type": TENSOR_SET, "components": packed}
+    fields: dict[str, Any] = {"type": spec.TENSOR_SET, "components": packed}
     if not is_set:
         ((name, fields),) = packed.items()
         checked = _remove_occupied(checked, name, fields.get("metaData", {}))
@@ -89,7 +68,7 @@ def plan(checked: CheckedInput, elements: Literal["text", "binary"] | None = Non
         # The only tensor of a file is embedded under the default name.
         noted_name = None if name == cc4s_object else name
         embedded = {OpenOptions.name: replace(embedded[name], name=noted_name)}
-    properties_files, others = plan_properties(checked, types, default_dims)
+    properties_files, others = dimensions.plan_properties(checked, types, default_dims)
     _embed(checked, fields, embedded, others)
     content = format_yaml(fields)
     parse_fields(checked.path, content)  # raises an error if the reader would
@@ -113,7 +92,7 @@ def _embed(
         attrs=encode_attrs(checked, checked.attrs, "the Dataset"),
     )
     if note != EmbeddedMetadata():
-        fields.setdefault("metaData", {})[EMBEDDED] = encode_metadata(checked, note).decode()
+        fields.setdefault("metaData", {})[spec.EMBEDDED] = encode_metadata(checked, note).decode()
 
 
 def _plan_tensor(
@@ -125,29 +104,30 @@ def _plan_tensor(
 ) -> tuple[dict[str, Any], dict[str, Any], FilePlan]:
     """Return the keys of a tensor, the attributes that they cannot hold, and its elements."""
     variable = checked.variables[name]
-    check_types(checked.path, cc4s_object, name, variable, types)
+    dimensions.check_types(checked.path, cc4s_object, name, variable, types)
     conversion = checked.choose_conversion(name, variable, _ELEMENTS)
     element = conversion.element
     is_text = elements == "text"
     if elements is None:  # all programs read text
-        is_short = variable.size <= MAX_SHORT or cc4s_object == ENERGIES
+        is_short = variable.size <= MAX_SHORT or cc4s_object == spec.ENERGIES
         is_vector = variable.ndim == 1 and element.dtype.kind == "f"
-        is_text = (is_vector and is_short) or get_file_info(variable).get("elements") == TEXT
+        before = get_file_info(variable, "cc4s").get("elements")
+        is_text = (is_vector and is_short) or before == spec.TEXT
     metadata, noted = _split_attrs(checked, name, variable, cc4s_object, types)
     fields = {
-        "version": VERSION,
-        "type": TENSOR,
+        "version": spec.VERSION,
+        "type": spec.TENSOR,
         "scalarType": _SCALAR_TYPE_BY_ELEMENT[element.name],
         "dimensions": [
             {"length": length} | ({"type": types[str(dim)]} if types[str(dim)] else {})
             for dim, length in variable.sizes.items()
         ],
-        "elements": {"type": TEXT if is_text else BINARY},
+        "elements": {"type": spec.TEXT if is_text else spec.BINARY},
         "unit": _get_unit(checked, name, variable),
     }
     if metadata:
         fields["metaData"] = metadata
-    layout = Dense(variable.shape[::-1], TextLine(element) if is_text else element, 0)
+    layout = Dense(variable.shape[::-1], TextLine(element.dtype) if is_text else element, 0)
     planned = PlannedVariable(variable, column_major(layout), conversion)
     return fields, noted, FilePlan(layout.stop, (), (planned,))
 
@@ -155,7 +135,7 @@ def _plan_tensor(
 def check_unit(path: str, name: str, variable: Variable) -> None:
     """Raise ValueError if values have another unit than in the file that they were opened from."""
     unit = variable.attrs.get("unit", 1.0)
-    stored = get_file_info(variable).get("unit", unit)
+    stored = get_file_info(variable, "cc4s").get("unit", unit)
     if stored != unit:
         raise ValueError(
             f"{path}: {name!r} has the unit {unit}, but {stored} in the file that it was opened "
@@ -170,7 +150,7 @@ def _find_orphans(
     """Return orphaned files of elements. Raise ValueError if the tensor `unitless` loses a unit."""
     try:
         fields = parse_fields(path, replaced)
-        is_set = fields.values.get("type") == TENSOR_SET
+        is_set = fields.values.get("type") == spec.TENSOR_SET
         keys = map(str, fields.get_fields("components").values) if is_set else (None,)
     except TensorFormatError:  # another program wrote the file
         return []
@@ -180,7 +160,8 @@ def _find_orphans(
             f"{path}: {unitless!r} has no attribute 'unit', which means 1.0, but the file that it "
             f"would replace has the unit {unit}; set the attribute to the unit of the values"
         )
-    described = [get_elements_file(stem, key) for key in keys if key is None or is_file_name(key)]
+    valid = [key for key in keys if key is None or is_file_name(key)]
+    described = [spec.get_elements_file(stem, key) for key in valid]
     # Some file systems do not distinguish upper and lower case.
     kept = {name.casefold() for name in written}
     return [name for name in described if name.casefold() not in kept]
@@ -194,7 +175,7 @@ def _is_set(checked: CheckedInput) -> bool:
             f"{checked.path}: there are {len(names)} variables to write, expected 1 to "
             f"{MAX_COMPONENTS}, the components of a TensorSet; write other files"
         )
-    is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]])
+    is_set = len(names) > 1 or "component" in get_file_info(checked.variables[names[0]], "cc4s")
     folded = [name.casefold() for name in names]
     for name in names if is_set else ():
         if not is_file_name(name) or folded.count(name.casefold()) > 1:
@@ -223,7 +204,7 @@ def _split_attrs(
     attrs, energies = dict(variable.attrs), None
     own_types = [types[str(dim)] for dim in variable.dims]
     is_real = variable.dtype.kind in "fiu"
-    if is_real and lists_energies(cc4s_object, variable.shape, own_types, attrs):
+    if is_real and spec.lists_energies(cc4s_object, variable.shape, own_types, attrs):
         energies = variable.values.astype(np.float64).tolist()
         if isinstance(attrs.get("energies", []), list | tuple | np.ndarray):
             attrs.pop("energies", None)
@@ -248,7 +229,7 @@ def _split_attrs(
 def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, Any]) -> CheckedInput:
     """Remove the coordinate that the reader derives, and warn if it would change."""
     energies, fermi = metadata.get("energies"), metadata.get("fermiEnergy")
-    coordinate = checked.coordinates.get(OCCUPIED)
+    coordinate = checked.coordinates.get(spec.OCCUPIED)
     if coordinate is None or energies is None or not isinstance(fermi, int | float):
         return checked
     # xarray may have encoded the mask.
@@ -259,10 +240,10 @@ def _remove_occupied(checked: CheckedInput, name: str, metadata: Mapping[str, An
     after = sum(energy < fermi for energy in energies)
     if before != after:
         message = (
-            f"{checked.path}: {before} states are occupied by the coordinate {OCCUPIED!r}, but "
-            f"{after} energies of {name!r} are below its attribute fermiEnergy={fermi}, "
+            f"{checked.path}: {before} states are occupied by the coordinate {spec.OCCUPIED!r}, "
+            f"but {after} energies of {name!r} are below its attribute fermiEnergy={fermi}, "
             "which is what cc4s counts; shift fermiEnergy with the energies"
         )
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-    coordinates = {key: item for key, item in checked.coordinates.items() if key != OCCUPIED}
+    coordinates = {key: item for key, item in checked.coordinates.items() if key != spec.OCCUPIED}
     return replace(checked, coordinates=coordinates)

@@ -19,24 +19,15 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_text import read_json
 from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, is_count
-from xr_tensorfmt.formats.mag import MAGIC
-from xr_tensorfmt.formats.mag.spec import (
-    BIG_ENDIAN,
-    CORRUPT,
-    INCOMPLETE,
-    LITTLE_ENDIAN,
-    SNAPSHOT_200_DTYPES,
-    MagFile,
-    check_placement,
-)
+from xr_tensorfmt.formats.mag import MAGIC, spec
+from xr_tensorfmt.formats.mag.spec import CORRUPT, INCOMPLETE, MagFile
 
 VERSION = 300
 MAGIC_AND_VERSION = MAGIC + VERSION.to_bytes(4, "little")
 
-DTYPES = SNAPSHOT_200_DTYPES
+DTYPES = spec.SNAPSHOT_200_DTYPES
 _DTYPE_NAMES = tuple("boolean" if name == "bool" else name for name in DTYPES)
 
-# Offsets of tensors in the data section are multiples of this.
 ALIGNMENT = 4096
 # Limit on the JSON document. A document with a tokenizer has about 10 MB.
 MAX_DOCUMENT_BYTES = 128 << 20
@@ -104,7 +95,7 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
         Gap(document_stop, start, "the padding after the document"),
     )
     file = MagFile("snapshot", VERSION, tensors, start, stop, metadata, file_info, gaps=gaps)
-    check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
+    spec.check_placement(reader, file, ALIGNMENT, ALIGNMENT - 1)
     return file
 
 
@@ -152,7 +143,7 @@ def _unpack_entry(document: Fields, key: str, entry: Any, header: SnapshotHeader
         unsupported = replace(unsupported, hint="update xr_tensorfmt, or load it with magnetron")
         start = header.data_start + offset
         return StoredTensor.create_unsupported(key, start, nbytes, unsupported)
-    element = (BIG_ENDIAN if header.aux else LITTLE_ENDIAN)[DTYPES[dtype_id]]
+    element = (spec.BIG_ENDIAN if header.aux else spec.LITTLE_ENDIAN)[DTYPES[dtype_id]]
     tensor = StoredTensor.from_document(document, key, shape, element, header.data_start + offset)
     if nbytes != tensor.nbytes:
         raise error("nbytes", f"{tensor.nbytes} for {shape} of {element.name}", nbytes)

@@ -29,21 +29,9 @@ from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import Hint, TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
-from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC
+from xr_tensorfmt.formats.mag import MAGIC, STREAM_MAGIC, spec
 from xr_tensorfmt.formats.mag.document import VERSION
-from xr_tensorfmt.formats.mag.spec import (
-    CORRUPT,
-    EARLY_ARCHIVE_DTYPES,
-    FOREIGN,
-    INCOMPLETE,
-    LATE_ARCHIVE_DTYPES,
-    LITTLE_ENDIAN,
-    SNAPSHOT_100_DTYPES,
-    SNAPSHOT_200_DTYPES,
-    MagFile,
-    check_placement,
-    round_up,
-)
+from xr_tensorfmt.formats.mag.spec import CORRUPT, FOREIGN, INCOMPLETE, MagFile, round_up
 
 ARCHIVE_VERSIONS = (1, 100)
 
@@ -60,7 +48,6 @@ RESERVED_METADATA_BYTES = 8
 _ARCHIVE_HEADER = Struct("<4sIIIII")
 # Type tag and value of a metadata record. The key follows.
 _METADATA = Struct("<I8s")
-# Types of metadata by their tags.
 _VALUES = {1: Struct("<q"), 2: Struct("<d")}
 # Rank and dtype in one number, length and offset. The shape and the key follow.
 _RECORD = Struct("<IQQ")
@@ -76,7 +63,7 @@ POOL = b"SRP!"
 # Limits of the container on the number and the bytes of strings in the pool.
 MAX_STRINGS, MAX_POOL_BYTES = 65534, 128 << 20
 # dtypes and alignment of data, by version.
-SNAPSHOTS = {100: (SNAPSHOT_100_DTYPES, 1), 200: (SNAPSHOT_200_DTYPES, 16)}
+SNAPSHOTS = {100: (spec.SNAPSHOT_100_DTYPES, 1), 200: (spec.SNAPSHOT_200_DTYPES, 16)}
 
 _COUNT = Struct("<I")
 # Rank, dtype, zeros, index of the key in the pool, elements, offset. The shape follows.
@@ -99,7 +86,7 @@ class TensorRecord:
         if self.dtype >= len(dtypes):
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
             raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
-        path, element = reader.source.name, LITTLE_ENDIAN[dtypes[self.dtype]]
+        path, element = reader.source.name, spec.LITTLE_ENDIAN[dtypes[self.dtype]]
         start = base + self.offset
         tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.record_offset)
         count, nbytes = prod(self.shape), tensor.nbytes
@@ -173,8 +160,8 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
     records = _read_records(cursor, tensor_count)
     # Version 100 has two numberings of dtypes.
     highest = max((record.dtype for record in records), default=0)
-    is_late = version == 100 and highest >= len(EARLY_ARCHIVE_DTYPES)
-    dtypes = LATE_ARCHIVE_DTYPES if is_late else EARLY_ARCHIVE_DTYPES
+    is_late = version == 100 and highest >= len(spec.EARLY_ARCHIVE_DTYPES)
+    dtypes = spec.LATE_ARCHIVE_DTYPES if is_late else spec.EARLY_ARCHIVE_DTYPES
     findings = _check_checksum(cursor, options, checksum, 12)
     stop = cursor.offset
     # An offset of 0 cannot be relative to the start of the file.
@@ -188,7 +175,7 @@ def read_archive(reader: HeaderReader, options: OpenOptions) -> MagFile:
         "archive", version, tensors, stop, reader.source.size, metadata, {"checksum": checksum},
         findings, end=stop + reserved, fillers=(0xFF, 0),
     )  # fmt: skip
-    check_placement(reader, file)
+    spec.check_placement(reader, file)
     return file
 
 
@@ -234,9 +221,9 @@ def _read_record(cursor: Cursor, index: int) -> TensorRecord:
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     aux, length, offset = cursor.unpack(_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
-    if not 1 <= rank <= MAX_RANK or dtype >= len(LATE_ARCHIVE_DTYPES):
+    if not 1 <= rank <= MAX_RANK or dtype >= len(spec.LATE_ARCHIVE_DTYPES):
         field, back = f"rank and dtype of {record_name}", _RECORD.size
-        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(LATE_ARCHIVE_DTYPES)}"
+        expected = f"a rank of 1 to {MAX_RANK} and a dtype below {len(spec.LATE_ARCHIVE_DTYPES)}"
         raise cursor.error(field, f"{aux:#x}", expected, FOREIGN, back=back)
     shape = unpack(f"<{rank}q", cursor.take(8 * rank, f"the shape of {record_name}"))
     if min(shape) < 1:
@@ -280,7 +267,7 @@ def read_stream(reader: HeaderReader) -> MagFile:
     records = [_read_stream_record(cursor, index) for index in range(count)]
     cursor.expect(b"TDAT")
     start, size = cursor.offset, reader.source.size
-    tensors = [record.to_stored(reader, EARLY_ARCHIVE_DTYPES, 0) for record in records]
+    tensors = [record.to_stored(reader, spec.EARLY_ARCHIVE_DTYPES, 0) for record in records]
     stops = list(accumulate((tensor.nbytes for tensor in tensors), initial=start))
     if stops[-1] != size:
         expected = f"{stops[-1] - start} bytes for all tensors"
@@ -294,7 +281,7 @@ def _read_stream_record(cursor: Cursor, index: int) -> TensorRecord:
     record_offset, record_name = cursor.offset, f"tensor record {index}"
     length, *lengths, aux, _ = cursor.unpack(_STREAM_RECORD, record_name)
     dtype, rank = aux & 0xFF, aux >> 8
-    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(EARLY_ARCHIVE_DTYPES)
+    max_bytes, max_rank, dtypes = MAX_STREAM_KEY_BYTES, len(lengths), len(spec.EARLY_ARCHIVE_DTYPES)
     if not 1 <= length <= max_bytes or rank > max_rank or dtype >= dtypes:
         actual = f"a key of {length} bytes, rank {rank} and dtype {dtype}"
         expected = f"1 to {max_bytes} bytes, a rank up to {max_rank} and a dtype below {dtypes}"
@@ -331,7 +318,7 @@ def read_snapshot(reader: HeaderReader, options: OpenOptions) -> MagFile:
     file_info = {"checksum": checksum, "seconds_since_1970": seconds}
     gaps = (Gap(stop, start, "the padding before the data"),)
     file = MagFile("snapshot", version, tensors, start, size, {}, file_info, findings, gaps)
-    check_placement(reader, file, alignment)
+    spec.check_placement(reader, file, alignment)
     return file
 
 

@@ -18,7 +18,6 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
 
-# Hints for errors.
 CORRUPT = "the header is corrupt"
 FOREIGN = "the header is corrupt, or the file has another format"
 INCOMPLETE = "the file is truncated or its header corrupt; fetch it again"
@@ -35,7 +34,6 @@ SNAPSHOT_100_DTYPES = ("float32", "float16", "bfloat16", "bool", *_INTEGERS)
 # Snapshot 200 and 300.
 SNAPSHOT_200_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn", "bool", *_INTEGERS)
 
-# Elements by dtype name.
 LITTLE_ENDIAN = build_elements(SNAPSHOT_200_DTYPES)
 BIG_ENDIAN = build_elements(SNAPSHOT_200_DTYPES, ">")
 

@@ -10,13 +10,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.value_checks import check_values
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.zip_members import check_checksums
-from xr_tensorfmt.formats.pycauset.container import (
-    METADATA_ALIGNMENT,
-    SLOT_OFFSETS,
-    Slot,
-    read_metadata,
-    read_slots,
-)
+from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import find_fields_stop
 from xr_tensorfmt.formats.pycauset.read import MatrixFile, get_default_dims
 from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES
@@ -42,19 +36,19 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
 
 def _check_container(reader: HeaderReader, payload_stop: int) -> Iterator[Finding]:
     """Check slots, their metadata, and the gaps around them."""
-    slots, _ = read_slots(reader)  # the reader reports invalid slots
+    slots, _ = r1.read_slots(reader)  # the reader reports invalid slots
     for slot in slots:
         try:
-            read_metadata(reader, slot)
+            r1.read_metadata(reader, slot)
         except TensorFormatError as error:
             yield finding_from_error(error)
     last = max(payload_stop, *(slot.metadata_stop for slot in slots))
     # Metadata of earlier generations may follow.
-    padded = min(payload_stop + -payload_stop % METADATA_ALIGNMENT, last)
-    slot_a, slot_b = SLOT_OFFSETS.values()
+    padded = min(payload_stop + -payload_stop % r1.METADATA_ALIGNMENT, last)
+    slot_a, slot_b = r1.SLOT_OFFSETS.values()
     gaps = (
-        Gap(slot_a + Slot.STRUCT.size, slot_b, "the rest of a slot"),
-        Gap(slot_b + Slot.STRUCT.size, HEADER_BYTES, "the rest of slot B and of the header"),
+        Gap(slot_a + r1.Slot.STRUCT.size, slot_b, "the rest of a slot"),
+        Gap(slot_b + r1.Slot.STRUCT.size, HEADER_BYTES, "the rest of slot B and of the header"),
         Gap(payload_stop, padded, "the padding before the metadata"),
     )
     yield from check_gaps(reader.source, gaps)

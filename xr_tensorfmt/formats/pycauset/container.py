@@ -24,7 +24,7 @@ from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.json_values import to_json
 from xr_tensorfmt.errors import TensorFormatError
-from xr_tensorfmt.formats.pycauset import MAGIC
+from xr_tensorfmt.formats.pycauset import MAGIC, spec
 from xr_tensorfmt.formats.pycauset.metadata import (
     CORRUPT,
     OBJECT_TYPE,
@@ -34,19 +34,11 @@ from xr_tensorfmt.formats.pycauset.metadata import (
     describe_derived,
     encode_map,
 )
-from xr_tensorfmt.formats.pycauset.spec import (
-    BLOCK,
-    HEADER_BYTES,
-    R1_BIT_ROW_BYTES,
-    WORD_BYTES,
-    Matrix,
-)
+from xr_tensorfmt.formats.pycauset.spec import HEADER_BYTES, Matrix
 
 # First bytes: magic number, version 1, little-endian, header size, 0.
 PREAMBLE = MAGIC + pack("<IBHB", 1, 1, HEADER_BYTES, 0)
-# Offsets of the slots.
 SLOT_OFFSETS = {"A": 16, "B": 144}
-# Alignment of metadata blocks.
 METADATA_ALIGNMENT = 16
 
 BLOCK_MAGIC = b"PCMB"
@@ -55,7 +47,6 @@ BLOCK_MAGIC = b"PCMB"
 _BLOCK_HEADER = Struct("<4s3IQ2I")
 _BLOCK_VERSIONS = (1, 1)
 
-# Limit on the size of a metadata block.
 MAX_METADATA_BYTES = 64 << 20
 
 
@@ -198,11 +189,12 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     is_swapped = matrix.is_transposed and not matrix.is_vector
     listed = {key: metadata.values[key] for key in (OBJECT_TYPE, "n") if key in metadata}
     listed["properties"] = metadata.get("properties", dict, {})
+    is_block = matrix.matrix_type == spec.BLOCK
     return replace(
         matrix,
         rows=matrix.columns if is_swapped else matrix.rows,
         columns=matrix.rows if is_swapped else matrix.columns,
-        row_bytes=R1_BIT_ROW_BYTES if is_dense else WORD_BYTES,
+        row_bytes=spec.R1_BIT_ROW_BYTES if is_dense else spec.WORD_BYTES,
         attrs=dict(build_attrs(metadata)),
         encoding={
             "payload_uuid": metadata.get("payload_uuid", str),
@@ -213,5 +205,5 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),
         payload_length=slot.payload_length,
-        manifest=metadata.get("block_manifest", dict, {}) if matrix.matrix_type == BLOCK else None,
+        manifest=metadata.get("block_manifest", dict, {}) if is_block else None,
     )

@@ -42,7 +42,6 @@ TYPES_OFFSET = 12
 
 METADATA, DATA = "metadata.json", "data.bin"
 
-# Limits on the sizes of the central directory of a zip archive, and of its metadata.
 MAX_DIRECTORY_BYTES, MAX_METADATA_BYTES = 1 << 17, 1 << 20
 
 

@@ -20,7 +20,6 @@ OBJECT_TYPE = "object_type"
 _CAUSAL_SET = "CausalSet"
 _ARGUMENT_PREFIX = "spacetime_"
 
-# Hint of errors about metadata.
 CORRUPT = "the file is corrupt; save it again with PyCauset"
 
 
@@ -118,7 +117,6 @@ def describe_derived(metadata: Fields) -> Iterator[str]:
             yield f"the {label} {', '.join(map(repr, names))}"
 
 
-# Limits on the nesting of maps and arrays, and on the number of values.
 MAX_METADATA_LEVELS = 32
 MAX_METADATA_VALUES = 1 << 19
 

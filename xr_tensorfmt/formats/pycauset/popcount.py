@@ -28,11 +28,7 @@ _LOW_BITS = np.array([(1 << count) - 1 for count in range(65)], dtype="<u8")
 # The sum of so many bits fits in a byte.
 _BYTE_ROWS = 255
 # Divide words into lanes of 2, 4 and 8 bits, which hold the sums of 3, 5 times 3, and 255 bits.
-_LANES = (
-    (np.uint64(1), np.uint64(0x5555555555555555), 3),
-    (np.uint64(2), np.uint64(0x3333333333333333), 5),
-    (np.uint64(4), np.uint64(0x0F0F0F0F0F0F0F0F), None),
-)
+_LANES = ((1, 0x5555555555555555, 3), (2, 0x3333333333333333, 5), (4, 0x0F0F0F0F0F0F0F0F, 0))
 _LANE_OF_BIT = (0, 4, 2, 6, 1, 5, 3, 7)
 # Packed bytes to count at a time, to stay within a processor cache.
 _CACHED_BYTES = 2 << 20

@@ -10,33 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader
+from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source, is_file_name, open_sibling
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.errors import Hint, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
-from xr_tensorfmt.formats.pycauset.container import (
-    BLOCK_MAGIC,
-    METADATA_ALIGNMENT,
-    PREAMBLE,
-    read_container,
-)
+from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
 from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
-# Limit on the number of blocks, including nested blocks.
 MAX_BLOCKS = 4096
-# Limit on the nesting of blocks.
 MAX_BLOCK_LEVELS = 8
 
 
@@ -78,16 +70,9 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     file = _open_file(reader, MAX_BLOCKS, MAX_BLOCK_LEVELS)
     matrix, layout = file.matrix, file.layout
     matrix_type = spec.MATRIX_TYPES.get(matrix.matrix_type)
-    is_mostly_implied = matrix_type is None or matrix_type.stored in ("diagonal", "none")
-    is_large = is_mostly_implied and prod(layout.shape) > MAX_FILLED_ELEMENTS
-    if is_large and options.sparse == "auto":
-        raise reader.error(
-            field=f"the shape of a {matrix.matrix_type}",
-            actual=f"{matrix.rows} rows and {matrix.columns} columns",
-            expected=f"at most {MAX_FILLED_ELEMENTS} elements, because most are not stored",
-            hint=Hint("open it with {sparse} to read all of them", sparse="dense"),
-            offset=matrix.types_offset,
-        )
+    if matrix_type is None or matrix_type.stored in ("diagonal", "none"):
+        field, count = f"the shape of a {matrix.matrix_type}", prod(layout.shape)
+        options.check_filled(reader.source.name, field, count, "few", matrix.types_offset)
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
@@ -153,8 +138,8 @@ def _read_header(reader: HeaderReader) -> Matrix:
     head = reader.head
     if head.startswith(ZIP_MAGIC):
         return read_archive(reader)
-    if head.startswith(PREAMBLE):
-        return read_container(reader)
+    if head.startswith(r1.PREAMBLE):
+        return r1.read_container(reader)
     if not head.startswith(MAGIC):
         hint = "it is not a PyCauset file"
         raise reader.error("the magic number", repr(head[:8]), repr(MAGIC), hint, 0)
@@ -166,7 +151,7 @@ def _read_header(reader: HeaderReader) -> Matrix:
     if version == 1 and not any(head[TYPES_OFFSET:]):
         hint = "this is the backing store of a PyCauset session; open a file by pycauset.save"
     actual = f"{version}, then bytes {head[TYPES_OFFSET:][:4].hex(' ')}"
-    preamble = PREAMBLE[TYPES_OFFSET:].hex(" ")
+    preamble = r1.PREAMBLE[TYPES_OFFSET:].hex(" ")
     expected = f"2, or 1 and then {preamble} (a container) or a matrix type from 1 to 4"
     raise reader.error("the version", actual, expected, hint, len(MAGIC))
 
@@ -187,9 +172,9 @@ def _detect_diagonal(reader: HeaderReader, matrix: Matrix, length: int) -> Matri
     elif has_diagonal and length == strict_bytes + _LENGTH_EXCESS:
         # Either a triangle without diagonal by 0.5.0, directly before the metadata, or a complete
         # one by 0.6.
-        offset = matrix.offset + ceil_div(strict_bytes, METADATA_ALIGNMENT) * METADATA_ALIGNMENT
-        magic = reader.read_field(offset, len(BLOCK_MAGIC), "the end of the payload")
-        has_diagonal = magic != BLOCK_MAGIC
+        offset = matrix.offset + strict_bytes + -strict_bytes % r1.METADATA_ALIGNMENT
+        magic = reader.read_field(offset, len(r1.BLOCK_MAGIC), "the end of the payload")
+        has_diagonal = magic != r1.BLOCK_MAGIC
     encoding = {**matrix.encoding, "has_diagonal": int(has_diagonal)}
     return replace(matrix, has_diagonal=has_diagonal, encoding=encoding)
 

@@ -14,7 +14,6 @@ from xr_tensorfmt.core.findings import Finding
 
 # Header size of versions 1, 2 and R1 in bytes. The values follow.
 HEADER_BYTES = 4096
-# Size of a triangle without elements in bytes.
 MIN_PAYLOAD_BYTES = 8
 
 BIT = "BIT"

@@ -20,6 +20,7 @@ from xr_tensorfmt.formats.pycauset.spec import Matrix
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
+from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 DATA_TYPES = {"bool": spec.BIT} | {np.dtype(code).name: t for t, code in spec.DTYPES.items()}
@@ -138,11 +139,9 @@ def _find_mismatch(matrix_type: str, shape: tuple[int, ...]) -> str:
 
 def _get_file_info(variable: Variable) -> Mapping[str, Any]:
     """Return the properties of the opened file if the variable is the whole matrix."""
-    file_info: Mapping[str, Any] = variable.encoding.get("tensorfmt", {})
-    if file_info.get("format") != NAME:
-        return {}
-    is_whole = tuple(file_info["shape"])[: variable.ndim] == variable.shape
-    return file_info if is_whole else {}
+    file_info = get_file_info(variable, NAME)
+    shape = tuple(file_info.get("shape", ()))
+    return file_info if shape[: variable.ndim] == variable.shape else {}
 
 
 def _guess_type(variable: Variable) -> str:

@@ -22,7 +22,6 @@ from xr_tensorfmt.formats.tens.symmetries import Operation
 COUNT_BYTES = 8
 # dtype of the global index. It is little-endian even if the values are not.
 INDEX_DTYPE = np.dtype("<u8")
-# Limit on the pairs of one read.
 PAIRS_AT_ONCE = 1 << 20
 
 
@@ -43,10 +42,6 @@ class Pairs(SearchedLayout):
 
     layout_to_validate = None  # the check of TENS reads all pairs
     prefers_points = True  # a read may scan many pairs
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the indices, which can be large."""
-        return {**self.__dict__, "_index": CachedValue()}
 
     @property
     def shape(self) -> tuple[int, ...]:

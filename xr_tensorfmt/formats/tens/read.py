@@ -11,24 +11,13 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Element
 from xr_tensorfmt.core.embedded_metadata import MAX_EMBEDDED_BYTES
 from xr_tensorfmt.core.findings import End
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS, HeaderReader, check_size
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import Hint
+from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.pairs import COUNT_BYTES, Pairs
-from xr_tensorfmt.formats.tens.spec import (
-    DEFINED_MAGICS,
-    DENSE_DATA,
-    EMBEDDED,
-    FIXED_BYTES,
-    SYMMETRY,
-    Chunk,
-    TensHeader,
-    build_element,
-    compute_chunk_size,
-    read_chunks,
-)
+from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 from xr_tensorfmt.formats.tens.symmetries import Symmetry, build_group
 
 COMPONENT = "component"
@@ -56,7 +45,7 @@ class TensFile:
     @property
     def unknown_chunks(self) -> list[Chunk]:
         """Chunks that the format does not define."""
-        return [chunk for chunk in self.chunks if chunk.magic not in DEFINED_MAGICS]
+        return [chunk for chunk in self.chunks if chunk.magic not in spec.DEFINED_MAGICS]
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
@@ -65,7 +54,7 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     header = TensHeader.read(reader)
     file = (_read_0_9 if header.is_before_1_0 else _read_1_0)(reader, header)
     header, element_bytes = file.header, file.element.stored.itemsize * file.components
-    check_size(reader.source.name, header.lengths, element_bytes, offset=FIXED_BYTES)
+    check_size(reader.source.name, header.lengths, element_bytes, offset=spec.FIXED_BYTES)
     names = name_dims(options.dims, options.name, header.dimension_names)
     if COMPONENT in (options.name, *names):
         raise ValueError(
@@ -86,14 +75,8 @@ def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) ->
     if file.pair_count is None:
         shape = (*lengths, components) if components > 1 else lengths
         return Dense(shape, file.element, file.offset)
-    if options.sparse == "auto" and header.size > MAX_FILLED_ELEMENTS:
-        raise reader.error(
-            field=f"the tensor of {file.pair_count} stored pairs",
-            actual=f"{header.size} elements",
-            expected=f"at most {MAX_FILLED_ELEMENTS}",
-            hint=Hint("open it with {sparse} to fill in the zeros", sparse="dense"),
-            offset=FIXED_BYTES,
-        )
+    path, stored = reader.source.name, file.pair_count
+    options.check_filled(path, "the tensor", header.size, stored, spec.FIXED_BYTES)
     group = build_group(reader, header, file.symmetries)
     return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
 
@@ -122,7 +105,7 @@ def _build_file_info(file: TensFile) -> dict[str, Any]:
 
 def _locate_raw_values(header: TensHeader, reader: HeaderReader) -> TensFile:
     """Return a file whose values follow the header directly."""
-    file = TensFile(header, *build_element(header, reader), header.stop, header.stop)
+    file = TensFile(header, *spec.build_element(header, reader), header.stop, header.stop)
     return replace(file, stop=header.stop + file.nbytes)
 
 
@@ -148,11 +131,11 @@ def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
 
 def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Read chunks and find the values after them, as in version 1.0."""
-    chunks = tuple(read_chunks(reader, header.stop))
-    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == SYMMETRY]
+    chunks = tuple(spec.read_chunks(reader, header.stop))
+    symmetries = [Symmetry.read(reader, header, c) for c in chunks if c.magic == spec.SYMMETRY]
     embedded = None
     for chunk in chunks:
-        if chunk.magic == EMBEDDED:  # JSON and padding; text beyond the limit is cut off
+        if chunk.magic == spec.EMBEDDED:  # JSON and padding; text beyond the limit is cut off
             stop = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
             embedded = reader.read_bytes(chunk.content_offset, stop).rstrip(b"\0")
     file = replace(
@@ -162,7 +145,7 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
         symmetries=tuple(symmetries),
         embedded=embedded,
     )
-    if chunks and chunks[-1].magic == DENSE_DATA:
+    if chunks and chunks[-1].magic == spec.DENSE_DATA:
         return _read_dense(reader, file)
     if header.is_index_value:
         return _read_pairs(reader, file)
@@ -186,7 +169,7 @@ def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
                 hint="TENS 1.0 does not define the order of such values; write them as pairs",
                 offset=symmetry.offset,
             )
-    needed = compute_chunk_size(file.nbytes)
+    needed = spec.compute_chunk_size(file.nbytes)
     is_unpadded = chunk.stop == size == chunk.content_offset + file.nbytes
     if chunk.size != needed and not is_unpadded:
         raise reader.error(

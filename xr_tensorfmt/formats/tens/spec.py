@@ -49,7 +49,6 @@ class TensHeader:
     lengths: tuple[int, ...]
     # One character per dimension.
     index_names: str
-    # Whether the tensor is stored as pairs of index and value.
     is_index_value: bool = False
 
     def pack(self) -> bytes:
@@ -139,7 +138,6 @@ DEFINED_MAGICS = (DENSE_DATA, SYMMETRY, EMBEDDED)
 
 # Sizes of chunks are multiples of this.
 CHUNK_UNIT = 8
-# Limit on the chunks before the data.
 MAX_CHUNKS = 4096
 
 

@@ -14,7 +14,6 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.formats.tens.spec import Chunk, TensHeader
 
 # Flags, and length of the operation code. The code and the index map follow.
-# Signs of the operation codes that the format defines.
 _FIELDS = Struct("<BB")
 _PACKED_FLAG = 1
 _UNPACK = "write the file without packing"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from string import ascii_letters
@@ -21,6 +20,7 @@ from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_tensor
+from xr_tensorfmt.writing.encoding import get_file_info
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece, PlannedVariable
 
 
@@ -32,9 +32,7 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
     older = replace(checked, format=f"TENS 0.9 ({default}unlike version='1.0')")
     if is_bin or version == "0.9":
         return _plan_0_9(older)
-    file_info = variable.encoding.get("tensorfmt")
-    info = file_info if isinstance(file_info, Mapping) else {}
-    if version is None and (info.get("format"), info.get("version")) == ("tens", "0.9"):
+    if version is None and get_file_info(variable, "tens").get("version") == "0.9":
         try:
             return _plan_0_9(older)
         except ValueError as error:
