@@ -256,10 +256,10 @@ OPEN = """
 import warnings, numpy, xarray, xr_tensorfmt
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter('always')
-    xr_tensorfmt.to_file(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.mag')
-    assert xarray.open_dataset('a.mag').a.sum() == 3
-    assert xarray.open_dataset('a.mag', engine='tensorfmt').a.sum() == 3
-    assert xr_tensorfmt.validate('a.mag') == []
+    xr_tensorfmt.to_file(xarray.Dataset({'a': ('x', numpy.ones(3, 'f4'))}), 'a.1.mag')
+    assert xarray.open_dataset('a.1.mag').a.sum() == 3
+    assert xarray.open_dataset('a.1.mag', engine='tensorfmt').a.sum() == 3
+    assert xr_tensorfmt.validate('a.1.mag') == []
     assert xr_tensorfmt.formats.registry.find_format('mag').title == 'MAG'
 print(*(f'{warning.category.__name__}: {warning.message}' for warning in caught), sep='\\n')
 """
