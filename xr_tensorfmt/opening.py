@@ -20,7 +20,8 @@ from xr_tensorfmt.datasets.lazy_array import FileVariable
 from xr_tensorfmt.datasets.options import EngineKeywords
 from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats import recognition
-from xr_tensorfmt.formats.reading import read_container
+from xr_tensorfmt.formats.reading import check_keywords, read_container
+from xr_tensorfmt.formats.registry import load_formats
 from xr_tensorfmt.sources import is_remote, is_url, open_source
 from xr_tensorfmt.sources.store_errors import redact
 
@@ -108,6 +109,8 @@ def open_group(file: Any, keywords: EngineKeywords) -> tuple[Source, Container]:
             f"fs= needs xarray 2026.7 or later, not {xr.__version__}; update xarray, or pass a URL "
             "or a fsspec.core.OpenFile"
         )
+    if keywords.format_options:  # before a request to a store
+        check_keywords(keywords, {name for x in load_formats() for name in x.read_options})
     reader = recognition.open_header(
         file, keywords.io, keywords.storage_options, keywords.fs, keywords.timeout
     )

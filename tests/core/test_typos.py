@@ -35,6 +35,10 @@ SQUARE = xr.Dataset({"weight": (("row", "col"), np.eye(3, dtype=bool))})
 MISTAKES: dict[str, tuple[Callable[[str], Any], str]] = {
     "format": (lambda path: open_lazily(path, format="pycausat"), "(did you mean 'pycauset'?)"),
     "engine": (lambda path: open_lazily(path, dim={}), "'dim' (did you mean 'dims'?)"),
+    "URL": (
+        lambda _: open_lazily("memory://missing.mag", storage_option={}),
+        "'storage_option' (did you mean 'storage_options'?)",
+    ),
     "tree": (
         lambda path: xr.open_datatree(path, engine="tensorfmt", seperator="/"),
         "'seperator' (did you mean 'separator'?) is not a keyword of the engine",

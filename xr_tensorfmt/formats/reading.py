@@ -81,16 +81,22 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
                 f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )
     own = file_format.read_options
-    for name in options.format_options:
-        if name not in own:
-            keywords = (*own, *(field.name for field in fields(options)))
-            raise TypeError(
-                f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
-                f"'tensorfmt' for format {file_format.name!r}, expected one of "
-                f"{', '.join(keywords)}; pass options of a file system in storage_options="
-            )
+    check_keywords(options, own, f" for format {file_format.name!r}")
     values = {name: own[name].normalize(name, v) for name, v in options.format_options.items()}
     return replace(options, format_options=values) if values else options
+
+
+def check_keywords(options: OpenOptions, own: Collection[str], scope: str = "") -> None:
+    """Raise an error if a keyword is not one of the engine or of formats, which are `own`."""
+    for name in options.format_options:
+        if name not in own:
+            declared = (field.name for field in fields(options) if field.name != "format_options")
+            keywords = (*own, *declared)
+            raise TypeError(
+                f"{name!r}{did_you_mean(name, keywords)} is not a keyword of the engine "
+                f"'tensorfmt'{scope}, expected one of {', '.join(keywords)}; pass options of a "
+                "file system in storage_options="
+            )
 
 
 def _check_named_variables(container: Container, options: OpenOptions) -> None:

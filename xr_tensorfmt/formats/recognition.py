@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from xr_tensorfmt.errors import (
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
@@ -102,27 +102,28 @@ def _list_names(directory: str, storage_options: Mapping[str, Any] | None, fs: A
 def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: Any) -> list[str]:
     """Return the tensor files in a directory. A directory with an index is one file."""
     names = _list_names(directory, storage_options, fs)
-    matches = [(name, find_format_by_suffix(name)) for name in names]
-    if not any(file_format for _, file_format in matches):
+    models = find_models(names)
+    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
+        return [directory]
+    paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
+    elements = [name for name in paths if name.casefold().endswith(ELEMENTS)]
+    for name in [name for name in paths if name.casefold().endswith(YAML)]:
+        described = [other for other in elements if other.startswith(name[: -len(YAML)] + ".")]
+        for other in described:
+            paths.pop(other, None)
+        # A calculation has YAML files with properties of dimensions, too.
+        if not described and not _is_cc4s(open_header(paths[name], "read", storage_options, fs)):
+            del paths[name]
+    if not paths:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
             "its format, or another directory"
         )
-    models = find_models(names)
-    if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
-        return [directory]
-    return [
-        f"{directory.rstrip('/')}/{name}"
-        for name, file_format in matches
-        if file_format and not _is_described(name, file_format, names)
-    ]
+    return list(paths.values())
 
 
-def _is_described(name: str, file_format: Format, names: Collection[str]) -> bool:
-    """Return whether another file describes a file, which has no magic number."""
-    suffix = file_format.find_suffix(name)
-    main = name.removesuffix(name[-len(suffix) :]) + file_format.suffixes[0]
-    return not file_format.magics and main != name and main in names
+def _is_cc4s(reader: HeaderReader) -> bool:
+    return find_format("cc4s").match(reader) is Match.CERTAIN
 
 
 def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:

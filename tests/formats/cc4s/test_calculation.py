@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from functools import partial
@@ -354,6 +355,40 @@ def test_tensor_without_elements_is_not_left_out(tmp_path: Path) -> None:
     (tmp_path / "CoulombVertex.elements").unlink()
     with pytest.raises(FileNotFoundError):
         open_calculation(tmp_path)
+
+
+def test_commands_ignore_yaml_files_of_a_calculation_without_tensors(tmp_path: Path) -> None:
+    write_calculation(tmp_path, is_complex=True)
+    (tmp_path / "notes.yaml").write_text("author: me\n")
+    assert validate(tmp_path) == []
+    for command in ("validate", "info", "explain"):
+        result = run(command, str(tmp_path))
+        assert result.exit_code == 0
+        assert "CoulombVertex" in result.output
+        assert "State.yaml:" not in result.output
+    assert run("diff", str(tmp_path), str(tmp_path)).exit_code == 0
+
+
+def test_elements_of_components_belong_to_one_file(tmp_path: Path) -> None:
+    write_amplitudes(tmp_path)
+    names = {path.name for path in tmp_path.glob("*.yaml")}
+    document = json.loads(run("info", "--json", str(tmp_path)).stdout)
+    assert {Path(file["path"]).name for file in document} == names
+
+
+def test_directory_without_tensors_is_not_valid(tmp_path: Path) -> None:
+    (tmp_path / "notes.yaml").write_text("author: me\n")
+    with pytest.raises(IsADirectoryError, match="a directory without tensor files"):
+        validate(tmp_path)
+
+
+def test_values_of_properties_may_be_an_array(tmp_path: Path) -> None:
+    spin = ("State", [0, 0, 1], {"values": np.array([0.5, -0.5])})
+    vertex = xr.DataArray(np.ones((2, 3)), {"State_Spin": spin}, ("AuxiliaryField", "State"))
+    vertex.tensorfmt.to_file(tmp_path / "Vertex.yaml")
+    back = xr.open_dataarray(tmp_path / "Vertex.yaml", engine="tensorfmt")
+    assert back.State_Spin.attrs == {"values": [0.5, -0.5]}
+    assert (tmp_path / "State.yaml").exists()
 
 
 def test_attributes_of_dataset_round_trip(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def _get_properties(
         if name.startswith(prefix) and variable.dims == (dim,) and _is_property(variable):
             indices[name.removeprefix(prefix)] = variable.values.astype(np.int64)
             if "values" in variable.attrs:
-                values[name.removeprefix(prefix)] = variable.attrs["values"]
+                values[name.removeprefix(prefix)] = _get_values(variable)
     return Properties(dimension_type, indices, values)
 
 
@@ -149,11 +149,17 @@ def _is_property(variable: Variable) -> bool:
     smallest, largest = variable.values.min(initial=0), variable.values.max(initial=-1)
     if smallest < 0 or largest >= MAX_BYTES:
         return False
-    values = variable.attrs.get("values", [0] * (int(largest) + 1))
+    values = _get_values(variable) if variable.attrs else [0] * (int(largest) + 1)
     with suppress(TypeError):  # JSON does not support the values
-        is_lossless = to_json(values, "values") == values and is_portable(values)
-        return isinstance(values, list) and len(values) > largest and is_lossless
+        is_long = isinstance(values, list) and len(values) > largest
+        return is_long and to_json(values, "values") == values and is_portable(values)
     return False
+
+
+def _get_values(variable: Variable) -> Any:
+    """Return the attribute "values". Other engines open a list as an array."""
+    values = variable.attrs["values"]
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _plan_file(path: str, properties: Properties) -> SiblingFile:
