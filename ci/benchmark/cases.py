@@ -19,14 +19,17 @@ import dask.array as da
 import fsspec
 import numpy as np
 import pandas as pd
+import s3fs
 import xarray as xr
 from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from zarr.storage import ObjectStore
 
-import xr_tensorfmt  # noqa: F401  # registers the accessor
 from benchmark import stores
 from benchmark.stores import BUCKET, MOTO, SlowMemory, connect, run_server
+from xr_tensorfmt import pycauset, vespa
+from xr_tensorfmt.cli import main
 
 OURS = "xr_tensorfmt"
 ROW = 16384  # elements of the fast axis of a dense tensor
@@ -268,8 +271,6 @@ def build_model(count: int) -> tuple[dict[str, np.ndarray], xr.Dataset]:
 
 def run_command(*arguments: str) -> Any:
     """Run the command in this process, and return the JSON that it prints."""
-    from xr_tensorfmt.cli import main  # noqa: PLC0415
-
     return json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
 
 
@@ -283,8 +284,10 @@ def diff(folder: Path, count: int) -> Built:
         first, second = map(load_file, paths)
         return all(np.array_equal(first[key], second[key]) for key in first)
 
-    ours = lambda: run_command("diff", *paths)["equal"]  # noqa: E731
-    return {OURS: ours, "safetensors": compare}, lambda: True
+    return {
+        OURS: lambda: run_command("diff", *paths)["equal"],
+        "safetensors": compare,
+    }, lambda: True
 
 
 @MODELS("statistics of {count} tensors", 4000, power=0.5)
@@ -296,14 +299,9 @@ def stats(folder: Path, count: int) -> Built:
         (report,) = run_command("info", "--stats", path)
         return [report["variables"][key]["stats"]["mean"] for key in model]
 
-    def summarize_by_numpy() -> list[float]:
-        rows = [
-            (array.mean(), array.min(), array.max(), np.isnan(array).sum(), (array == 0).sum())
-            for array in map(load_file(path).__getitem__, model)
-        ]
-        return [mean for mean, *_ in rows]
-
-    contenders = {OURS: summarize, "safetensors and numpy": summarize_by_numpy}
+    compute = lambda x: (x.mean(), x.min(), x.max(), np.isnan(x).sum(), (x == 0).sum())  # noqa: E731
+    by_numpy = lambda: [compute(array)[0] for array in map(load_file(path).get, model)]  # noqa: E731
+    contenders = {OURS: summarize, "safetensors and numpy": by_numpy}
     return contenders, lambda: [array.mean() for array in model.values()]
 
 
@@ -382,10 +380,11 @@ def open_tree(folder: Path, count: int) -> Built:
     def use(tree: xr.DataTree) -> Any:
         return tree[list(groups)[-1]]["weight"].values
 
-    # By default, xarray builds the tree again to create indexes, and `from_dict` creates none.
-    opened = partial(xr.open_datatree, path, engine="tensorfmt", create_default_indexes=False)
+    opened = partial(xr.open_datatree, path, engine="tensorfmt")
+    without = partial(opened, create_default_indexes=False)  # as `from_dict`
     return {
         OURS: (opened, use),
+        f"{OURS} without default indexes": (without, use),
         "DataTree.from_dict": (partial(xr.DataTree.from_dict, groups), use),
     }, lambda: list(model.values())[-1]
 
@@ -400,11 +399,10 @@ def first_open(folder: Path, _: int) -> Built:
         opened = f"xarray.open_dataset({str(path)!r}, engine={engine!r})"
         codes[name] = f"import xarray; print(len({opened}))"
 
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # installed packages have bytecode
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode
 
     def run(code: str) -> int:
-        command = [sys.executable, "-W", "ignore", "-c", code]
-        return int(subprocess.check_output(command, env=environment))
+        return int(subprocess.check_output([sys.executable, "-W", "ignore", "-c", code]))
 
     return {name: partial(run, code) for name, code in codes.items()}, lambda: 1
 
@@ -444,8 +442,6 @@ def unpack_bits(folder: Path, order: int) -> Built:
 
 @BITS("count the relations of {count} elements by column", 50_000)
 def popcount_columns(folder: Path, order: int) -> Built:
-    from xr_tensorfmt.pycauset import popcount  # noqa: PLC0415
-
     path = folder / "count.pycauset"
     rows = write_random_bits(path, order)
     array = open_tensor(path)
@@ -459,13 +455,11 @@ def popcount_columns(folder: Path, order: int) -> Built:
                 part[:] = 0
         return counts + part
 
-    return {OURS: lambda: popcount(array, dim="row").values, "numpy": count}, count
+    return {OURS: lambda: pycauset.popcount(array, dim="row").values, "numpy": count}, count
 
 
 @BITS("histogram of the interval sizes of {count} elements", 4000)
 def interval_sizes(folder: Path, order: int) -> Built:
-    from xr_tensorfmt.pycauset import interval_sizes  # noqa: PLC0415
-
     light = np.random.default_rng(0).random((order, 2))
     u, v = light[np.argsort(light.sum(axis=1))].T
     causal = (u[:, np.newaxis] < u) & (v[:, np.newaxis] < v)
@@ -477,7 +471,10 @@ def interval_sizes(folder: Path, order: int) -> Built:
         return np.bincount((matrix @ matrix)[causal].astype(int))
 
     ours = partial(open_tensor, path, chunks={})
-    return {OURS: lambda: np.trim_zeros(interval_sizes(ours()).values, "b"), "numpy": count}, count
+    return {
+        OURS: lambda: np.trim_zeros(pycauset.interval_sizes(ours()).values, "b"),
+        "numpy": count,
+    }, count
 
 
 LABELS = partial(case, "Labelled vectors")
@@ -546,8 +543,6 @@ LINE = '{"put": "id:a:b::%s", "fields": {"v": {"type": "tensor<float>(x[384])", 
 @LABELS("write a feed of {count} documents", 10_000, name="to_jsonl", write=True)
 @LABELS("read a feed of {count} documents", 10_000, name="from_jsonl", write=False)
 def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
-    from xr_tensorfmt.vespa import from_jsonl, to_jsonl  # noqa: PLC0415
-
     numbers = np.random.default_rng(0).normal(size=(count, 384)).astype(np.float32)
     labels = [f"doc{number}" for number in range(count)]
     vectors = xr.DataArray(numbers, {"user": labels}, ("user", "x"), "tensor")
@@ -569,9 +564,9 @@ def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
 
     write_feed()
     if write:
-        ours = read_back(partial(to_jsonl, vectors, path, **FEED), read_feed)
+        ours = read_back(partial(vespa.to_jsonl, vectors, path, **FEED), read_feed)
         return {OURS: ours, "numpy": read_back(write_feed, read_feed)}, lambda: numbers
-    read = lambda: from_jsonl(path, **FEED)["tensor"].values  # noqa: E731
+    read = lambda: vespa.from_jsonl(path, **FEED)["tensor"].values  # noqa: E731
     return {OURS: read, "numpy": read_feed}, lambda: numbers
 
 
@@ -582,9 +577,6 @@ WRITING("write {size} of float32 from dask", 512 * MIB, **FROM_DASK)(write_forma
 
 @WRITING("upload {size} to S3 without latency", 128 * MIB)
 def upload(folder: Path, size: int) -> Built:
-    import s3fs  # noqa: PLC0415
-    from zarr.storage import ObjectStore  # noqa: PLC0415
-
     array = FORMATS["MAG"].build(size)
     data, url = array.chunk(row=4096), SERVERS.enter_context(run_server("-c", MOTO))
     s3: dict[str, Any] = {"storage_options": {"key": "a", "secret": "b", "endpoint_url": url}}
@@ -608,8 +600,6 @@ REMOTE = partial(case, "Object storage, 20 ms away")
 
 def read_remote(folder: Path, size: int, run: Any, by_numpy: Any) -> Built:
     """Return contenders that open a tensor in a store that is 20 ms away, and use it."""
-    from zarr.storage import ObjectStore  # noqa: PLC0415
-
     _, map_values = write_dense(folder, size)
     url = SERVERS.enter_context(run_server(stores.__file__, str(folder)))
     target, s3 = f"s3://{BUCKET}/tensor", {"storage_options": {"anon": True, "endpoint_url": url}}
