@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 from uuid import uuid4
 
@@ -144,8 +145,8 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
 
     Raises
     ------
-    IndexError
-        A position is out of bounds.
+    IndexError, TypeError
+        A position is out of bounds, or not an int.
 
     Examples
     --------
@@ -158,13 +159,21 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     array([2, 3])
     """
     _check_causal(causal)
+    try:
+        row, column = (index(np.asarray(position)[()]) for position in (first, last))
+    except TypeError:
+        raise TypeError(
+            f"interval({first!r}, {last!r}): a position is an int; find it by a label, as in "
+            "causal.indexes['row'].get_loc(label)"
+        ) from None
     variable = drop_chunks(causal.variable)
-    return np.flatnonzero(variable[first].values & variable[:, last].values)
+    return np.flatnonzero(variable[row].values & variable[:, column].values)
 
 
 def _check_causal(causal: DataArray) -> None:
     if not isinstance(causal, DataArray) or causal.dtype != np.bool_:
-        actual = getattr(causal, "dtype", type(causal).__name__)
+        owner = "" if isinstance(causal, DataArray) else f"{type(causal).__name__} of "
+        actual = f"{owner}{getattr(causal, 'dtype', 'other values')}"
         raise TypeError(f"a causal matrix is a DataArray of bool, not {actual}")
     if causal.ndim != 2 or causal.shape[0] != causal.shape[1]:
         raise ValueError(f"a causal matrix is square, but the shape is {causal.shape}")
@@ -186,7 +195,7 @@ class _Matrix:
     @property
     def lengths(self) -> tuple[int, ...]:
         full, rest = divmod(self.size, _BLOCK)
-        return (_BLOCK,) * full + ((rest,) if rest else ())
+        return (_BLOCK,) * full + ((rest,) if rest or not full else ())
 
     def read(self, row: int, column: int) -> Block:
         rows, columns = (slice(n * _BLOCK, (n + 1) * _BLOCK) for n in (row, column))
@@ -214,7 +223,7 @@ def _count_sizes(matrix: _Matrix, row: int, column: int, related: Block) -> NDAr
     sizes = np.empty(0, int)
     if related.any():
         sizes = _count_between(matrix, row, column, related)[related]
-    return np.bincount(sizes, minlength=matrix.size).reshape(1, 1, -1)
+    return np.bincount(sizes, minlength=matrix.size).reshape(1, 1, matrix.size)
 
 
 def _map_blocks(

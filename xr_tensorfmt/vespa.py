@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from tqdm import tqdm
@@ -138,7 +138,8 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type, or no document has the field.
+        A document has a tensor of another type or occurs again, a line removes one, or no document
+        has the field.
 
     Examples
     --------
@@ -205,6 +206,7 @@ def _parse_feed(
     name: str, lines: Iterable[Any], type_: str | None, field: str, prefix: str
 ) -> Iterator[Block]:
     """Yield the blocks of all documents. All tensors must have the type of the first."""
+    ids = set[str]()
     for number, line in enumerate(lines, 1):
         if isinstance(line, str | bytes) and line.strip() in _NO_DOCUMENT:
             continue
@@ -214,13 +216,21 @@ def _parse_feed(
             raise ValueError(f"{name}: line {number}: {error}") from error
         if blocks and type_ is None:
             type_ = format_type(blocks[0][1])
+        for _, _, (*_, id_), _ in blocks[:1]:
+            if id_ in ids:
+                message = f"{id_!r} again, expected one line per document; keep one of them"
+                raise ValueError(f"{name}: line {number}: {message}")
+            ids.add(id_)
         yield from blocks
 
 
 def _parse_document(
     line: int, document: Any, type_: str | None, field: str, prefix: str
 ) -> list[Block]:
-    fields = document.get("fields") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or "remove" in document:
+        actual = "removes a document" if isinstance(document, dict) else "is no object"
+        raise ValueError(f"the line {actual}, expected a put, an update or a document; omit it")
+    fields = document.get("fields")
     if not isinstance(fields, dict) or fields.get(field) is None:
         return []
     header, blocks = parse_tensor(select_field(document, field), type_)
@@ -336,7 +346,7 @@ def to_jsonl(
     form: Form = "hex",
     encoding: Mapping[Any, Any] | None = None,
     drop: Collection[DroppablePart] = (),
-    overwrite: bool = True,
+    mode: Literal["w", "w-", "x"] = "w",
     progress: bool = False,
 ) -> None:
     """Write a feed with one document per label of a dimension.
@@ -357,8 +367,8 @@ def to_jsonl(
         Start of all ids, to which the labels are appended, such as ``"id:shop:user::"``.
     form, encoding, drop
         As for `to_json`.
-    overwrite : bool
-        Whether to replace an existing file.
+    mode : {"w", "w-", "x"}
+        As for `to_file`.
     progress : bool
         Whether to show a progress bar.
 
@@ -388,7 +398,7 @@ def to_jsonl(
             f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
             f"{list(mapped)}, whose labels become the ids of documents"
         )
-    file = build_atomic_file(os.path.abspath(path), 0, overwrite=overwrite).begin()
+    file = build_atomic_file(os.path.abspath(path), 0, overwrite=mode == "w").begin()
     try:
         with open(file.path, "w", _BUFFER_BYTES, "ascii") as lines:
             lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))

@@ -248,3 +248,17 @@ def test_49_gigabyte_vertex_needs_little_memory(tmp_path: Path) -> None:
     (selected, _), (reduced,) = (line.split() for line in output.splitlines())
     assert int(selected) < 100 * MIB
     assert int(reduced) < 400 * 10**6
+
+
+@pytest.mark.parametrize("name", ["mag", "pycauset", "safetensors", "tens"])
+def test_coordinates_have_the_chunks_of_the_data(tmp_path: Path, name: str) -> None:
+    names = {f"{dim}_time": (dim, np.arange(64)) for dim in ("row", "col")}
+    bits = xr.DataArray(np.eye(64, dtype="?"), names, ("row", "col"), name="tensor")
+    data = bits.astype("f8") if name == "tens" else bits
+    data.tensorfmt.to_file(tmp_path / f"a.{name}")
+    size = {"pycauset": 16, "tens": 4096}.get(name, 512)
+    ds = xr.open_dataset(tmp_path / f"a.{name}", engine="tensorfmt", chunks={}, chunk_bytes=size)
+    assert max(map(len, ds.chunks.values())) > 1
+    for dim in ("row", "col"):
+        assert ds[f"{dim}_time"].chunks == (ds.chunks[dim],)
+    xr.testing.assert_equal(ds.tensor, data)

@@ -571,7 +571,12 @@ def test_region_is_found_by_labels(path: Path) -> None:
     expected = make_base()
     expected.a[1:3] *= -1
     xr.testing.assert_identical(load(path), expected)
-    check_refused(part, path, "auto", "the data have no coordinate 'y'; pass a slice")
+    to_file(part * 2, path, region="auto")  # the other dimension has no labels
+    expected.a[1:3] *= 2
+    xr.testing.assert_identical(load(path), expected)
+    check_refused(part, path, dict.fromkeys("xy", "auto"), "the data have no coordinate 'y'; pass")
+    check_refused(part.isel(x=0), path, {"x": "auto"}, "the scalar .* expected a list; select with")
+    check_refused(part, path, {"x": part.x > 1}, "are a mask, expected a list")
     wrong = part.assign_coords(x=[1.5, 9.0])
     check_refused(wrong, path, {"x": "auto"}, "the labels 9.0 of 'x' do not occur once")
     times = xr.DataArray(
@@ -582,6 +587,15 @@ def test_region_is_found_by_labels(path: Path) -> None:
     opened = xr.open_dataset(file, engine="tensorfmt").load()
     to_file(opened.isel(t=slice(2, 4)) * 10, file, region="auto")
     assert load(file).v.values.tolist() == [0, 1, 20, 30, 4]
+
+
+def test_a_unique_label_is_found_although_another_is_repeated(tmp_path: Path) -> None:
+    file, labels = tmp_path / "a.mag", ["a", "b", "a"]
+    to_file(xr.Dataset({"v": ("d", [0, 0, 0])}, {"d": labels}), file)
+    to_file(xr.Dataset({"v": ("d", [1])}, {"d": ["b"]}), file, region={"d": "auto"})
+    assert load(file).v.values.tolist() == [0, 1, 0]
+    part = xr.Dataset({"v": ("d", [1])}, {"d": ["a"]})
+    check_refused(part, file, "auto", "the labels a of 'd' do not occur once")
 
 
 @pytest.mark.parametrize("name", WRITABLE)

@@ -54,6 +54,7 @@ def build_dataset(
         name: _build_variable(tensor, source, target) for name, tensor in (tensors | long).items()
     }
     coordinates = {*dims, *long, *(tensor.name for tensor in container.coordinates)}
+    _align_chunks(variables, coordinates)
     if cf.names_coordinates(attrs, tensors) or any(tensor.attrs for tensor in tensors.values()):
         variables, attrs, decoded_coordinates = cf.decode(variables, attrs, keywords)
         coordinates |= decoded_coordinates
@@ -65,6 +66,19 @@ def build_dataset(
     ds = _assemble(source.name, variables, coordinates, attrs)
     ds.encoding = dict(container.encoding)
     return ds
+
+
+def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> None:
+    """Divide coordinates like the data, because `Dataset.chunks` must be consistent."""
+    chunks: dict[Hashable, int] = {}
+    for name in variables.keys() - coordinates:
+        chunks |= variables[name].encoding.get("preferred_chunks", {})
+    for name in variables.keys() & coordinates if chunks else ():
+        sizes, encoding = variables[name].sizes, variables[name].encoding
+        if chunks.keys() & sizes:
+            encoding["preferred_chunks"] = PreferredChunks(
+                dict(sizes) | {d: chunks[d] for d in sizes if d in chunks}
+            )
 
 
 def _assemble(

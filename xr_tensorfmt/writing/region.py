@@ -172,8 +172,10 @@ def write_region(
         )
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
     if isinstance(region, str):
-        names = (str(dim) for v in checked.variables.values() for dim in v.dims)
-        region = dict.fromkeys(names, AUTO)
+        names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
+        # Dimensions without labels, such as those of a vector, are written as a whole.
+        labelled = [dim for dim in names if dim in checked.coordinates or dim in tensors]
+        region = dict.fromkeys(labelled or names, AUTO)
     _check_names(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
     header = _locate_header(source, container, positions)
@@ -332,8 +334,15 @@ def _find_indices(
             f"region= finds positions by labels, but {owner} no coordinate {dim!r}; pass a slice "
             f"such as region={{{dim!r}: slice(0, 10)}}"
         )
+    if labels.ndim != 1 or labels.dtype.kind == "b":
+        actual = "a mask" if labels.ndim else f"the scalar {labels.values[()]!r}"
+        raise ValueError(
+            f"region=: the labels of {dim!r} are {actual}, expected a list; select with a list, as "
+            f"in ds.sel({dim}=[label])"
+        )
     stored, index = _read_region(tensors[dim], source, {}).to_index(), labels.to_index()
-    found = stored.get_indexer(index) if stored.is_unique else np.full(index.size, -1)
+    single = np.flatnonzero(~stored.duplicated(keep=False))
+    found = np.append(single, -1)[stored[single].get_indexer(index)]
     if (found < 0).any():
         raise ValueError(
             f"region=: the labels {_list_values(labels[found < 0])} of {dim!r} do not occur once "

@@ -130,12 +130,28 @@ def test_wrong_matrices_are_refused(function: object) -> None:
     assert callable(function)
     with pytest.raises(TypeError, match="DataArray of bool, not float64"):
         function(xr.DataArray(np.ones((3, 3))))
-    with pytest.raises(TypeError, match="not bool"):
+    with pytest.raises(TypeError, match="not ndarray of bool"):
         function(np.ones((3, 3), bool))
     with pytest.raises(ValueError, match=r"square, but the shape is \(3, 2\)"):
         function(xr.DataArray(np.ones((3, 2), bool)))
 
 
+def test_empty_matrix_has_no_relations() -> None:
+    empty = wrap(make_order()).isel(row=[], col=[])
+    for function in (pycauset.count_between, pycauset.links):
+        assert function(empty).compute().shape == (0, 0)
+    assert pycauset.interval_sizes(empty).compute().shape == (0,)
+
+
 def test_position_out_of_bounds_is_an_error() -> None:
     with pytest.raises(IndexError):
         pycauset.interval(wrap(make_order()), 0, SIZE)
+
+
+def test_positions_are_integers() -> None:
+    causal = wrap(make_order())
+    expected = pycauset.interval(causal, 1, SIZE - 1)
+    assert pycauset.interval(causal, xr.DataArray(1), np.int8(SIZE - 1)).tolist() == list(expected)
+    for position in ([1], slice(2), "e1", 1.0):
+        with pytest.raises(TypeError, match="a position is an int; find it by a label"):
+            pycauset.interval(causal, position, 1)

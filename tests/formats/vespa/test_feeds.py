@@ -69,7 +69,6 @@ LINES = [
     '{"update": "id:shop:user::b", "fields": {"vector": {"assign": {"values": "01FF"}}}},',
     '{"id": "id:shop:user::c", "fields": {"other": 1}},',
     '{"put": "id:shop:user::c", "fields": {"vector": null}},',
-    '{"remove": "id:shop:user::a"},',
     '{"id": "id:shop:user::d", "fields": {"vector": {"type": "tensor<float>(x[2])"}}}',
     "]",
     "",
@@ -104,6 +103,9 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
+    "removed": ([LINES[1], {"remove": PREFIX + "a"}], {}, "line 2: the line removes a document"),
+    "repeated": ([*LINES, LINES[1]], {}, "line 9: 'a' again, expected one line per document; keep"),
+    "list": ([LINES[1], "[1]"], {}, "line 2: the line is no object, expected a put"),
     "dim": (LINES, {"dim": "x"}, "dim='x' is a dimension of tensor"),
 }  # fmt: skip
 
@@ -153,7 +155,7 @@ def test_failed_feed_leaves_old_one(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         vespa.to_jsonl(broken, path, **IDS)
     with pytest.raises(FileExistsError):
-        vespa.to_jsonl(lazy, path, overwrite=False, **IDS)
+        vespa.to_jsonl(lazy, path, mode="x", **IDS)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
