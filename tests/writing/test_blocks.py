@@ -350,3 +350,7 @@ def test_small_values_in_memory_need_no_scheduler(
     ds = xr.Dataset({f"v{i}": (("x", "y"), np.full((2, 3), i, "f4")) for i in range(50)})
     to_file(ds, tmp_path / name)
     xr.testing.assert_equal(load(tmp_path / name), ds)
+    # Opened with dask, each of them is one chunk.
+    chunked = xr.open_dataset(tmp_path / name, engine="tensorfmt", chunks={})
+    to_file(chunked, tmp_path / f"copied.{name}")
+    xr.testing.assert_equal(load(tmp_path / f"copied.{name}"), ds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import tee
@@ -25,6 +26,7 @@ from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import get_group_path
 from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
 from xr_tensorfmt.errors import did_you_mean, shorten
+from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
@@ -127,13 +129,17 @@ def write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
                     "to convert it to groups, or rename the variable"
                 )
+        options: Any = {} if isinstance(data, xr.Dataset) else {"consolidated": False}
         data.to_zarr(
             location.path if location.is_local else target,
             mode="w" if overwrite else "w-",
             encoding=encoding,
             storage_options=storage_options,
             write_empty_chunks=True,  # -0.0 equals the fill value, and would become 0.0
+            **options,
         )
+        if isinstance(data, xr.DataTree):
+            _consolidate(location.path if location.is_local else target, storage_options)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:
@@ -151,6 +157,18 @@ def _check_replaceable(target: str, location: Location) -> None:
         )
     for name in ("", *metadata) if location.is_local else ():
         check_writable(os.path.join(location.path, name))
+
+
+def _consolidate(target: str, storage_options: dict[str, Any] | None) -> None:
+    """Collect the metadata of all groups of a zarr store, which xarray does after each group."""
+    import zarr  # noqa: PLC0415  # an optional package
+
+    store: Any = target
+    if is_url(target):
+        store = zarr.storage.FsspecStore.from_url(target, storage_options=storage_options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr warns that version 3 does not specify it
+        zarr.consolidate_metadata(store)
 
 
 def _write_netcdf(

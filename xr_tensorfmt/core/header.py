@@ -124,9 +124,6 @@ class Cursor:
         return self.reader.error(field, actual, expected, hint, self.offset - back)
 
 
-MAX_FILLED_ELEMENTS = 1 << 40
-"""Limit on the elements of a tensor that opens dense although the file stores few of them."""
-
 MAX_DIMENSIONS = 31
 """Limit on the rank of a tensor, because numpy broadcasts up to 32 arrays."""
 

@@ -9,8 +9,10 @@ from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
-from xr_tensorfmt.core.header import MAX_FILLED_ELEMENTS
 from xr_tensorfmt.errors import Hint, TensorFormatError
+
+MAX_FILLED_ELEMENTS = 1 << 40
+"""Limit on the elements of a tensor that opens dense although the file stores few of them."""
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one attempt of a request to a store may take, plus 1 s per 5000 requested bytes."""

@@ -17,7 +17,7 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.layout import WHOLE, EncodedBatch, WritableLayout
+from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
 from xr_tensorfmt.datasets.lazy_array import drop_chunks, find_undecoded_tensor, get_lazy_data
@@ -194,7 +194,9 @@ def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariabl
             continue
         chunks: Chunks = tuple((length,) for length in shape)
         is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
-        if not is_whole or nbytes > DEFAULT_CHUNK_BYTES:
+        if is_whole and nbytes <= BATCH_BYTES:  # a task takes longer than reading few bytes
+            variable = drop_chunks(variable)
+        elif not is_whole or nbytes > DEFAULT_CHUNK_BYTES:
             variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
         grid = BlockGrid(layout, axes, item.conversion, chunks, nbytes, item.indices)
         gridded.append((variable, grid))
