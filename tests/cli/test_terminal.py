@@ -58,8 +58,9 @@ def run_in_terminal(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["b.mag", "b.zarr", "b.nc"])
-def test_terminal_shows_bar_of_one_line(target: str) -> None:
+def test_terminal_shows_bar_of_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     save()
+    monkeypatch.setenv("DASK_ARRAY__CHUNK_SIZE", "16B")  # several chunks
     output = run_in_terminal("convert", "a.mag", target)
     assert output.count("\n") == 1
     last = output.rstrip().rpartition("\r")[2]

@@ -209,7 +209,7 @@ for keywords in ({}, {"engine": "tensorfmt"}, {"engine": "tensorfmt", "chunks": 
     assert xr.open_dataset("a.grid", axes=2, **keywords).tensor.dims == ("2_0", "2_1")
     with pytest.raises(ValueError, match="axes='LATLOM'.* is not one of 'LATLON', '2'"):
         xr.open_dataset("a.grid", axes="LATLOM", **keywords)
-    with pytest.raises(TypeError, match="'axis'.*is not a keyword .* for format 'grid'.*axes"):
+    with pytest.raises(TypeError, match="'axis'.*is not a keyword of the engine .*axes"):
         xr.open_dataset("a.grid", axis="LATLON", **keywords)
 with pytest.raises(TypeError, match="'label'.*labels"):
     to_file(ds, "b.grid", label="1")
