@@ -164,7 +164,7 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
     except TypeError:
         raise TypeError(
             f"interval({first!r}, {last!r}): a position is an int; find it by a label, as in "
-            "causal.indexes['row'].get_loc(label)"
+            f"causal.indexes[{causal.dims[0]!r}].get_loc(label)"
         ) from None
     variable = drop_chunks(causal.variable)
     return np.flatnonzero(variable[row].values & variable[:, column].values)

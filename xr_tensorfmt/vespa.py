@@ -214,13 +214,15 @@ def _parse_feed(
             blocks = _parse_document(number, load_json(line), type_, field, prefix)
         except ValueError as error:
             raise ValueError(f"{name}: line {number}: {error}") from error
-        if blocks and type_ is None:
-            type_ = format_type(blocks[0][1])
-        for _, _, (*_, id_), _ in blocks[:1]:
-            if id_ in ids:
-                message = f"{id_!r} again, expected one line per document; keep one of them"
-                raise ValueError(f"{name}: line {number}: {message}")
-            ids.add(id_)
+        if not blocks:
+            continue
+        _, header, (*_, id_), _ = blocks[0]
+        if id_ in ids:
+            message = f"{id_!r} occurs again, expected one line per document; omit the others"
+            raise ValueError(f"{name}: line {number}: {message}")
+        ids.add(id_)
+        if type_ is None:
+            type_ = format_type(header)
         yield from blocks
 
 
@@ -228,8 +230,8 @@ def _parse_document(
     line: int, document: Any, type_: str | None, field: str, prefix: str
 ) -> list[Block]:
     if not isinstance(document, dict) or "remove" in document:
-        actual = "removes a document" if isinstance(document, dict) else "is no object"
-        raise ValueError(f"the line {actual}, expected a put, an update or a document; omit it")
+        actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
+        raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
     fields = document.get("fields")
     if not isinstance(fields, dict) or fields.get(field) is None:
         return []

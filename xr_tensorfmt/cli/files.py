@@ -129,17 +129,21 @@ def write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
                     "to convert it to groups, or rename the variable"
                 )
-        options: Any = {} if isinstance(data, xr.Dataset) else {"consolidated": False}
-        data.to_zarr(
+        store, is_tree = (
             location.path if location.is_local else target,
+            isinstance(data, xr.DataTree),
+        )
+        options: Any = {"consolidated": False} if is_tree else {}
+        data.to_zarr(
+            store,
             mode="w" if overwrite else "w-",
             encoding=encoding,
             storage_options=storage_options,
             write_empty_chunks=True,  # -0.0 equals the fill value, and would become 0.0
             **options,
         )
-        if isinstance(data, xr.DataTree):
-            _consolidate(location.path if location.is_local else target, storage_options)
+        if is_tree:
+            _consolidate(store, storage_options)
     elif location.is_local:
         _write_netcdf(data, location.path, encoding, replace=overwrite)
     else:

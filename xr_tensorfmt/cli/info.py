@@ -68,12 +68,12 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
         # The options of the check also open tensors that exceed memory.
         lenient = file_format.validation_options
         lenient = replace(lenient, verify=options["verify"], text_errors="strict")
-        strict = OpenOptions(verify=options["verify"])
         container = read_container(reader, file_format, lenient)
         selected = select_group(container, options["group"], options["separator"])
         container = replace(container, tensors=selected.tensors, coordinates=selected.coordinates)
         document = _build_document(reader.source, container, file_format.name)
         if stats:
+            strict = OpenOptions(verify=options["verify"])
             if lenient != strict:  # a sparse tensor may exceed memory
                 container = read_container(reader, file_format, strict)
                 container = select_group(container, options["group"], options["separator"])

@@ -71,14 +71,14 @@ def build_dataset(
 def _align_chunks(variables: Mapping[str, Variable], coordinates: set[Any]) -> None:
     """Divide coordinates like the data, because `Dataset.chunks` must be consistent."""
     chunks: dict[Hashable, int] = {}
-    for name in variables.keys() - coordinates:
-        chunks |= variables[name].encoding.get("preferred_chunks", {})
+    for name, variable in variables.items():
+        if name not in coordinates:
+            chunks |= variable.encoding.get("preferred_chunks", {})
     for name in variables.keys() & coordinates if chunks else ():
-        sizes, encoding = variables[name].sizes, variables[name].encoding
+        sizes = variables[name].sizes
         if chunks.keys() & sizes:
-            encoding["preferred_chunks"] = PreferredChunks(
-                dict(sizes) | {d: chunks[d] for d in sizes if d in chunks}
-            )
+            aligned = PreferredChunks((dim, chunks.get(dim, size)) for dim, size in sizes.items())
+            variables[name].encoding["preferred_chunks"] = aligned
 
 
 def _assemble(

@@ -50,7 +50,7 @@ class TensorArray(BackendArray):
 
     def plan(self, key: ExplicitIndexer) -> ReadPlan:
         """Plan the read for a key."""
-        from xr_tensorfmt.core.indexing import plan_read  # noqa: PLC0415  # not to open a file
+        from xr_tensorfmt.core.indexing import plan_read  # noqa: PLC0415  # not needed to open a file
 
         is_vectorized = isinstance(key, VectorizedIndexer)
         return plan_read(key.tuple, self.layout, is_vectorized=is_vectorized)

@@ -25,7 +25,7 @@ def build_long_attributes(attrs: Mapping[str, Any], used: Collection[str]) -> di
     for name, value in attrs.items():
         text = repr(value) if isinstance(value, list | dict) else value
         if isinstance(text, str) and len(text) > MAX_ATTRIBUTE_LENGTH and name not in used:
-            from xr_tensorfmt.core.views import InMemory  # noqa: PLC0415  # not to open a file
+            from xr_tensorfmt.core.views import InMemory  # noqa: PLC0415  # not needed to open a file
 
             scalar = np.empty((), object)
             scalar[()] = value

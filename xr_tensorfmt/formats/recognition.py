@@ -22,7 +22,7 @@ from xr_tensorfmt.errors import (
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML, get_stem
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
 from xr_tensorfmt.sources.store_errors import redact
@@ -106,14 +106,17 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
     paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
-    elements = [name for name in paths if name.casefold().endswith(ELEMENTS)]
-    for name in [name for name in paths if name.casefold().endswith(YAML)]:
-        described = [other for other in elements if other.startswith(name[: -len(YAML)] + ".")]
-        for other in described:
-            paths.pop(other, None)
-        # A calculation has YAML files with properties of dimensions, too.
-        if not described and not _is_cc4s(open_header(paths[name], "read", storage_options, fs)):
-            del paths[name]
+    elements = {name: get_stem(name) for name in paths if name.casefold().endswith(ELEMENTS)}
+    yaml = {name: get_stem(name) for name in paths if name.casefold().endswith(YAML)}
+    left_out = [name for name, stem in elements.items() if stem in yaml.values()]
+    # A calculation also has YAML files with properties of dimensions.
+    left_out += [
+        name
+        for name, stem in yaml.items()
+        if stem not in elements.values() and not _may_be_cc4s(paths[name], storage_options, fs)
+    ]
+    for name in left_out:
+        del paths[name]
     if not paths:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
@@ -122,8 +125,13 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     return list(paths.values())
 
 
-def _is_cc4s(reader: HeaderReader) -> bool:
-    return find_format("cc4s").match(reader) is Match.CERTAIN
+def _may_be_cc4s(path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> bool:
+    """Return whether a file has the keys of a cc4s tensor, or cannot be read."""
+    try:
+        reader = open_header(path, "read", storage_options, fs)
+        return find_format("cc4s").match(reader) is Match.CERTAIN
+    except (OSError, TensorFormatError):
+        return True  # opening it explains why
 
 
 def _find_in_directory(file: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> str | None:

@@ -201,7 +201,7 @@ class LocalFile(Source):
 def _allocate(extents: Extents) -> Bytes:
     """Return memory for ranges, half a page away from the position of the first one in its page.
 
-    A system copies bytes three times as slowly if they move up by 1 to 31 bytes, modulo a page.
+    Copying takes three times as long if bytes move up by 1 to 31 bytes, modulo a page.
     """
     if extents.nbytes < _MIN_WINDOW:
         return np.empty(extents.nbytes, dtype=np.uint8)

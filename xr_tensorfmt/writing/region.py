@@ -172,10 +172,7 @@ def write_region(
         )
     checked = _change_each(checked, lambda n, v: _encode_like(checked, n, v, tensors.get(n)))
     if isinstance(region, str):
-        names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
-        # Dimensions without labels, such as those of a vector, are written as a whole.
-        labelled = [dim for dim in names if dim in checked.coordinates or dim in tensors]
-        region = dict.fromkeys(labelled or names, AUTO)
+        region = _find_labelled(checked, tensors)
     _check_names(checked, tensors, region)
     checked, positions = _find_positions(checked, source, tensors, region)
     header = _locate_header(source, container, positions)
@@ -196,6 +193,13 @@ def write_region(
     write_blocks(pairs)
     _flush(files)
     return None
+
+
+def _find_labelled(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the region "auto": dimensions with labels, or all if none has labels."""
+    names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
+    labelled = [dim for dim in names if dim in checked.coordinates or dim in tensors]
+    return dict.fromkeys(labelled or names, AUTO)
 
 
 def _check_names(

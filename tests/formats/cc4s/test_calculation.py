@@ -376,6 +376,16 @@ def test_elements_of_components_belong_to_one_file(tmp_path: Path) -> None:
     assert {Path(file["path"]).name for file in document} == names
 
 
+def test_yaml_that_cannot_be_read_hides_no_tensor(tmp_path: Path) -> None:
+    write_amplitudes(tmp_path)
+    (tmp_path / "notes.yaml").mkdir()
+    (tmp_path / "Amplitudes.other.elements").write_bytes(b"")
+    result = run("validate", str(tmp_path))
+    assert "Amplitudes.yaml: ok" in result.output
+    assert "notes.yaml" in result.output
+    assert "Amplitudes.other.elements" in result.output
+
+
 def test_directory_without_tensors_is_not_valid(tmp_path: Path) -> None:
     (tmp_path / "notes.yaml").write_text("author: me\n")
     with pytest.raises(IsADirectoryError, match="a directory without tensor files"):

@@ -103,9 +103,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
-    "removed": ([LINES[1], {"remove": PREFIX + "a"}], {}, "line 2: the line removes a document"),
-    "repeated": ([*LINES, LINES[1]], {}, "line 9: 'a' again, expected one line per document; keep"),
-    "list": ([LINES[1], "[1]"], {}, "line 2: the line is no object, expected a put"),
+    "removed": ([LINES[1], {"remove": PREFIX + "a"}], {}, "line 2: it removes a document, exp"),
+    "repeated": (
+        [*LINES, LINES[1]], {},
+        "line 9: 'a' occurs again, expected one line per document; omit the others"),
+    "list": ([LINES[1], "[1]"], {}, "line 2: it is not a JSON object, expected a put"),
     "dim": (LINES, {"dim": "x"}, "dim='x' is a dimension of tensor"),
 }  # fmt: skip
 

@@ -131,7 +131,7 @@ def get_default_dims(key: str, rank: int, keys: AbstractSet[str]) -> tuple[str, 
 
 
 def _name_dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tuple[str, ...]]:
-    """Yield the dimension names of each tensor: those of the user, or else the defaults."""
+    """Yield the dimension names of each tensor: the user's if given, otherwise the defaults."""
     keys = {tensor.key for tensor in tensors}
     if isinstance(requested, Sequence) and len(keys) != 1:
         raise ValueError(
