@@ -25,6 +25,9 @@ from xr_tensorfmt.datasets.dask_tasks import TaskRef
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, is_chunked
 
+MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
+"""A scheduler takes longer than one thread to write fewer bytes."""
+
 
 class WriteTarget(Protocol):
     """A file that several threads or processes write in any order."""
@@ -57,7 +60,7 @@ def write_blocks(files: Sequence[tuple[WriteTarget, Sequence[GriddedVariable]]])
         (file, [item for item in grids if not is_chunked(item[0])]) for file, grids in files
     ]
     nbytes = sum(grid.nbytes for _, grids in in_memory for _, grid in grids)
-    if nbytes <= DEFAULT_CHUNK_BYTES:  # a scheduler takes longer than writing small files
+    if nbytes <= MAX_DIRECT_BYTES:
         for file, grids in in_memory:
             for batch in _split_batches(grids):
                 write_in_memory(batch, file)
