@@ -20,7 +20,6 @@ from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
-
 KeyedVariable = tuple[Variable, Conversion]
 """A variable to write, and its conversion, whose name is the key."""
 
