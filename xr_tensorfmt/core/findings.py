@@ -12,7 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import Hint, SourceChangedError, TensorFormatError, shorten
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
 
@@ -134,10 +134,9 @@ class End:
         if extra <= 0:
             return None
         field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
-        hint = Hint(
+        hint = (
             "the header is corrupt or bytes were appended: compare the size with the original "
-            "({verify} ignores trailing bytes)",
-            verify=False,
+            "(verify=False ignores trailing bytes)"
         )
         expected = "the end of the file"
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=self.stop)

@@ -18,12 +18,11 @@ from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (
-    Hint,
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
+    reword_for_command,
     shorten,
-    with_hint,
 )
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
@@ -128,13 +127,14 @@ class CheckedInput:
         """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
-            hint = Hint("pass one of them as a DataArray", "choose one with --variable NAME")
+            hint = "pass one of them as a DataArray"
             message = (
                 f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
                 f"{len(self.variables)} ({names}); {hint}, or choose a format with several "
                 "variables"
             )
-            raise with_hint(ValueError(message), hint)
+            error = ValueError(message)
+            raise reword_for_command(error, hint, "choose one with --variable NAME")
         return next(iter(self.variables.items()))
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
@@ -169,30 +169,24 @@ class CheckedInput:
         if refused:
             columns = zip(*refused, strict=True)
             parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
-            hint = Hint("pass {drop} to leave", drop=parts)
-            message = (
+            raise ValueError(
                 f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
-                f"{', '.join(hints)}, or {hint} {'it' if len(refused) == 1 else 'them'} out"
+                f"{', '.join(hints)}, or pass drop={parts!r} to leave "
+                f"{'it' if len(refused) == 1 else 'them'} out"
             )
-            raise with_hint(ValueError(message), hint)
 
     def _warn_of_scaling(self, attrs: Mapping[str, Any]) -> None:
         """Warn of omitted attributes that scale the values."""
         for attribute, neutral in _SCALING_ATTRS.items():
             value = attrs.get(attribute, neutral)
             if isinstance(value, int | float | np.number) and value != neutral:
-                hint = Hint(
-                    "open the file with apply_unit=True or mask_and_scale=True",
-                    "open the file with --apply-unit",
-                )
-                message = (
+                keywords = "apply_unit=True or mask_and_scale=True"
+                warning = TensorFormatWarning(
                     f"{self.path}: the values are written without {attribute}={value}, which "
-                    f"scales them; {hint} to convert them"
+                    f"scales them; open the file with {keywords} to convert them"
                 )
-                warnings.warn(
-                    with_hint(TensorFormatWarning(message), hint),
-                    stacklevel=find_stack_level(),
-                )
+                reword_for_command(warning, keywords, "--apply-unit")
+                warnings.warn(warning, stacklevel=find_stack_level())
 
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
@@ -244,11 +238,11 @@ class CheckedInput:
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         call = "astype('int64')" if variable.dtype.kind in "mM" else "astype(...)"
-        convert = f"ds[{name!r}].{call}"
-        hint: str = Hint(f"convert it with {convert}", f"convert it in Python with {convert}")
+        hint = f"convert it with ds[{name!r}].{call}"
         if is_numeric(variable.dtype):
             suggested = _suggest_dtype(variable.dtype, elements)
-            hint = Hint("choose a dtype with {encoding}", encoding={name: {"dtype": suggested}})
+            encoding = {name: {"dtype": suggested}}
+            hint = f"choose a dtype with {encoding=}"
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
@@ -259,7 +253,7 @@ class CheckedInput:
             f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
-        return with_hint(ValueError(message), hint)
+        return reword_for_command(ValueError(message), "convert it", "convert it in Python")
 
 
 def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
@@ -342,13 +336,11 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
             return data.to_dataset(name=name)
         # An index coordinate as a DataArray is its own coordinate.
         if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
-            hint = Hint("pass {drop} to leave the coordinate out", drop=["coords"])
-            message = (
+            raise ValueError(
                 f"{path}: the array {name!r} has a coordinate of the same name with other values "
                 "or attributes, but names in a file are unique; call rename() with another "
-                f"name, or {hint}"
+                "name, or pass drop=['coords'] to leave the coordinate out"
             )
-            raise with_hint(ValueError(message), hint)
         return data.drop_vars([name]).to_dataset(name=name)
     if not isinstance(data, Dataset):
         raise TypeError(

@@ -23,9 +23,6 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_membe
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
 
-# Backing stores of sessions are as short. The reader refuses them with a reason.
-_MIN_BYTES = 16
-
 
 class PycausetFormat(LazyFormat):
     """PyCauset: one matrix or vector."""
@@ -53,7 +50,7 @@ class PycausetFormat(LazyFormat):
     def match(self, reader: HeaderReader) -> Match:
         """Match the magic number, or the first member of a zip archive."""
         if reader.head.startswith(MAGIC):
-            return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
+            return Match.CERTAIN
         name, content = read_first_member(reader)
         if name == b"metadata.json" and b'"matrix_type"' in content:
             return Match.CERTAIN

@@ -13,9 +13,7 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import check_readable
-from xr_tensorfmt.core.views import View
 from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
-from xr_tensorfmt.formats.tens.pairs import Pairs
 from xr_tensorfmt.formats.tens.read import TensFile
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, RESERVED_AT
 from xr_tensorfmt.formats.tens.symmetries import SIGNS
@@ -25,7 +23,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
     """Check a file after its header is read."""
     source = reader.source
     file: TensFile = container.parsed
-    header, layout = file.header, container.tensors[0].layout
+    header, pairs = file.header, file.pairs
     for chunk in file.unknown_chunks:
         message = (
             f"{chunk.magic.decode()!r}, which the format does not define, so that readers skip it; "
@@ -33,10 +31,7 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
         )
         yield Finding(source.name, chunk.offset, "the magic of a chunk", message, "warning")
     yield from check_gaps(source, _find_gaps(file), limit)
-    pairs = layout
-    while isinstance(pairs, View):
-        pairs = pairs.inner
-    if isinstance(pairs, Pairs):
+    if pairs is not None:
         _, _, wrong = pairs.find_wrong_pairs(source)
         for pair in wrong[:limit].tolist():
             yield finding_from_error(pairs.build_index_error(source, pair))
@@ -51,13 +46,13 @@ def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Fi
             return
         if len(pairs.group) > 1:
             yield from islice(check_readable(source, pairs), limit)
-    yield from _check_claims(source, file, layout)
+    yield from _check_claims(source, file, container.tensors[0].layout)
 
 
 def _find_gaps(file: TensFile) -> list[Gap]:
     gaps = [Gap(RESERVED_AT, FIXED_BYTES, "the reserved word of the header")]
     gaps += [Gap(s.padding, s.stop, "the padding of a chunk 'SYMMETRY'") for s in file.symmetries]
-    if file.pair_count is None:
+    if file.pairs is None:
         values_stop = file.offset + file.nbytes
         gaps.append(Gap(values_stop, file.stop, "the padding of the chunk 'DENSDATA'"))
     return gaps
