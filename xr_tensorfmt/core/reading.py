@@ -115,7 +115,11 @@ def _decode(
     except ElementError as error:
         offset = error.offset
         if offset is None:
-            index = batch.full_index(error.position)
-            element = Selection(layout.shape, tuple(range(i, i + 1) for i in index))
-            offset = layout.locate(element).bounds[0]
+            offset = find_offset(layout, batch.full_index(error.position))
         raise error.in_file(source.name, offset) from None
+
+
+def find_offset(layout: Layout, index: Sequence[int]) -> int | None:
+    """Return the offset of an element, or None if it is not stored."""
+    extents = layout.locate(Selection(layout.shape, tuple(range(i, i + 1) for i in index)))
+    return extents.bounds[0] if len(extents) else None

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.reading import read
-from xr_tensorfmt.core.selection import Selection
+from xr_tensorfmt.core.reading import find_offset, read
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import CHECKED_BYTES, iterate_selections
 
@@ -42,9 +41,7 @@ def check_symmetry(
             others = np.count_nonzero(wrong) - 1
             also = f" and {others} more of its chunk" if others else ""
             reason = f"it does not hold for the element {index}{also}"
-            extents = layout.locate(Selection(shape, tuple(range(i, i + 1) for i in index)))
-            offset = extents.bounds[0] if len(extents) else None  # None if it is not stored
-            yield _build_finding(source, offset, name, reason)
+            yield _build_finding(source, find_offset(layout, index), name, reason)
             return
 
 
