@@ -93,8 +93,9 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
+    siblings = dict.fromkeys(end.source.name for end in container.ends if end.source is not source)
     variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor, not container.siblings) for tensor in tensors}
+        {tensor.name: _describe_tensor(tensor, not siblings) for tensor in tensors}
         for tensors in (container.tensors, container.coordinates)
     )
     return {
@@ -118,7 +119,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
         "encoding": to_plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
         # Siblings are in the same directory, or below it.
-        "files": [sibling.name.removeprefix(directory) for sibling in container.siblings],
+        "files": [name.removeprefix(directory) for name in siblings],
         "warnings": [finding.sentence for finding in container.findings],
     }
 

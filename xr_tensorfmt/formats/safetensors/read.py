@@ -138,7 +138,7 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     ]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
     ends = tuple(header.end for header in headers.values())
-    return replace(container, ends=ends, siblings=tuple(end.source for end in ends))
+    return replace(container, ends=ends)
 
 
 def _normalize_path(index: Fields, file: Any) -> str:
