@@ -108,16 +108,16 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
         for shape, offset in zip(shapes, offsets, strict=True)
     ]
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
-    tensors = [Tensor("", (), layout) for layout in layouts]
+    tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
     actual = {}
-    for positions, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
+    for names, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
         assert not any(start)
         np.testing.assert_array_equal(first, second)
-        actual |= dict(zip(positions, first, strict=True))
-    for position, layout in enumerate(layouts):
+        actual |= dict(zip(names, first, strict=True))
+    for name, layout in ((tensor.name, tensor.layout) for tensor in tensors):
         expected = read(layout, source, Selection.everything(layout.shape))
         if expected.size:
-            values = actual.pop(position)
+            values = actual.pop(name)
             assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
             np.testing.assert_array_equal(values, expected)
     assert not actual

@@ -154,8 +154,7 @@ def compare(
     pairs = {name: (one[name], other[name]) for name in one if name in other}
     comparable = [name for name, (x, y) in pairs.items() if x.layout.shape == y.layout.shape]
     files = [(first[0], [one[x] for x in comparable]), (second[0], [other[x] for x in comparable])]
-    found = _compare_blocks(files, rtol, atol)
-    values = {comparable[position]: difference for position, difference in found.items()}
+    values = _compare_blocks(files, rtol, atol)
     different = {}
     for name, pair in pairs.items():
         dtypes, shapes = [_get_stored_dtype(x) for x in pair], [x.layout.shape for x in pair]
@@ -181,20 +180,20 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 def _compare_blocks(
     files: Sequence[tuple[Source, Sequence[Tensor]]], rtol: float, atol: float
-) -> dict[int, dict[str, Any]]:
-    """Return the number of different values by variable, and the largest difference."""
-    found: dict[int, dict[str, Any]] = {}
-    for positions, start, (first, second) in read_blocks(*files):
-        if len(positions) > 1 and not compare_values(first, second, rtol, atol):
+) -> dict[str, dict[str, Any]]:
+    """Return the number of different values of variables, and the largest difference."""
+    found: dict[str, dict[str, Any]] = {}
+    for names, start, (first, second) in read_blocks(*files):
+        if len(names) > 1 and not compare_values(first, second, rtol, atol):
             continue
-        for row, position in enumerate(positions):
+        for row, name in enumerate(names):
             difference = compare_values(first[row, ...], second[row, ...], rtol, atol)
             if difference:
                 difference["index"] = list(map(add, difference["index"], start))
-                known = found.get(position, {"different_values": 0, "largest": -1.0})
+                known = found.get(name, {"different_values": 0, "largest": -1.0})
                 largest = max(known, difference, key=_rank)  # the first of equal ones
                 count = known["different_values"] + difference["different_values"]
-                found[position] = largest | {"different_values": count}
+                found[name] = largest | {"different_values": count}
     return found
 
 

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.core.open_options import name_dims
-from xr_tensorfmt.core.reading import decode_stack, fetch_tensors, read
+from xr_tensorfmt.core.reading import read, read_stacks
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import iterate_selections
@@ -242,40 +242,31 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
 
 def read_blocks(
     *files: tuple[Source, Sequence[Tensor]],
-) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
+) -> Iterator[tuple[Sequence[str], Sequence[int], list[Array]]]:
     """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
 
-    Yield the positions of tensors, the first index of their chunk, and the values in each file,
-    with a new first axis for the tensors.
+    Yield the names of tensors, the first index of their chunk, and the values in each file, with a
+    new first axis for the tensors.
     """
+    windows = defaultdict[Any, list[Sequence[Any]]](list)
     stored = [[(x.source or source, x.layout) for x in tensors] for source, tensors in files]
-    windows = defaultdict[Any, list[int]](list)
-    for position, copies in enumerate(zip(*stored, strict=True)):
-        layout: Any = copies[0][1]
+    for tensor, *copies in zip(files[0][1], *stored, strict=True):
+        layout: Any = tensor.layout
         if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
             sources = tuple(id(source) for source, _ in copies)
-            windows[sources, layout.offset // _WINDOW].append(position)
+            windows[sources, layout.offset // _WINDOW].append((tensor.name, *copies))
             continue
         for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
             start = [int(indices[0]) for indices in block.indices]
-            yield [position], start, [read(x, source, block)[np.newaxis] for source, x in copies]
-    for positions in windows.values():
-        yield from _read_small(positions, [[file[i] for i in positions] for file in stored])
-
-
-def _read_small(
-    positions: Sequence[int], stored: Sequence[Sequence[tuple[Source, Any]]]
-) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
-    """Read neighbouring tensors at once, and yield those of one shape and dtype together."""
-    sources = [file[0][0] for file in stored]
-    layouts = [[layout for _, layout in file] for file in stored]
-    fetched = list(map(fetch_tensors, sources, layouts))
-    groups = defaultdict[Any, list[int]](list)
-    for row, copies in enumerate(zip(*layouts, strict=True)):
-        groups[tuple((layout.lengths, layout.element) for layout in copies)].append(row)
-    for rows in groups.values():
-        values = [
-            decode_stack(source, [file[row] for row in rows], packed, starts[rows])
-            for source, file, (packed, starts) in zip(sources, layouts, fetched, strict=True)
-        ]
-        yield [positions[row] for row in rows], [0] * (values[0].ndim - 1), values
+            values = [read(x, source, block)[np.newaxis] for source, x in copies]
+            yield [tensor.name], start, values
+    for window in windows.values():
+        names, *columns = zip(*window, strict=True)
+        groups = defaultdict[Any, list[int]](list)
+        for position, row in enumerate(zip(*columns, strict=True)):
+            groups[tuple((x.lengths, x.element) for _, x in row)].append(position)
+        stacks = (
+            read_stacks(column[0][0], [x for _, x in column], groups.values()) for column in columns
+        )
+        for group, *values in zip(groups.values(), *stacks, strict=True):
+            yield [names[i] for i in group], [0] * (values[0].ndim - 1), values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
@@ -17,7 +17,6 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
-from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
@@ -86,6 +85,9 @@ def _round_down(length: int, limit: int) -> int:
     return max(1, limit - limit % 64 if limit >= 64 else limit)
 
 
+_select_all = lru_cache(Selection.everything)  # many variables have one shape
+
+
 @dataclass(frozen=True, eq=False)
 class BlockGrid:
     """The blocks of a variable, in C order."""
@@ -118,8 +120,13 @@ class BlockGrid:
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
+        if self.count == 1 and self.indices is None:  # fewer steps for thousands of variables
+            array = self._to_numpy(values, sum(self.chunks, ()))
+            converted: Any = self.conversion.apply(array.transpose(self.axes))
+            return self.layout.encode(_select_all(self.layout.shape), converted)
         slices = self._slices[block]
-        converted: Any = self._convert(values, [part.stop - part.start for part in slices])
+        array = self._to_numpy(values, tuple(part.stop - part.start for part in slices))
+        converted = self.conversion.apply(array.transpose(self.axes))
         parts = [slices[axis] for axis in self.axes]
         if self.indices is None:
             ranges = tuple(range(part.start, part.stop) for part in parts)
@@ -136,53 +143,15 @@ class BlockGrid:
             for run in product(*runs)
         )
 
-    def encode_whole(self, values: Any) -> tuple[int, bytes] | None:
-        """Return the offset and the bytes of a small dense tensor, or None for other variables."""
-        if (
-            not isinstance(self.layout, Dense)
-            or self.nbytes > BATCH_BYTES
-            or self.indices is not None
-            or self.count > 1
-        ):
-            return None
-        converted = self._convert(values, [length for (length,) in self.chunks])
-        return self.layout.offset, self.layout.element.encode(converted).tobytes()
-
-    def _convert(self, values: Any, shape: Sequence[int]) -> Array:
-        """Check and convert values in file order."""
+    def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
         name = self.conversion.name
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         array = np.asarray(values)
-        if array.shape != tuple(shape):
-            raise _build_shape_error(name, array, f"the shape {tuple(shape)}")
-        return self.conversion.apply(array.transpose(self.axes))
-
-
-def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[EncodedBatch]:
-    """Encode the values of blocks, and small tensors that are neighbours in the file as one."""
-    parts: list[bytes] = []
-    start = stop = 0
-    for grid, block, values in blocks:
-        whole = grid.encode_whole(values)
-        if parts and (whole is None or whole[0] != stop or stop - start > BATCH_BYTES):
-            yield _join(start, parts)
-            parts = []
-        if whole is None:
-            yield from grid.encode(block, values)
-        else:
-            offset, encoded = whole
-            start = start if parts else offset
-            stop = offset + len(encoded)
-            parts.append(encoded)
-    if parts:
-        yield _join(start, parts)
-
-
-def _join(start: int, parts: Iterable[bytes]) -> EncodedBatch:
-    joined = np.frombuffer(b"".join(parts), np.uint8)
-    return Extents.single(start, start + joined.size), joined
+        if array.shape != shape:
+            raise _build_shape_error(name, array, f"the shape {shape}")
+        return array
 
 
 def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:

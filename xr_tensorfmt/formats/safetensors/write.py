@@ -74,22 +74,8 @@ def _plan_file(
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
     offsets, stop = keyed.assign_offsets(ordered)
-    bounds = {
-        conversion.name: pair
-        for (_, conversion), pair in zip(ordered, pairwise((*offsets, stop)), strict=True)
-    }
-    header = _pack_header(entries, bounds, metadata)
-    check_header_size(checked, header, MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, offsets, len(header))
-    return FilePlan(len(header) + stop, (Piece(0, header),), planned)
-
-
-def _pack_header(
-    entries: Sequence[keyed.KeyedVariable],
-    bounds: Mapping[str, tuple[int, int]],
-    metadata: Mapping[str, str],
-) -> bytes:
-    """Encode the header. The bounds of tensors are relative to its end."""
+    names = (conversion.name for _, conversion in ordered)
+    bounds = dict(zip(names, pairwise((*offsets, stop)), strict=True))  # relative to the header
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
     for variable, conversion in entries:
         content[conversion.name] = {
@@ -99,7 +85,10 @@ def _pack_header(
         }
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
-    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+    header = len(text).to_bytes(LENGTH_BYTES, "little") + text
+    check_header_size(checked, header, MAX_HEADER_BYTES)
+    planned = keyed.plan_variables(ordered, offsets, len(header))
+    return FilePlan(len(header) + stop, (Piece(0, header),), planned)
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:
