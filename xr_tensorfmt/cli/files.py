@@ -134,10 +134,8 @@ def write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
                     "to convert it to groups, or rename the variable"
                 )
-        store, is_tree = (
-            location.path if location.is_local else target,
-            isinstance(data, xr.DataTree),
-        )
+        store = location.path if location.is_local else target
+        is_tree = isinstance(data, xr.DataTree)
         options: Any = {"consolidated": False} if is_tree else {}
         data.to_zarr(
             store,

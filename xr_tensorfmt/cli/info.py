@@ -155,12 +155,10 @@ def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
 
 def to_plain(value: Any) -> Any:
     """Convert a value to JSON for display, with loss."""
-    if isinstance(value, str | int | None):
+    if isinstance(value, str | int | None) or (type(value) is float and isfinite(value)):
         return value
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
-    if isinstance(value, float):
-        return value if isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):

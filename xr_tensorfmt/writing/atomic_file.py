@@ -149,11 +149,6 @@ class AtomicFile:
         """Path that the name of the unfinished file is built from."""
         return self.target
 
-    @property
-    def _mode(self) -> int:
-        """Mode of the unfinished file."""
-        return _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
-
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
         file = replace(self, path=get_temporary_path(self._base_path))
@@ -166,7 +161,8 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file at `path`."""
-        with self.explain_errors(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
+        mode = _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
+        with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from json import dumps, loads
 from typing import Any
 
@@ -73,22 +72,22 @@ def _plan_file(
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
-    offsets, stop = keyed.assign_offsets(ordered)
-    names = (conversion.name for _, conversion in ordered)
-    bounds = dict(zip(names, pairwise((*offsets, stop)), strict=True))  # relative to the header
+    layouts = keyed.build_layouts(ordered)
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
-    for variable, conversion in entries:
+    for _, conversion in entries:
+        layout = layouts[conversion.name]
         content[conversion.name] = {
-            "dtype": _NAMES[conversion.element.name],
-            "shape": variable.shape,
-            "data_offsets": bounds[conversion.name],
+            "dtype": _NAMES[layout.element.name],
+            "shape": layout.lengths,
+            "data_offsets": [layout.offset, layout.stop],  # relative to the end of the header
         }
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
     header = len(text).to_bytes(LENGTH_BYTES, "little") + text
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, offsets, len(header))
-    return FilePlan(len(header) + stop, (Piece(0, header),), planned)
+    planned = keyed.plan_variables(ordered, layouts, len(header))
+    size = planned[-1].layout.stop if planned else len(header)
+    return FilePlan(size, (Piece(0, header),), planned)
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:
@@ -96,7 +95,7 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
     for entry in entries:
-        nbytes = keyed.get_nbytes(entry)
+        nbytes = keyed.build_layout(entry).stop
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
