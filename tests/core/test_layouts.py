@@ -95,9 +95,9 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     assert layout.chunk_shape(1 << 20) == (3, 4)
 
 
-@pytest.mark.parametrize("window", [8 << 20, 40])
+@pytest.mark.parametrize("window", [31 << 20, 40])
 def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.cli.files._WINDOW", window)
+    monkeypatch.setattr("xr_tensorfmt.cli.files.DEFAULT_CHUNK_BYTES", window)
     source = Memory(bytes(range(200)))
     elements = Plain(np.dtype("u1")), Plain(np.dtype(">i2"))
     shapes = [(2, 3), (), (0, 3), (4,), (2, 3), (5, 1)]

@@ -38,9 +38,6 @@ OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
 
-_WINDOW = 8 << 20
-"""Bytes of a file with small tensors to read at a time."""
-
 
 def open_input(
     file: str,
@@ -252,7 +249,7 @@ def read_blocks(
         layout: Any = tensor.layout
         if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
             sources = tuple(id(source) for source, _ in copies)
-            windows[sources, layout.offset // _WINDOW].append((tensor.name, *copies))
+            windows[sources, layout.offset // DEFAULT_CHUNK_BYTES].append((tensor.name, *copies))
             continue
         for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
             start = [int(indices[0]) for indices in block.indices]

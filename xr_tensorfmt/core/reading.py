@@ -40,10 +40,7 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
 def read_stacks(
     source: Source, layouts: Sequence[Dense], groups: Iterable[Sequence[int]]
 ) -> Iterator[Array]:
-    """Read whole tensors, neighbours with one request. Yield the values of groups of positions.
-
-    The tensors of a group have the same shape and element. A new first axis is for the tensors.
-    """
+    """Read whole tensors with few requests, and yield groups of one shape and element as arrays."""
     starts, stops = np.array([(layout.offset, layout.stop) for layout in layouts]).T
     extents = Extents.union([Extents(starts, stops - starts)])
     shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain, pairwise, product
+from itertools import chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
 
 import dask.array
 import numpy as np
-from dask.array.core import normalize_chunks
+from dask.array.core import normalize_chunks, slices_from_chunks
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
@@ -109,7 +109,7 @@ class BlockGrid:
 
     @cached_property
     def _slices(self) -> list[tuple[slice, ...]]:
-        return list(product(*map(_to_slices, self.chunks)))
+        return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call,no-any-return]
 
     def read(self, variable: Variable, block: int) -> Array:
         """Return the values of a block. Lazy values are not kept in the variable."""
@@ -163,11 +163,6 @@ def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
         (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
         for start, stop in pairwise(edges)
     ]
-
-
-def _to_slices(lengths: Sequence[int]) -> list[slice]:
-    stops = accumulate(lengths)
-    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
 
 def _build_shape_error(name: str, values: Any, expected: str) -> ValueError:

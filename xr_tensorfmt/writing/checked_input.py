@@ -29,8 +29,6 @@ from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
-    if isinstance(name, str) and name.isascii():
-        return
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:

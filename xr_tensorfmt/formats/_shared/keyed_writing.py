@@ -23,19 +23,13 @@ KeyedVariable = tuple[Variable, Conversion]
 """A variable to write, and its conversion, whose name is the key."""
 
 
-def build_layout(variable: KeyedVariable, offset: int = 0) -> Dense:
-    """Return the layout of a variable that is stored at an offset."""
-    values, conversion = variable
-    return Dense(values.shape, conversion.element, offset)
-
-
 def build_layouts(variables: Iterable[KeyedVariable], alignment: int = 1) -> dict[str, Dense]:
     """Store tensors one after the other. Offsets are relative to the first tensor."""
     layouts, stop = {}, 0
-    for variable in variables:
-        start = stop + -stop % alignment if 0 not in variable[0].shape else stop
-        layout = layouts[variable[1].name] = build_layout(variable, start)
-        stop = layout.stop
+    for variable, conversion in variables:
+        start = stop if 0 in variable.shape else stop + -stop % alignment
+        layout = Dense(variable.shape, conversion.element, start)
+        layouts[conversion.name], stop = layout, layout.stop
     return layouts
 
 
@@ -43,10 +37,12 @@ def plan_variables(
     variables: Iterable[KeyedVariable], layouts: Mapping[str, Dense], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
-    return tuple(
-        PlannedVariable(x[0], build_layout(x, start + layouts[x[1].name].offset), x[1])
-        for x in variables
-    )
+    planned = []
+    for variable, conversion in variables:
+        layout = layouts[conversion.name]
+        layout = Dense(layout.lengths, layout.element, start + layout.offset)
+        planned.append(PlannedVariable(variable, layout, conversion))
+    return tuple(planned)
 
 
 Coordinates = dict[str, Variable]
@@ -105,7 +101,7 @@ def embed_variables(
 def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
     """Compute attributes of an index about all tensors, which may have changed. Keep types."""
     totals = {
-        TOTAL_SIZE: (build_layout(variable).stop for variable in variables),
+        TOTAL_SIZE: (v.size * conversion.element.stored.itemsize for v, conversion in variables),
         "total_parameters": (variable.size for variable, _ in variables),
     }
     return {

@@ -94,8 +94,8 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     """Distribute tensors over files in their order. A tensor is never divided."""
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
-    for entry in entries:
-        nbytes = keyed.build_layout(entry).stop
+    for entry, layout in zip(entries, keyed.build_layouts(entries).values(), strict=True):
+        nbytes = layout.stop - layout.offset
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
