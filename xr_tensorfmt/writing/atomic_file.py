@@ -12,7 +12,7 @@ from errno import EACCES, EEXIST, EINVAL, ENOSPC, ENOSYS, ENOTSUP, EOPNOTSUPP, E
 from secrets import token_hex
 from typing import Self
 
-from xr_tensorfmt.core.layout import BATCH_BYTES, EncodedBatch
+from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.writing.file_plan import Piece
 
 try:
@@ -34,7 +34,6 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _MAX_NAME_BYTES = 255
 _PRIVATE_MODE = stat.S_IRUSR | stat.S_IWUSR
 _DEFAULT_MODE = 0o666
-_SHORT = 1 << 14  # bytes that are copied faster than by a system call of their own
 # Windows reports EINVAL if a file system has no hard links, such as exFAT.
 _NO_HARD_LINKS = (EPERM, ENOSYS, ENOTSUP, EOPNOTSUPP, EINVAL)
 
@@ -81,24 +80,13 @@ def check_writable(path: str) -> None:
 
 
 def write_batches(path: str, batches: Iterator[EncodedBatch]) -> None:
-    """Write bytes at their offsets into an existing file, short neighbours with one call."""
-    joined, stop = bytearray(), 0
+    """Write bytes at their offsets into an existing file."""
     with open_descriptor(path) as descriptor:
         for extents, data in batches:
-            buffer, position = data.data, 0
-            ranges = zip(extents.starts.tolist(), extents.lengths.tolist(), strict=True)
-            for start, length in ranges:
-                is_long = length > _SHORT
-                if joined and (is_long or start != stop or len(joined) > BATCH_BYTES):
-                    write_at(descriptor, memoryview(joined), stop - len(joined))
-                    joined = bytearray()
-                part = buffer[position : position + length]
-                if is_long:
-                    write_at(descriptor, part, start)
-                else:
-                    joined += part
-                stop, position = start + length, position + length
-        write_at(descriptor, memoryview(joined), stop - len(joined))
+            buffer = data.data
+            for start, length in zip(extents.starts, extents.lengths, strict=True):
+                write_at(descriptor, buffer[:length], start)
+                buffer = buffer[length:]
 
 
 def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:

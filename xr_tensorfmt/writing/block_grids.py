@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
@@ -17,6 +17,7 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
@@ -29,6 +30,8 @@ Chunks = tuple[tuple[int, ...], ...]
 
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
+
+_SHORT = 1 << 14  # bytes that are copied faster than they are written by a system call
 
 MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """Limit on the memory of merged chunks."""
@@ -85,9 +88,6 @@ def _round_down(length: int, limit: int) -> int:
     return max(1, limit - limit % 64 if limit >= 64 else limit)
 
 
-_select_all = lru_cache(Selection.everything)  # many variables have one shape
-
-
 @dataclass(frozen=True, eq=False)
 class BlockGrid:
     """The blocks of a variable, in C order."""
@@ -120,13 +120,8 @@ class BlockGrid:
 
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        if self.count == 1 and self.indices is None:  # fewer steps for thousands of variables
-            array = self._to_numpy(values, sum(self.chunks, ()))
-            converted: Any = self.conversion.apply(array.transpose(self.axes))
-            return self.layout.encode(_select_all(self.layout.shape), converted)
         slices = self._slices[block]
-        array = self._to_numpy(values, tuple(part.stop - part.start for part in slices))
-        converted = self.conversion.apply(array.transpose(self.axes))
+        converted: Any = self.convert(values, tuple(part.stop - part.start for part in slices))
         parts = [slices[axis] for axis in self.axes]
         if self.indices is None:
             ranges = tuple(range(part.start, part.stop) for part in parts)
@@ -143,7 +138,8 @@ class BlockGrid:
             for run in product(*runs)
         )
 
-    def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
+    def convert(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """Check and convert values, and return them in file order."""
         name = self.conversion.name
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
@@ -151,7 +147,27 @@ class BlockGrid:
         array = np.asarray(values)
         if array.shape != shape:
             raise _build_shape_error(name, array, f"the shape {shape}")
-        return array
+        return self.conversion.apply(array.transpose(self.axes))
+
+
+def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[EncodedBatch]:
+    """Encode blocks, and small tensors that are neighbours in the file as one."""
+    joined, start = bytearray(), 0
+    for grid, block, values in blocks:
+        layout = grid.layout
+        is_part = grid.count > 1 or grid.indices is not None
+        is_small = isinstance(layout, Dense) and not is_part and grid.nbytes <= _SHORT
+        stop = start + len(joined)
+        if joined and not (is_small and layout.offset == stop and len(joined) < BATCH_BYTES):
+            yield Extents.single(start, stop), np.frombuffer(joined, np.uint8)
+            joined = bytearray()
+        if is_small:
+            start = start if joined else layout.offset
+            joined += layout.element.encode(grid.convert(values, sum(grid.chunks, ()))).tobytes()
+        else:
+            yield from grid.encode(block, values)
+    if joined:
+        yield Extents.single(start, start + len(joined)), np.frombuffer(joined, np.uint8)
 
 
 def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:

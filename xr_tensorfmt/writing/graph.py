@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import dask.local
@@ -21,7 +20,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, is_chunked
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, encode_blocks, is_chunked
 
 MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """A scheduler takes longer than one thread to write fewer bytes."""
@@ -127,7 +126,7 @@ def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozense
     file.check()
     # Read before, because errors of reading are not of writing.
     blocks = [(grid, block, grid.read(variable, block)) for variable, grid, block in batch]
-    file.write(chain.from_iterable(grid.encode(block, values) for grid, block, values in blocks))
+    file.write(encode_blocks(blocks))
     return frozenset({file.path})
 
 
