@@ -11,14 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import (
-    OpenedFile,
-    flatten,
-    list_tensors,
-    open_input,
-    read_blocks,
-    wrap_dataset,
-)
+from xr_tensorfmt.cli.files import OpenedFile, list_tensors, open_input, read_blocks, wrap_dataset
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -40,6 +33,7 @@ from xr_tensorfmt.datasets.options import parse_keywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import open_group
 from xr_tensorfmt.writing.conversion import is_numeric
+from xr_tensorfmt.writing.tree import flatten_tree
 
 
 @click.command(
@@ -134,7 +128,7 @@ def _compare_files(
 
 def _open_decoded(file: str, separator: str, **options: Any) -> OpenedFile:
     data = open_input(file, file, separator=separator, cache=False, **options)
-    return wrap_dataset(flatten(file, data, separator, ["attrs"]))
+    return wrap_dataset(flatten_tree(file, data, separator, ["attrs"]))
 
 
 def _open_stored(file: str, storage_options: KeyValues, **options: Any) -> OpenedFile:

@@ -32,7 +32,6 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
-from xr_tensorfmt.writing.tree import flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
@@ -60,11 +59,6 @@ def open_input(
     options |= {"format": format, "group": group, "separator": separator}
     open_any = xr.open_datatree if tree else xr.open_dataset
     return open_any(content, engine="tensorfmt", storage_options=url_options, **options)
-
-
-def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) -> xr.Dataset:
-    """Convert a tree to a Dataset, with group names in the names of variables."""
-    return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
 def _open_store(file: str, format: str, group: str | None, storage_options: Any) -> OpenedData:

@@ -63,8 +63,7 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        url_options = get_storage_options(file, storage_options)
-        reader = open_header(content, storage_options=url_options)
+        reader = open_header(content, storage_options=get_storage_options(file, storage_options))
         file_format = choose_format(reader, options["format"])
         # The options of the check also open tensors that exceed memory.
         lenient = file_format.validation_options

@@ -154,7 +154,7 @@ def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[Enco
     """Encode blocks, and small tensors that are neighbours in the file as one."""
     joined, start = bytearray(), 0
     for grid, block, values in blocks:
-        layout = grid.layout
+        layout: Any = grid.layout
         is_part = grid.count > 1 or grid.indices is not None
         is_small = isinstance(layout, Dense) and not is_part and grid.nbytes <= _SHORT
         stop = start + len(joined)
