@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.errors import Hint, TensorFormatWarning
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.errors import Hint, TensorFormatWarning, redact
 
 STANDARD_STREAM = "-"
 """The argument for standard input or output."""

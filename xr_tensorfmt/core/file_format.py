@@ -110,7 +110,7 @@ class Format(ABC):
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
         name = os.path.basename(path.casefold())
-        fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
+        fitting = [suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix]
         return max(fitting, key=len, default="")
 
     @abstractmethod

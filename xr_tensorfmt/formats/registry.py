@@ -17,6 +17,7 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
+    redact,
     with_hint,
 )
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
@@ -27,7 +28,6 @@ from xr_tensorfmt.formats.reading import DECLARED_OPTIONS
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
-from xr_tensorfmt.sources.store_errors import redact
 
 # Group of entry points for formats in other packages.
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
