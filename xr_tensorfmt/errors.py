@@ -7,36 +7,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import partial
 from itertools import islice
-from typing import Any, Self, TypeVar
-
-
-class Hint(str):  # noqa: SLOT000  # the attributes differ
-    """Part of a message: a `template` with keywords in braces, or other text for a `command`."""
-
-    template: str
-    command: str
-    keywords: dict[str, Any]
-
-    def __new__(cls, template: str, command: str = "", **keywords: Any) -> Self:
-        """Format keywords as in Python."""
-        named = {name: f"{name}={value!r}" for name, value in keywords.items()}
-        hint = super().__new__(cls, template.format(**named))
-        hint.template, hint.command, hint.keywords = template, command, keywords
-        return hint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments."""
-        return partial(type(self), **self.keywords), (self.template, self.command)
-
+from typing import Any, TypeVar
 
 AnyError = TypeVar("AnyError", bound=Exception)
 
 
-def with_hint(error: AnyError, hint: str) -> AnyError:
-    """Attach a hint to an exception that has it in its message."""
-    vars(error)["hint"] = hint
+def reword_for_command(error: AnyError, words: str, command_words: str) -> AnyError:
+    """Attach what the command prints instead of some words of the message."""
+    vars(error)["command_words"] = words, command_words
     return error
 
 
@@ -156,11 +135,9 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
 
 def build_directory_error(path: str) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    hint = Hint(
-        "pass the path of a file in it, or a pattern of files to xarray.open_mfdataset",
-        "pass the path of a file in it",
-    )
-    return with_hint(IsADirectoryError(f"{path} is a directory; {hint}"), hint)
+    pattern = ", or a pattern of files to xarray.open_mfdataset"
+    message = f"{path} is a directory; pass the path of a file in it{pattern}"
+    return reword_for_command(IsADirectoryError(message), pattern, "")
 
 
 class SourceChangedError(TensorFormatError):

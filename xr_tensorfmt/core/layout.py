@@ -73,11 +73,6 @@ class Layout(ABC):
         extents = self.locate(everything) if everything.size else Extents.empty()
         return extents.bounds[1] if len(extents) else 0
 
-    @property
-    def prefers_points(self) -> bool:
-        """Whether one read of many points is faster than many reads of small selections."""
-        return False
-
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Return how many elements to fetch and decode in about `max_bytes` of memory."""
         return max_bytes // self.dtype.itemsize

@@ -50,11 +50,6 @@ class View(Layout):
         return self.inner.chunk_shape(max(1, stored))
 
     @property
-    def prefers_points(self) -> bool:
-        """Whether the inner layout prefers points."""
-        return self.inner.prefers_points
-
-    @property
     def layout_to_validate(self) -> Layout | None:
         """The layout that `validate` has to read."""
         return self.inner.layout_to_validate

@@ -14,11 +14,11 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT
 from xr_tensorfmt.core.source import InputOutput, Source, check_pointer
 from xr_tensorfmt.errors import (
-    Hint,
     TensorFormatError,
     TensorFormatWarning,
     find_stack_level,
     redact,
+    reword_for_command,
     shorten,
 )
 from xr_tensorfmt.formats import registry
@@ -212,21 +212,21 @@ def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:
 def _build_unknown_error(
     reader: HeaderReader, foreign: tuple[str, str] | None
 ) -> TensorFormatError:
+    only_python = (
+        "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
+        "dtype, 'r', shape=...), or "
+    )
     if foreign is None:
-        without_magic = [other.name for other in load_formats() if not other.magics]
-        hint = Hint(
-            "leave out engine= to try other engines, read bare values with numpy.memmap(path, "
-            "dtype, 'r', shape=...), or name a format that has no magic number: "
-            + ", ".join(f"format={name!r}" for name in without_magic),
-            "name a format that has no magic number: --from " + ", --from ".join(without_magic),
-        )
+        without_magic = [f"format={other.name!r}" for other in load_formats() if not other.magics]
+        hint = f"{only_python}name a format that has no magic number: {', '.join(without_magic)}"
         foreign = "of no known format", hint
     title, advice = foreign
     head = reader.head[:8]
     actual = f"{repr(head) if head else 'no bytes'}, the file is {title}"
     names = ", ".join(file_format.title for file_format in load_formats())
     expected = f"a file of one of the formats {names}"
-    return reader.error("the magic number", actual, expected, advice, 0)
+    error = reader.error("the magic number", actual, expected, advice, 0)
+    return reword_for_command(error, only_python, "")
 
 
 def _find_by_magic(reader: HeaderReader) -> tuple[str, str] | None:
@@ -250,6 +250,5 @@ def _find_without_magic(reader: HeaderReader) -> tuple[str, str] | None:
         return "text", f"read it with numpy.loadtxt, or {vespa}"
     length = int.from_bytes(reader.head[:8], "little")
     if reader.head[8:10] == b'{"' and length <= reader.source.size - 8:
-        hint = Hint("pass {format}", format="safetensors")
-        return "safetensors without its suffix", hint
+        return "safetensors without its suffix", "pass format='safetensors'"
     return None

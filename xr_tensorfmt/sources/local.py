@@ -22,7 +22,7 @@ import numpy as np
 from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.extents import Bytes, Extents
 from xr_tensorfmt.core.source import Fill, InputOutput, Source
-from xr_tensorfmt.errors import Hint, SourceChangedError, build_directory_error, with_hint
+from xr_tensorfmt.errors import SourceChangedError, build_directory_error, reword_for_command
 
 # Before Python 3.13, a memory map keeps a file descriptor open. Our maps use at most a quarter of
 # the limit of the process.
@@ -102,10 +102,10 @@ class LocalFile(Source):
         except FileNotFoundError:
             if not glob.has_magic(absolute):
                 raise
-            pattern = "no file matches the pattern either"
-            hint = Hint("use xarray.open_mfdataset for a pattern", pattern)
-            reason = f"No file has this name; {hint}"
-            raise with_hint(FileNotFoundError(ENOENT, reason, absolute), hint) from None
+            hint = "use xarray.open_mfdataset for a pattern"
+            error = FileNotFoundError(ENOENT, f"No file has this name; {hint}", absolute)
+            command_hint = "no file matches the pattern either"
+            raise reword_for_command(error, hint, command_hint) from None
         if stat.S_ISDIR(status.st_mode):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):

@@ -129,11 +129,10 @@ def _name_dims(requested: Names, tensors: Sequence[StoredTensor]) -> Iterator[tu
         names = get_default_dims(tensor.key, len(tensor.shape), keys)
         if requested is not None:
             names = name_dims(requested, tensor.key, names)
-        for name in names:
-            if name in keys:
+            if clash := keys.intersection(names):
                 raise ValueError(
                     f"dims={requested!r} gives a dimension of {tensor.key!r} the name of the "
-                    f"variable {name!r}; choose another"
+                    f"variable {min(clash)!r}; choose another"
                 )
         yield names
 
