@@ -18,12 +18,11 @@ from xr_tensorfmt.datasets import groups
 from xr_tensorfmt.datasets.building import build_dataset
 from xr_tensorfmt.datasets.lazy_array import FileVariable
 from xr_tensorfmt.datasets.options import EngineKeywords
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.formats import recognition
 from xr_tensorfmt.formats.reading import check_keywords, read_container
 from xr_tensorfmt.formats.registry import load_formats
 from xr_tensorfmt.sources import is_remote, is_url, open_source
-from xr_tensorfmt.sources.store_errors import redact
 
 # Earlier versions look for a local file if chunks= is given (docs/reference/xarray_problems.md).
 _SUPPORTS_FS = Version(xr.__version__) >= Version("2026.7")

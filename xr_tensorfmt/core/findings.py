@@ -86,7 +86,6 @@ class Gap:
     stop: int
     field: str
     fillers: tuple[int, ...] = (0,)
-    severity: Severity = "error"
 
 
 def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
@@ -115,7 +114,7 @@ def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[
                 "be corrupt: compare it with the original"
             )
             offset = start + int(wrong[0])
-            yield Finding(source.name, offset, gap.field, message, gap.severity)
+            yield Finding(source.name, offset, gap.field, message)
 
 
 @dataclass(frozen=True)

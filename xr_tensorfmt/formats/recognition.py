@@ -17,6 +17,7 @@ from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
     find_stack_level,
+    redact,
     reword_for_command,
     shorten,
 )
@@ -25,7 +26,6 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_membe
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.store_errors import redact
 
 # Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
@@ -168,19 +168,20 @@ def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
 
-    def rank(pair: tuple[Format, Match]) -> tuple[Match, int]:
-        return pair[1], len(pair[0].find_suffix(path))
+    def find_length(file_format: Format) -> int:
+        return len(file_format.find_suffix(path))
 
-    matches = [
-        (built_in, match) for built_in in registry.BUILT_IN if (match := built_in.match(reader))
-    ]
-    best = max(matches, key=rank, default=(registry.BUILT_IN[0], Match.NONE))
-    match, length = rank(best)
+    best, match = registry.BUILT_IN[0], Match.NONE
+    for built_in in sorted(registry.BUILT_IN, key=find_length, reverse=True):
+        if (actual := built_in.match(reader)) > match:
+            best, match = built_in, actual
+        if match is Match.CERTAIN:
+            break
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
-    if match is Match.CERTAIN and "." not in path[: len(path) - length]:
-        return best
+    if match is Match.CERTAIN and "." not in path[: len(path) - find_length(best)]:
+        return best, match
     plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in registry.load_plugins())
-    return max([best, *plugins], key=rank)
+    return max([(best, match), *plugins], key=lambda pair: (pair[1], find_length(pair[0])))
 
 
 def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:

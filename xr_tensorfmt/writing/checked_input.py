@@ -11,7 +11,7 @@ import numpy as np
 from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
-from xr_tensorfmt.core.elements import Element, Plain, get_stored_name
+from xr_tensorfmt.core.elements import Element, Plain, get_dtype_name, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
@@ -29,6 +29,8 @@ from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
+    if isinstance(name, str) and name.isascii():
+        return
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
@@ -41,24 +43,23 @@ def _check_name(path: str, name: Hashable) -> None:
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
-    if len(set(variable.dims)) != len(variable.dims):
+    dims, shape = variable.dims, variable.shape
+    if len(set(dims)) != len(dims):
         raise ValueError(
-            f"{path}: {name!r} has two dimensions of the same name in {variable.dims}; rename one"
+            f"{path}: {name!r} has two dimensions of the same name in {dims}; rename one"
         )
-    if any(length != length for length in variable.shape):  # NaN
+    if len(dims) > MAX_DIMENSIONS:
         raise ValueError(
-            f"{path}: {name!r} has chunks of unknown size; "
-            "call compute_chunk_sizes() on its array first"
-        )
-    if variable.ndim > MAX_DIMENSIONS:
-        raise ValueError(
-            f"{path}: {name!r} has {variable.ndim} dimensions, but at most {MAX_DIMENSIONS} can be "
+            f"{path}: {name!r} has {len(dims)} dimensions, but at most {MAX_DIMENSIONS} can be "
             "read from files; stack some of them"
         )
-    if not is_addressable(variable.shape, MAX_ITEM_BYTES):
-        raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
-        )
+    if not is_addressable(shape, MAX_ITEM_BYTES):
+        if any(length != length for length in shape):  # NaN
+            raise ValueError(
+                f"{path}: {name!r} has chunks of unknown size; "
+                "call compute_chunk_sizes() on its array first"
+            )
+        raise ValueError(f"{path}: {name!r} of shape {shape} is too large to address; write a part")
     data = get_lazy_data(variable)
     check_dense(name, data)
     if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
@@ -66,7 +67,7 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
             "arrays; call .compute() first"
         )
-    if name in variable.dims and not is_coordinate:
+    if name in dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
             "would open as one; rename it, or write a Dataset that has it as a coordinate"
@@ -192,15 +193,16 @@ class CheckedInput:
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
         """Choose the dtype in the file from ``encoding=``, the opened file, or the variable."""
-        requested = self.encoding.get(name, {}).get("dtype")
-        others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
+        encoding = self.encoding.get(name, {})
+        requested = encoding.get("dtype")
+        others = [key for key in encoding if key != "dtype"]
         if others and not self.is_encoded:
             raise ValueError(
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"
             )
         stored = get_stored_name(variable.encoding.get("dtype"))
-        dtype = variable.dtype.name
+        dtype = get_dtype_name(variable.dtype)
         if requested is not None and is_numeric(variable.dtype):
             dtype = format_dtype(requested)
         elif stored is not None:
@@ -278,7 +280,8 @@ def check_input(
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
-    for name in (*dataset.variables, *dataset.dims):
+    variables, coordinates = dict(dataset.variables), set(dataset.coords)
+    for name in (*variables, *dataset.dims):
         _check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
@@ -286,20 +289,22 @@ def check_input(
                 f"{path}: {name!r} belongs to a MultiIndex, which no format supports; "
                 f"call reset_index({name!r}) first"
             )
-    for name, variable in dataset.variables.items():
-        _check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
-    resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
+    for name, variable in variables.items():
+        _check_variable(path, str(name), variable, is_coordinate=name in coordinates)
+    resolved = resolve_encoding(variables, coordinates, encoding or {})
     plain = {
         str(name): _merge_encoding(variable, resolved.get(name, {}))
-        for name, variable in dataset.variables.items()
+        for name, variable in variables.items()
     }
-    coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
+    coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
     return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
     """Return a variable with the requested encoding, and references in its attributes."""
     merged: Variable = variable.to_base_variable()
+    if not (merged.encoding or requested):
+        return merged
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
     if isinstance(info, Mapping):  # leave out texts that the reader has found in the file

@@ -76,7 +76,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
-        siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
         ends=tuple(part.end for part in file.files),

@@ -225,8 +225,6 @@ class OuterProduct(Composite):
     block_indices: Integers
     fill_value: float
 
-    prefers_points = True  # every read searches for its blocks
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, and of a block."""
