@@ -527,6 +527,8 @@ def update_vectors(folder: Path, count: int) -> Built:
 
     def update() -> None:
         records = map_records(folder, count)
+        assert (records["length"] == 10).all()
+        assert records["label"][chosen].astype(str).tolist() == labels
         records["numbers"][chosen] = new
         records.flush()
 
