@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,6 +32,7 @@ from xr_tensorfmt.formats.vespa.json_forms import (
     format_type,
     load_json,
     parse_tensor,
+    parse_type,
     select_field,
 )
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
@@ -47,8 +49,9 @@ BATCH_DOCUMENTS = 1024
 
 _BUFFER_BYTES = 1 << 20
 
-# Lines around the documents if the feed is a list, as `vespa visit` prints it.
-_NO_DOCUMENT = ("", "[", "]", b"", b"[", b"]")
+# `vespa visit --make-feed` prints a list, whose last lines are an empty object and a bracket.
+_LIST_START = re.compile(r"\A\[(?=\{|\Z)")
+_NO_DOCUMENT = ("", "{}", "]")
 
 
 def from_json(
@@ -158,6 +161,8 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
+    if type is not None:
+        parse_type(type)
     name, opened = "<Vespa feed>", nullcontext(source)
     if isinstance(source, str | os.PathLike):
         name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
@@ -188,8 +193,10 @@ class _Feed:
         number, left_out = 0, []
         try:
             for number, line in enumerate(lines, 1):
-                is_document = not isinstance(line, str | bytes) or line.strip() not in _NO_DOCUMENT
-                if is_document and not self.add(load_json(line)):
+                document = line.decode() if isinstance(line, bytes) else line
+                if isinstance(document, str):
+                    document = _LIST_START.sub("", document.strip())
+                if document not in _NO_DOCUMENT and not self.add(load_json(document)):
                     left_out.append(number)
         except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
             raise ValueError(f"{self.name}: line {number}: {error}") from error
@@ -430,12 +437,9 @@ def _format_feed(
     tensor: Arranged, dim: str, field: str, prefix: str, form: Form, progress: bool
 ) -> Iterator[bytes]:
     """Yield the lines of a feed in batches."""
-    position = tensor.header.mapped.index(dim)
-
-    def leave_out(row: Labels) -> Labels:
-        return row[:position] + row[position + 1 :]
-
-    header = replace(tensor.header, mapped=leave_out(tensor.header.mapped))
+    position, mapped = tensor.header.mapped.index(dim), list(tensor.header.mapped)
+    mapped.remove(dim)
+    header = replace(tensor.header, mapped=tuple(mapped))
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
@@ -447,7 +451,8 @@ def _format_feed(
             is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
             cells = tensor.encode(tensor.variable[key].values)
-            rows = ([leave_out(tensor.rows[number]) for number in numbers] for _, numbers in batch)
+            labels = ([tensor.rows[number] for number in numbers] for _, numbers in batch)
+            rows = ([row[:position] + row[position + 1 :] for row in group] for group in labels)
             values = format_tensors(header, rows, cells, form)
             ids = (format_json(prefix + label) for label, _ in batch)
             lines = zip(ids, values, strict=True)

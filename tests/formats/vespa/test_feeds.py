@@ -98,6 +98,13 @@ def test_sources_of_documents_are_equivalent(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(ds.tensor, [[1, 2], [1, -1], [0, 0]])
 
 
+def test_list_of_vespa_visit_is_a_feed() -> None:
+    """``vespa visit --make-feed`` prints these lines."""
+    lines = [f"[{LINES[1]}\n", f"{LINES[2]}\n", "{}\n", "]\n"]
+    ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", **IDS)
+    assert ds.user.values.tolist() == ["a", "b"]
+
+
 @pytest.mark.parametrize("suffix", ["gz", "bz2"])
 def test_compressed_feed_round_trips(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"feed.jsonl.{suffix}"
@@ -190,6 +197,13 @@ def test_other_feeds_raise(case: str) -> None:
     lines, options, message = WRONG[case]
     with pytest.raises(ValueError, match=f"^<Vespa feed>: {message}"):
         vespa.from_jsonl(lines, **({"type": "tensor<float>(x[2])"} | IDS | options))
+
+
+def test_wrong_type_is_not_an_error_of_a_line() -> None:
+    with pytest.raises(
+        ValueError, match=r"^'tensor<float64>.*' is not the type .*cells are double, float,"
+    ):
+        vespa.from_jsonl(LINES, "tensor<float64>(x[2])", **IDS)
 
 
 def test_dimension_without_labels_raises(tmp_path: Path) -> None:

@@ -62,15 +62,11 @@ def parse_type(string: str) -> VespaHeader:
     mapped = tuple(name for name in sorted(sizes) if sizes[name] is None)
     indexed = tuple(name for name in sorted(sizes) if sizes[name] is not None)
     lengths = tuple(int(sizes[name]) for name in indexed)
-    if cell_type not in CELL_TYPES:
-        raise ValueError(
-            f"{shorten(repr(string))} has the cell type {cell_type!r}, expected one of "
-            f"{', '.join(CELL_TYPES)}"
-        )
-    if not match or len(sizes) < len(parts):
+    if not match or len(sizes) < len(parts) or cell_type not in CELL_TYPES:
         raise ValueError(
             f"{shorten(repr(string))} is not the type of a tensor, expected a type such as "
-            "'tensor<float>(user{},x[3])'; state the size of all indexed dimensions"
+            "'tensor<float>(user{},x[3])'; cells are double, float, bfloat16 or int8, and all "
+            "indexed dimensions have a size"
         )
     if len(sizes) > MAX_DIMENSIONS or 0 in lengths or not is_addressable(lengths, 8):
         raise ValueError(
@@ -87,22 +83,19 @@ def format_type(header: VespaHeader) -> str:
 
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
-    if isinstance(content, str) and HEX.fullmatch(content):
-        return {"values": content}  # a field with format.tensors=hex-value
     if not isinstance(content, str | bytes | bytearray):
         return content
-    string = (content if isinstance(content, str) else content.decode()).lstrip()
+    string = content if isinstance(content, str) else content.decode()
+    if isinstance(content, str) and HEX.fullmatch(string):
+        return {"values": string}  # a field with format.tensors=hex-value
     try:
-        data, stop = _DECODER.raw_decode(string)
-        if string[stop:].strip() in ("", ","):  # a line of a feed may end with a comma
-            return data
-        reason = f"Extra data {shorten(repr(string[stop:]))}"
+        # A line of a feed may end with a comma.
+        return _DECODER.decode(string.strip().removesuffix(","))
     except (json.JSONDecodeError, RecursionError) as error:
-        reason = str(error)
-    raise ValueError(
-        f"{shorten(repr(string))} is not JSON: {reason}; pass the text of one document, such as a "
-        "single line of a feed, not several lines or a path"
-    )
+        raise ValueError(
+            f"{shorten(repr(string))} is not JSON: {error}; pass the text of one document, such as "
+            "a single line of a feed, not several lines or a path"
+        ) from None
 
 
 def select_field(data: Any, field: str | None) -> Any:
