@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from dataclasses import field as dataclass_field
 from gzip import BadGzipFile
 from io import BufferedReader, BytesIO
 from itertools import islice
@@ -26,7 +25,6 @@ from xarray import DataArray, Dataset, open_dataset
 from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
-    Labels,
     format_json,
     format_tensors,
     format_type,
@@ -167,7 +165,7 @@ def from_jsonl(
     if isinstance(source, str | os.PathLike):
         name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
         opened = fsspec.open(os.fspath(source), compression="infer", **options)
-    feed = _Feed(name, type, field, dim, prefix)
+    feed = _Feed(name, type, field, dim, prefix, BytesIO(), set())
     with opened as file:
         lines = file if file is source else BufferedReader(file, _BUFFER_BYTES)
         content = feed.read(tqdm(lines, unit=" lines", disable=not progress))
@@ -183,9 +181,9 @@ class _Feed:
     field: str
     dim: str
     prefix: str
+    content: BytesIO
+    ids: set[str]
     header: VespaHeader | None = None
-    content: BytesIO = dataclass_field(default_factory=BytesIO)
-    ids: set[str] = dataclass_field(default_factory=set)
     blocks: int = 0
 
     def read(self, lines: Iterable[Any]) -> bytes:

@@ -211,7 +211,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
                      r"expected type='tensor\(y"),
     "no size": ([1.0], "tensor(x[])", "is not the type of a tensor, expected"),
     "no such cells": ([1.0], "tensor<float16>(x[1])",
-                      "is not the type of a tensor.*cells are double, float, bfloat16 or int8, and"),
+                      "is not the type of .*cells are double, float, bfloat16 or int8, and"),
     "twice the name": ([1.0], "tensor(x[1],x{})", "is not the type of a tensor"),
     "of no size": ([], "tensor(x[0])", "has a size of 0"),
     "huge": ([], "tensor(x[99999999999],y[99999999999])", "more cells than can be addressed"),
