@@ -122,11 +122,12 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path of a feed with one document per line, its lines, or documents as dicts.
+        The path or URL of a feed with one document per line, which may be compressed, such as
+        ``"feed.jsonl.gz"``. Or its lines, or documents as dicts.
     type : str, optional
         As for `from_json`. The default is the type that the first document states.
     field : str
-        The field with the tensor. Documents without the field are left out.
+        The field with the tensor. Documents without one are left out, with a warning.
     dim : str
         Name of the dimension of documents, a mapped dimension in addition to those of `type`.
     prefix : str
@@ -134,7 +135,7 @@ def from_jsonl(
     progress : bool
         Whether to show a progress bar.
     **keywords
-        As for `from_json`.
+        As for `from_json`. `storage_options` are those of the feed.
 
     Returns
     -------
@@ -144,8 +145,8 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type or occurs again, a line removes one, or no document
-        has the field.
+        A document has a tensor of another type, a number that the type cannot represent, or occurs
+        again, a line removes one, or no document has the field.
 
     Examples
     --------
@@ -368,7 +369,7 @@ def to_jsonl(
     data : Dataset or DataArray
         The data, as for a ``.tbf`` file.
     path : str or PathLike
-        The feed. It is replaced when all documents are written.
+        The feed, compressed if its suffix says so. It is replaced when all are written.
     field : str
         The field with the tensor.
     dim : str
@@ -435,9 +436,8 @@ def _format_feed(
     tensor: Arranged, dim: str, field: str, prefix: str, form: Form, progress: bool
 ) -> Iterator[bytes]:
     """Yield the lines of a feed in batches."""
-    position, mapped = tensor.header.mapped.index(dim), list(tensor.header.mapped)
-    mapped.remove(dim)
-    header = replace(tensor.header, mapped=tuple(mapped))
+    position, mapped = tensor.header.mapped.index(dim), tensor.header.mapped
+    header = replace(tensor.header, mapped=mapped[:position] + mapped[position + 1 :])
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
