@@ -122,8 +122,7 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed with one document per line, which may be compressed, such as
-        ``"feed.jsonl.gz"``. Or its lines, or documents as dicts.
+        The path or URL of a feed with a document per line, also ``.gz``; its lines; or dicts.
     type : str, optional
         As for `from_json`. The default is the type that the first document states.
     field : str
