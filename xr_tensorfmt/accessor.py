@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from xr_tensorfmt.errors import Hint, with_hint
+from xr_tensorfmt.errors import reword_for_command
 
 if TYPE_CHECKING:
     from xr_tensorfmt.datasets.explanation import Explanation
@@ -64,11 +64,9 @@ def explain(
     try:
         return explain(data.isel(indexers, **indexers_kwargs))
     except (IndexError, KeyError, TypeError) as error:
-        hint = Hint(
-            "pass positions as to isel, or select labels with sel() first",
-            "pass positions to --select",
-        )
-        raise with_hint(type(error)(f"{hint}: {error}"), hint) from error
+        hint = "pass positions as to isel, or select labels with sel() first"
+        other = type(error)(f"{hint}: {error}")
+        raise reword_for_command(other, hint, "pass positions to --select") from error
 
 
 @xr.register_dataset_accessor("tensorfmt")  # type: ignore[no-untyped-call]

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import partial
 from itertools import islice
-from typing import Any, Self, TypeVar
-
-
-class Hint(str):  # noqa: SLOT000  # the attributes differ
-    """Part of a message: a `template` with keywords in braces, or other text for a `command`."""
-
-    template: str
-    command: str
-    keywords: dict[str, Any]
-
-    def __new__(cls, template: str, command: str = "", **keywords: Any) -> Self:
-        """Format keywords as in Python."""
-        named = {name: f"{name}={value!r}" for name, value in keywords.items()}
-        hint = super().__new__(cls, template.format(**named))
-        hint.template, hint.command, hint.keywords = template, command, keywords
-        return hint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments."""
-        return partial(type(self), **self.keywords), (self.template, self.command)
-
+from typing import Any, TypeVar
 
 AnyError = TypeVar("AnyError", bound=Exception)
 
 
-def with_hint(error: AnyError, hint: str) -> AnyError:
-    """Attach a hint to an exception that has it in its message."""
-    vars(error)["hint"] = hint
+def reword_for_command(error: AnyError, words: str, command_words: str) -> AnyError:
+    """Attach what the command prints instead of some words of the message."""
+    vars(error)["command_words"] = words, command_words
     return error
 
 
@@ -100,6 +80,39 @@ def shorten(value: object, length: int = 200) -> str:
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
 
 
+# Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
+_SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
+_HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())
+URL_USER = rf"(?<=://)(?:{_HAS_USER}([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)"
+"""Pattern of the user of a URL. Compiling it takes longer than opening a file.
+
+A password may contain "@", and unescaped "/" or "?". Its colon does not start a port number.
+"""
+# Query, fragment or parameter.
+_URL_SUFFIX = r"[?#]|;(?=[^\s/?#;=]+=)"
+
+
+def redact(text: str) -> str:
+    """Remove user, password, query, fragment and parameters from the URLs in a str."""
+    if "://" not in text:
+        return text
+    return "".join(_redact_word(word) for word in re.split(r"(\s+)", text))
+
+
+def _redact_word(word: str) -> str:
+    """Redact a word in linear time, because messages may contain long names."""
+    start = word.find("://")
+    if start < 0:
+        return word
+    before, at, after = word.rpartition("@")
+    word = re.sub(URL_USER, "", before + at) + after
+    suffix = re.compile(_URL_SUFFIX).search(word, start)
+    if suffix is None:
+        return word
+    punctuation = word[len(word.rstrip(":;,.'\")]")) :].removeprefix("...")
+    return f"{word[: suffix.start()]}{suffix[0]}...{punctuation}"
+
+
 _MAX_COMPARED = 10_000
 
 
@@ -122,11 +135,9 @@ def suggest_pattern(name: str, variables: Iterable[object]) -> str:
 
 def build_directory_error(path: str) -> IsADirectoryError:
     """Return the error for a directory in place of a file."""
-    hint = Hint(
-        "pass the path of a file in it, or a pattern of files to xarray.open_mfdataset",
-        "pass the path of a file in it",
-    )
-    return with_hint(IsADirectoryError(f"{path} is a directory; {hint}"), hint)
+    pattern = ", or a pattern of files to xarray.open_mfdataset"
+    message = f"{path} is a directory; pass the path of a file in it{pattern}"
+    return reword_for_command(IsADirectoryError(message), pattern, "")
 
 
 class SourceChangedError(TensorFormatError):

@@ -82,13 +82,10 @@ def links(causal: DataArray) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import pycauset
-    >>> chain = np.triu(np.ones((4, 4), bool), 1)
-    >>> causal = xr.DataArray(chain, dims=("row", "col"))
+    >>> from xr_tensorfmt import pycauset, tutorial
+    >>> causal = tutorial.open_dataset("causal_set").precedes
     >>> int(pycauset.links(causal).sum())
-    3
+    165
     """
     matrix = _Matrix.from_array(causal)
     values = _map_blocks(matrix, _find_links, (matrix.lengths,) * 2, np.bool_)
@@ -111,13 +108,10 @@ def interval_sizes(causal: DataArray) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import pycauset
-    >>> chain = np.triu(np.ones((4, 4), bool), 1)
-    >>> causal = xr.DataArray(chain, dims=("row", "col"))
-    >>> pycauset.interval_sizes(causal).values
-    array([3, 2, 1, 0])
+    >>> from xr_tensorfmt import pycauset, tutorial
+    >>> causal = tutorial.open_dataset("causal_set").precedes
+    >>> pycauset.interval_sizes(causal)[:4].values
+    array([165, 119, 102,  67])
     """
     matrix = _Matrix.from_array(causal)
     ones = (1,) * len(matrix.lengths)
@@ -150,13 +144,10 @@ def interval(causal: DataArray, first: int, last: int) -> NDArray[np.int64]:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> from xr_tensorfmt import pycauset
-    >>> chain = np.triu(np.ones((6, 6), bool), 1)
-    >>> causal = xr.DataArray(chain, dims=("row", "col"))
-    >>> pycauset.interval(causal, 1, 4)
-    array([2, 3])
+    >>> from xr_tensorfmt import pycauset, tutorial
+    >>> causal = tutorial.open_dataset("causal_set").precedes
+    >>> pycauset.interval(causal, 6, 33)
+    array([14, 16, 27])
     """
     _check_causal(causal)
     try:

@@ -14,10 +14,9 @@ from xarray import DataArray, Dataset, DataTree
 
 from xr_tensorfmt.core.file_format import Format
 from xr_tensorfmt.core.open_options import RegionOptions
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
-from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.region import Region, write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save

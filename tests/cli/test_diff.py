@@ -253,6 +253,25 @@ def test_small_tensors_are_read_together(command: str, monkeypatch: pytest.Monke
     assert len(reads) < 10
 
 
+def test_tensors_of_one_shape_are_compared_and_described_one_by_one() -> None:
+    names = [f"w{i}" for i in range(6)]
+    values = np.arange(24, dtype="f4").reshape(6, 4)
+    ds = xr.Dataset({name: (f"{name}_dim_0", row) for name, row in zip(names, values, strict=True)})
+    save("a.safetensors", ds)
+    other = ds.copy(deep=True)[names[::-1]]  # another order
+    other["w1"][2], other["w4"][:] = 7.5, np.nan
+    save("b.safetensors", other.assign(scale=2.0))
+    document = json.loads(run_for_different("a.safetensors", "b.safetensors", "--json"))
+    found = {name: (x["different_values"], x["index"]) for name, x in document["variables"].items()}
+    assert found == {"w1": (1, [2]), "w4": (4, [0])}
+    assert document["equal_variables"] == 4
+    (described,) = json.loads(run_ok("info", "--json", "--stats", "b.safetensors"))
+    stats = {name: variable["stats"] for name, variable in described["variables"].items()}
+    assert stats["w0"] == {"min": 0, "max": 3, "mean": 1.5, "nan": 0, "zeros": 1}
+    assert stats["w4"] == {"min": "nan", "max": "nan", "mean": "nan", "nan": 4, "zeros": 0}
+    assert stats["scale"] == {"min": 2, "max": 2, "mean": 2, "nan": 0, "zeros": 0}
+
+
 # --group, and totals
 
 
@@ -264,9 +283,9 @@ def make_layers() -> xr.Dataset:
 
 def test_info_shows_totals() -> None:
     save("a.mag", make_layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
-    assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in run_ok("info", "a.mag")
+    assert "Total:\n  4 tensors, 24 parameters, 60 B\n" in run_ok("info", "a.mag")
     (actual,) = json.loads(run_ok("info", "a.mag", "--json"))
-    assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
+    assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 60}
     assert "Total" not in run_ok("info", write_vertex())
 
 

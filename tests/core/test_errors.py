@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from xr_tensorfmt import SourceChangedError, TensorFormatError
-from xr_tensorfmt.errors import Hint, find_stack_level, with_hint
+from xr_tensorfmt.errors import find_stack_level, reword_for_command
 
 
 @pytest.mark.parametrize("kind", [TensorFormatError, SourceChangedError])
@@ -34,10 +34,8 @@ def test_code_that_runs_by_exec_without_module_name_is_caller() -> None:
     assert namespace["level"] == 1
 
 
-def test_hint_keeps_keywords_when_pickled() -> None:
-    hint = Hint("pass {drop} to leave {{it}} out", "other words", drop=["attrs"])
-    assert hint == "pass drop=['attrs'] to leave {it} out"
-    error = pickle.loads(pickle.dumps(with_hint(ValueError(f"a; {hint}"), hint)))
-    assert str(error).endswith(hint)
-    assert vars(error)["hint"].keywords == {"drop": ["attrs"]}
-    assert vars(error)["hint"].command == "other words"
+def test_words_for_command_are_kept_when_pickled() -> None:
+    error = reword_for_command(ValueError("a; call b()"), "call b()", "pass --b")
+    copy = pickle.loads(pickle.dumps(error))
+    assert str(copy) == "a; call b()"
+    assert copy.command_words == ("call b()", "pass --b")

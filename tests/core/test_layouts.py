@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recording import RecordingSource
+from xr_tensorfmt.cli.files import read_blocks
+from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.reading import read, read_many
+from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, column_major, transpose_layout
 from xr_tensorfmt.sources.memory import Memory
@@ -93,9 +95,9 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     assert layout.chunk_shape(1 << 20) == (3, 4)
 
 
-@pytest.mark.parametrize("limit", [8 << 20, 40])
-def test_many_tensors_are_read_in_any_order(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", limit)
+@pytest.mark.parametrize("window", [8 << 20, 40])
+def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xr_tensorfmt.cli.files._WINDOW", window)
     source = Memory(bytes(range(200)))
     elements = Plain(np.dtype("u1")), Plain(np.dtype(">i2"))
     shapes = [(2, 3), (), (0, 3), (4,), (2, 3), (5, 1)]
@@ -106,10 +108,16 @@ def test_many_tensors_are_read_in_any_order(limit: int, monkeypatch: pytest.Monk
         for shape, offset in zip(shapes, offsets, strict=True)
     ]
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
-    requests = [(layout, Selection.everything(layout.shape)) for layout in layouts]
-    requests.append((layouts[0], Selection((2, 3), (range(1, 2), range(3)))))
-    many = read_many((source, layout, selection) for layout, selection in requests)
-    for (layout, selection), values in zip(requests, many, strict=True):
-        expected = read(layout, source, selection)
-        assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_array_equal(values, expected)
+    tensors = [Tensor("", (), layout) for layout in layouts]
+    actual = {}
+    for positions, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
+        assert not any(start)
+        np.testing.assert_array_equal(first, second)
+        actual |= dict(zip(positions, first, strict=True))
+    for position, layout in enumerate(layouts):
+        expected = read(layout, source, Selection.everything(layout.shape))
+        if expected.size:
+            values = actual.pop(position)
+            assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_array_equal(values, expected)
+    assert not actual

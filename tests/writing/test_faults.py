@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from errno import ENOSPC, ETIMEDOUT
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any, ClassVar
 
 import dask
@@ -243,17 +243,17 @@ tasks.compute()
 
 @contextmanager
 def run_stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that waits for the answer to the third part of an upload."""
-    stalled, released = Event(), Event()
+    """Run a process that only waits for the answer to the third part of an upload."""
+    others, released = Semaphore(0), Event()
 
     def stall(environ: dict, answer: Any) -> Any:
         if "partNumber=3" in environ["QUERY_STRING"]:
-            stalled.set()
             released.wait(120)
             return None
+        result = answer()
         if "partNumber" in environ["QUERY_STRING"]:
-            released.wait(1)  # s3fs can stop only when it has sent another part
-        return answer()
+            others.release()
+        return result
 
     source = folder / "source.mag"
     to_file(xr.Dataset({"a": (("x", "y"), np.full((8, 1 << 20), 9, "f4"))}), source, "mag")
@@ -267,8 +267,10 @@ def run_stalled_writer(s3: S3Store, way: str, folder: Path) -> Iterator[subproce
         env=environment,
     ) as process:
         try:
-            while not stalled.wait(0.05):
-                assert process.poll() is None, process.stderr.read()
+            for _ in range(6):
+                while not others.acquire(timeout=0.05):
+                    assert process.poll() is None, process.stderr.read()
+            released.wait(0.5)  # the answers arrive
             yield process
         finally:
             process.kill()

@@ -197,14 +197,14 @@ def test_dead_line_in_middle_leaves_old_object(
     s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = s3.put("x.mag", b"old")
-    call = s3fs.S3FileSystem._call_s3
+    call = s3fs.S3FileSystem.call_s3
 
-    async def cut(fs: Any, method: str, *more: Any, **options: Any) -> Any:
+    def cut(fs: Any, method: str, **options: Any) -> Any:
         if method == "upload_part" and options["PartNumber"] == 2:
             raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
-        return await call(fs, method, *more, **options)
+        return call(fs, method, **options)
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", cut)
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", cut)
     with pytest.raises(ConnectionResetError, match=f"reset by peer; .* unchanged .*'{url}'"):
         to_file(make_dataset(6000).chunk(x=500), url, "mag", **get_options(s3))
     assert bucket.list_multipart_uploads("bucket") == []
@@ -509,14 +509,14 @@ def test_parts_are_within_the_limit_of_s3() -> None:
 
 def test_parts_have_one_length(s3: S3Store, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    call = s3fs.S3FileSystem._call_s3
+    call = s3fs.S3FileSystem.call_s3
 
-    async def noted(fs: Any, method: str, *more: Any, **options: Any) -> Any:
+    def noted(fs: Any, method: str, **options: Any) -> Any:
         if method == "upload_part":
             lengths.append(len(options["Body"]))
-        return await call(fs, method, *more, **options)
+        return call(fs, method, **options)
 
-    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", noted)
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", noted)
     to_file(make_dataset(6000).chunk(x=700), "s3://bucket/x.mag", **get_options(s3))
     last = lengths.pop(lengths.index(min(lengths)))
     assert lengths == [5 * MIB] * 4

@@ -35,6 +35,7 @@ from xr_tensorfmt.cli.options import (
 from xr_tensorfmt.core.container import Tensor
 from xr_tensorfmt.core.elements import Array, get_stored_name
 from xr_tensorfmt.core.layout import BATCH_BYTES
+from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.options import parse_keywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import open_group
@@ -151,8 +152,10 @@ def compare(
     if len(data) == len(other_data) == 1 and data[0].name not in used:
         other[data[0].name] = other.pop(other_data[0].name)  # some formats store no name
     pairs = {name: (one[name], other[name]) for name in one if name in other}
-    comparable = [(x, y) for x, y in pairs.values() if x.layout.shape == y.layout.shape]
-    values = _compare_blocks(comparable, rtol, atol)
+    comparable = [name for name, (x, y) in pairs.items() if x.layout.shape == y.layout.shape]
+    files = [(first[0], [one[x] for x in comparable]), (second[0], [other[x] for x in comparable])]
+    found = _compare_blocks(files, rtol, atol)
+    values = {comparable[position]: difference for position, difference in found.items()}
     different = {}
     for name, pair in pairs.items():
         dtypes, shapes = [_get_stored_dtype(x) for x in pair], [x.layout.shape for x in pair]
@@ -177,19 +180,21 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 
 def _compare_blocks(
-    pairs: Sequence[tuple[Tensor, Tensor]], rtol: float, atol: float
-) -> dict[str, dict[str, Any]]:
-    """Return the number of different values of variables, and the largest difference."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, block, values in read_blocks(*zip(*pairs, strict=True)) if pairs else ():
-        difference = compare_values(values[0], values[1], rtol, atol)
-        if difference:
-            starts = (indices[0] for indices in block.indices)
-            difference["index"] = list(map(add, difference["index"], starts))
-            known = found.get(name, {"different_values": 0, "largest": -1.0})
-            largest = max(known, difference, key=_rank)  # the first of equal ones
-            count = known["different_values"] + difference["different_values"]
-            found[name] = largest | {"different_values": count}
+    files: Sequence[tuple[Source, Sequence[Tensor]]], rtol: float, atol: float
+) -> dict[int, dict[str, Any]]:
+    """Return the number of different values by variable, and the largest difference."""
+    found: dict[int, dict[str, Any]] = {}
+    for positions, start, (first, second) in read_blocks(*files):
+        if len(positions) > 1 and not compare_values(first, second, rtol, atol):
+            continue
+        for row, position in enumerate(positions):
+            difference = compare_values(first[row, ...], second[row, ...], rtol, atol)
+            if difference:
+                difference["index"] = list(map(add, difference["index"], start))
+                known = found.get(position, {"different_values": 0, "largest": -1.0})
+                largest = max(known, difference, key=_rank)  # the first of equal ones
+                count = known["different_values"] + difference["different_values"]
+                found[position] = largest | {"different_values": count}
     return found
 
 

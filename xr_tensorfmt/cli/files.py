@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import tee
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,10 +15,12 @@ import xarray as xr
 from xr_tensorfmt.cli.options import STORES, ZARR, KeyValues, get_storage_options, store_format
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.container import Container, Tensor
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes
+from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.core.open_options import name_dims
-from xr_tensorfmt.core.reading import read_many
+from xr_tensorfmt.core.reading import decode_stack, fetch_tensors, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import iterate_selections
@@ -35,6 +37,9 @@ from xr_tensorfmt.writing.tree import flatten_tree
 OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
+
+_WINDOW = 8 << 20
+"""Bytes of a file with small tensors to read at a time."""
 
 
 def open_input(
@@ -230,25 +235,47 @@ def wrap_dataset(ds: xr.Dataset) -> OpenedFile:
 
 
 def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
-    """Return all tensors by name, with their sources."""
-    source, container = opened
-    tensors = (*container.tensors, *container.coordinates)
-    return {x.name: replace(x, source=x.source or source) for x in tensors}
+    """Return all tensors by name."""
+    _, container = opened
+    return {tensor.name: tensor for tensor in (*container.tensors, *container.coordinates)}
 
 
-def read_blocks(*files: Sequence[Any]) -> Iterator[tuple[str, Selection, list[Array]]]:
-    """Read tensors of `list_tensors`, with the same shapes in all files, chunk by chunk."""
+def read_blocks(
+    *files: tuple[Source, Sequence[Tensor]],
+) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
+    """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
 
-    def read(tensors: Sequence[Any], blocks: Iterable[tuple[int, Selection]]) -> Iterator[Array]:
-        return read_many((tensors[i].source, tensors[i].layout, block) for i, block in blocks)
+    Yield the positions of tensors, the first index of their chunk, and the values in each file,
+    with a new first axis for the tensors.
+    """
+    stored = [[(x.source or source, x.layout) for x in tensors] for source, tensors in files]
+    windows = defaultdict[Any, list[int]](list)
+    for position, copies in enumerate(zip(*stored, strict=True)):
+        layout: Any = copies[0][1]
+        if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
+            sources = tuple(id(source) for source, _ in copies)
+            windows[sources, layout.offset // _WINDOW].append(position)
+            continue
+        for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
+            start = [int(indices[0]) for indices in block.indices]
+            yield [position], start, [read(x, source, block)[np.newaxis] for source, x in copies]
+    for positions in windows.values():
+        yield from _read_small(positions, [[file[i] for i in positions] for file in stored])
 
-    blocks, *requests = tee(
-        (
-            (i, block)
-            for i, tensor in enumerate(files[0])
-            for block in iterate_selections(tensor.layout, DEFAULT_CHUNK_BYTES)
-        ),
-        1 + len(files),
-    )
-    for (i, block), *values in zip(blocks, *map(read, files, requests), strict=True):
-        yield files[0][i].name, block, values
+
+def _read_small(
+    positions: Sequence[int], stored: Sequence[Sequence[tuple[Source, Any]]]
+) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
+    """Read neighbouring tensors at once, and yield those of one shape and dtype together."""
+    sources = [file[0][0] for file in stored]
+    layouts = [[layout for _, layout in file] for file in stored]
+    fetched = list(map(fetch_tensors, sources, layouts))
+    groups = defaultdict[Any, list[int]](list)
+    for row, copies in enumerate(zip(*layouts, strict=True)):
+        groups[tuple((layout.lengths, layout.element) for layout in copies)].append(row)
+    for rows in groups.values():
+        values = [
+            decode_stack(source, [file[row] for row in rows], packed, starts[rows])
+            for source, file, (packed, starts) in zip(sources, layouts, fetched, strict=True)
+        ]
+        yield [positions[row] for row in rows], [0] * (values[0].ndim - 1), values

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, reduce
+from functools import cache
+from itertools import repeat
 from math import isfinite, prod
 from typing import Any, BinaryIO
 
@@ -27,6 +28,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
@@ -92,8 +94,9 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
     encodings = (container.encoding, *(tensor.encoding for tensor in container.tensors))
     encoding: Any = next((e["tensorfmt"] for e in encodings if "tensorfmt" in e), {})
     directory = source.name[: source.name.rfind("/") + 1]
+    siblings = dict.fromkeys(end.source.name for end in container.ends if end.source is not source)
     variables, coordinates = (
-        {tensor.name: _describe_tensor(tensor, not container.siblings) for tensor in tensors}
+        {tensor.name: _describe_tensor(tensor, not siblings) for tensor in tensors}
         for tensors in (container.tensors, container.coordinates)
     )
     return {
@@ -117,7 +120,7 @@ def _build_document(source: Source, container: Container, format: str) -> dict[s
         "encoding": to_plain(container.encoding.get("tensorfmt", {})),
         "embedded_metadata": container.embedded is not None,
         # Siblings are in the same directory, or below it.
-        "files": [sibling.name.removeprefix(directory) for sibling in container.siblings],
+        "files": [name.removeprefix(directory) for name in siblings],
         "warnings": [finding.sentence for finding in container.findings],
     }
 
@@ -126,12 +129,16 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+    dtype = tensor.encoding.get("dtype", layout.dtype)
+    size = prod(layout.shape) * layout.dtype.itemsize
+    if isinstance(dtype, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
+        size = layout.locate(Selection.everything(layout.shape)).nbytes or size
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),
         "dtype": format_dtype(layout.dtype),
-        "stored": format_dtype(tensor.encoding.get("dtype", layout.dtype)),
-        "size": prod(layout.shape) * layout.dtype.itemsize,
+        "stored": format_dtype(dtype),
+        "size": size,
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),
@@ -153,16 +160,17 @@ def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
 
 def to_plain(value: Any) -> Any:
     """Convert a value to JSON for display, with loss."""
-    if type(value) in (str, int, bool):
+    if isinstance(value, str | int | None):
         return value
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
-    is_number = isinstance(value, float) and isfinite(value)
-    return value if is_number or isinstance(value, bool | int | str | None) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    return str(value)
 
 
 def _format_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -238,31 +246,42 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     """
     tensors = list_tensors(opened)
     numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
-    parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
-    for name, _, (values,) in read_blocks(numeric):
-        parts[name].append(_summarize(values))
+    found: dict[str, Any] = dict.fromkeys(tensor.name for tensor in numeric)
+    for positions, _, (values,) in read_blocks((opened[0], numeric)):
+        for position, part in zip(positions, _summarize(values), strict=True):
+            name = numeric[position].name
+            found[name] = _merge(found[name], part) if found[name] else part
     for name in tensors:
-        yield name, _merge(parts[name]) if name in parts else None
+        yield name, _build_statistics(found[name]) if name in found else None
 
 
-def _summarize(values: Array) -> tuple[Any, ...]:
-    """Return minimum, maximum and sum, and the numbers of numbers, NaN and zeros."""
-    is_nan = values != values
-    nan, zeros = np.count_nonzero(is_nan), values.size - np.count_nonzero(values)
-    numbers = values[~is_nan] if nan else values
+def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
+    """Yield minimum, maximum and sum along the first axis, and the numbers of values and zeros."""
+    rows = values.reshape(len(values), -1)
+    is_nan = rows != rows
+    nan = list(map(np.count_nonzero, is_nan))
+    zeros = [row.size - np.count_nonzero(row) for row in rows]
     is_complex = values.dtype.kind == "c"
-    ordered = np.abs(numbers) if is_complex else numbers
-    bounds = (ordered.min(), ordered.max()) if ordered.size else (np.float64(np.nan),) * 2
-    total = numbers.sum(dtype=np.complex128 if is_complex else np.float64)
-    return *bounds, total, numbers.size, nan, zeros
+    ordered = np.abs(rows) if is_complex else rows
+    dtype = np.complex128 if is_complex else np.float64
+    total = rows.sum(axis=1, dtype=dtype, where=~is_nan if any(nan) else True)
+    bounds = np.fmin.reduce(ordered, axis=1), np.fmax.reduce(ordered, axis=1)
+    numbers = (column.tolist() for column in (*bounds, total))
+    return zip(*numbers, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
 
 
-def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the statistics of a variable from those of its blocks."""
-    if not parts:
+def _merge(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Merge the parts of a variable."""
+    lows, highs, *sums = zip(one, other, strict=True)
+    low = min((bound for bound in lows if bound == bound), default=np.nan)
+    high = max((bound for bound in highs if bound == bound), default=np.nan)
+    return low, high, *map(sum, sums)
+
+
+def _build_statistics(parts: tuple[Any, ...] | None) -> dict[str, Any]:
+    """Return the statistics of a variable, or of one without elements."""
+    if parts is None:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    minima, maxima, *sums = zip(*parts, strict=True)
-    total, count, nan, zeros = map(sum, sums)
-    mean = total / count if count else np.nan
-    low, high = reduce(np.fmin, minima), reduce(np.fmax, maxima)
+    low, high, total, size, nan, zeros = parts
+    mean = total / (size - nan) if size > nan else np.nan
     return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -15,8 +16,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.errors import Hint, TensorFormatWarning
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.errors import TensorFormatWarning, redact
 
 STANDARD_STREAM = "-"
 """The argument for standard input or output."""
@@ -24,18 +24,16 @@ STANDARD_STREAM = "-"
 _SHOWN = "<stdin>"
 
 
-_OPTIONS: Mapping[str, Callable[[Any], str]] = {
-    "drop": lambda parts: f"--drop {','.join(parts)}",
-    "encoding": lambda encoding: " ".join(
-        f"--dtype {name}={requested['dtype']}" for name, requested in encoding.items()
-    ),
-    "format": "--from {}".format,
-    "mode": lambda _: "--overwrite",
-    "sparse": "--sparse {}".format,
-    "verify": lambda _: "--no-verify",
-    "version": "--option version={}".format,
+_OPTIONS: Mapping[str, str | Callable[[re.Match[str]], str]] = {
+    r"drop=\[([^]]*)\]": lambda drop: "--drop " + ",".join(re.findall(r"\w+", drop[1])),
+    r"encoding=\{'([^']*)': \{'dtype': '([^']*)'\}\}": r"--dtype \1=\2",
+    r"format='([^']*)'": r"--from \1",
+    "mode='w'": "--overwrite",
+    r"sparse='([^']*)'": r"--sparse \1",
+    "verify=False": "--no-verify",
+    r"version='([^']*)'": r"--option version=\1",
 }
-"""The options of the command for keywords in hints."""
+"""The options of the command for keywords in messages."""
 
 
 def get_display_name(file: str) -> str:
@@ -92,15 +90,14 @@ def print_json(document: Any) -> None:
     click.echo(text)
 
 
-def _show_options(message: str, error: BaseException) -> str:
-    """Replace keywords of Python in the hint of an exception by the options of the command."""
+def _reword(message: str, error: BaseException) -> str:
+    """Replace words and keywords for Python in a message by those for the command."""
     cause: BaseException | None = error
     while cause is not None:
-        hint = getattr(cause, "hint", None)
-        if isinstance(hint, Hint):
-            options = {name: _OPTIONS[name](value) for name, value in hint.keywords.items()}
-            message = message.replace(hint, hint.command or hint.template.format(**options))
+        message = message.replace(*getattr(cause, "command_words", ("", "")))
         cause = cause.__cause__
+    for keyword, option in _OPTIONS.items():
+        message = re.sub(keyword, option, message)
     return message
 
 
@@ -111,7 +108,7 @@ def _format_error(error: BaseException, file: str, origin: str) -> str:
         message = f"{error.filename}: {error.strerror}"
     elif isinstance(error, NotImplementedError | KeyError) or not message:
         message = f"{type(error).__name__}: {message}"
-    message = to_one_line(_show_options(message, error))
+    message = to_one_line(_reword(message, error))
     names = [get_display_name(name) for name in (file, origin) if name]
     if any(os.path.basename(name.rstrip("/")) in message for name in names):
         return message
@@ -134,7 +131,7 @@ def errors_in_one_line(file: str, origin: str = "") -> Iterator[None]:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    _print(f"Warning: {to_one_line(_show_options(str(message), message))}", err=True, fg="yellow")
+    _print(f"Warning: {to_one_line(_reword(str(message), message))}", err=True, fg="yellow")
 
 
 def show_progress(files: Sequence[str], *, quiet: bool) -> Iterator[str]:

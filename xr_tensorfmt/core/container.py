@@ -57,15 +57,13 @@ class Container:
         Attributes of the file.
     encoding : mapping
         Encoding of the file: version, checksum, time.
-    siblings : tuple of Source
-        Sibling files with values.
     findings : tuple of Finding
         Violations of the format that do not prevent reading. Opening warns of them.
     omitted : mapping of str to TensorFormatError
         Valid tensors that are not supported, with the reason. Opening warns of them once, and
         raises the error if the user requests such a tensor by name.
     ends : tuple of End
-        Ends of the contents of the file and its siblings. Trailing bytes are an error if
+        Ends of the contents of the file and its sibling files. Trailing bytes are an error if
         ``verify`` is True, and a warning otherwise.
     embedded : mapping, str or bytes, optional
         Embedded metadata of the file, before they are applied: a mapping, or JSON.
@@ -80,7 +78,6 @@ class Container:
     coordinates: tuple[Tensor, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     encoding: Mapping[str, Any] = field(default_factory=dict)
-    siblings: tuple[Source, ...] = ()
     findings: tuple[Finding, ...] = ()
     omitted: Mapping[str, TensorFormatError] = field(default_factory=dict)
     ends: tuple[End, ...] = ()

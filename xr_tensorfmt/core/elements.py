@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,12 @@ def get_stored_name(dtype: Any) -> str | None:
     if isinstance(dtype, StoredDtype):
         return dtype.name
     return (getattr(dtype, "metadata", None) or {}).get("stored")
+
+
+@lru_cache
+def get_dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype. numpy computes it slowly, and a file may have 10,000 tensors."""
+    return str(dtype.name)
 
 
 class Element(ABC):
@@ -98,11 +104,6 @@ class Element(ABC):
         """The stored dtype, for ``encoding["dtype"]``."""
         return StoredDtype(self.name, self.dtype)
 
-    @cached_property
-    def token(self) -> str:
-        """Identifier for names in dask."""
-        return f"{self.name} in {self.stored}"
-
 
 @dataclass(eq=False)
 class ElementError(ValueError):
@@ -128,11 +129,10 @@ class Plain(Element):
 
     file_dtype: np.dtype[Any]
 
-    # Cached because numpy computes them slowly and a file may contain 10,000 tensors.
     @cached_property
     def name(self) -> str:
         """The dtype's name."""
-        return self.file_dtype.name
+        return get_dtype_name(self.file_dtype)
 
     @property
     def stored(self) -> np.dtype[Any]:

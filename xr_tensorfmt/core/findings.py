@@ -12,7 +12,7 @@ import numpy as np
 
 from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.errors import Hint, SourceChangedError, TensorFormatError, shorten
+from xr_tensorfmt.errors import SourceChangedError, TensorFormatError, shorten
 
 Severity = Literal["error", "warning"]
 
@@ -86,7 +86,6 @@ class Gap:
     stop: int
     field: str
     fillers: tuple[int, ...] = (0,)
-    severity: Severity = "error"
 
 
 def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[Finding]:
@@ -115,7 +114,7 @@ def check_gaps(source: Source, gaps: Iterable[Gap], limit: int = 1) -> Iterator[
                 "be corrupt: compare it with the original"
             )
             offset = start + int(wrong[0])
-            yield Finding(source.name, offset, gap.field, message, gap.severity)
+            yield Finding(source.name, offset, gap.field, message)
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,9 @@ class End:
         if extra <= 0:
             return None
         field, actual = f"the end of {self.last_part}", f"{extra} more bytes"
-        hint = Hint(
+        hint = (
             "the header is corrupt or bytes were appended: compare the size with the original "
-            "({verify} ignores trailing bytes)",
-            verify=False,
+            "(verify=False ignores trailing bytes)"
         )
         expected = "the end of the file"
         return TensorFormatError(self.source.name, field, actual, expected, hint, offset=self.stop)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Extents, Integers
-from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.reading import locate, read
 from xr_tensorfmt.core.selection import Indices, Points, Selection, array_to_indices
 from xr_tensorfmt.core.source import Source
+from xr_tensorfmt.core.views import Composite, View
 
 PostIndexer = int | slice | Integers
 """The key to apply to an axis of the values that were read."""
@@ -189,7 +190,12 @@ def _plan_points(
     select: Callable[[slice], Selection] = expand_points
     order: PostIndexer = _KEEP
     step = max(1, _MAX_POINTS // max(1, outer.size))
-    if outer.size >= _LARGE_POINT and not layout.prefers_points:
+    stored = layout
+    while isinstance(stored, View):
+        stored = stored.inner
+    # Other layouts search for each selection.
+    is_searched = isinstance(stored, SearchedLayout | Composite)
+    if outer.size >= _LARGE_POINT and not is_searched:
         lengths = [layout.shape[axis] for axis in points]
         flat = np.ravel_multi_index(tuple(points.values()), lengths)
         flat, order = np.unique(flat, return_inverse=True)

@@ -9,7 +9,7 @@ from math import inf
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
-from xr_tensorfmt.errors import Hint, TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError
 
 MAX_FILLED_ELEMENTS = 1 << 40
 """Limit on the elements of a tensor that opens dense although the file stores few of them."""
@@ -35,6 +35,8 @@ Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 
 def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Return the dimension names: the user's if given, otherwise the file's."""
+    if requested is None and variable not in default:
+        return default
     names = find_names(requested, variable, len(default))
     if names is None:
         names = default
@@ -127,7 +129,7 @@ class OpenOptions:
     ) -> None:
         """Raise TensorFormatError if too many elements of a tensor are not stored in its file."""
         if self.sparse == "auto" and count > MAX_FILLED_ELEMENTS:
-            hint = Hint("open it with {sparse} to fill in the others", sparse="dense")
+            hint = "open it with sparse='dense' to fill in the others"
             actual = f"{count} elements, of which {stored} are stored"
             expected = f"at most {MAX_FILLED_ELEMENTS} elements"
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)

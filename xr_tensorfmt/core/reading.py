@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, ElementError
-from xr_tensorfmt.core.extents import Bytes, Extents
+from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
 from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
@@ -16,6 +16,10 @@ from xr_tensorfmt.core.views import Composite, View
 
 # Bytes of values to decode at a time. A remote file gets enough concurrent requests.
 _BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
+# Mean bytes of gaps up to which reading the gaps is faster than gathering the ranges between them.
+_SHORT_GAP = 512
+# Bytes of a memory map to copy values from. Its pages count as memory once they are read.
+_MAX_SPAN = 64 << 20
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
@@ -37,38 +41,26 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
     return _read_stored(layout, source, selection)
 
 
-def read_many(requests: Iterable[tuple[Source, Layout, Selection]]) -> Iterator[Array]:
-    """Read selections one after the other, but small tensors of a file in batches."""
-    batch: list[tuple[Source, Dense, Selection]] = []
-    size = 0
-    for source, layout, selection in requests:
-        nbytes = layout.stop - layout.offset if isinstance(layout, Dense) else 0
-        is_small = 0 < nbytes <= _BATCH_BYTES and selection.shape == layout.shape
-        if batch and (not is_small or source is not batch[0][0] or size + nbytes > _BATCH_BYTES):
-            yield from _read_tensors(batch)
-            batch, size = [], 0
-        if is_small:
-            assert isinstance(layout, Dense)
-            batch.append((source, layout, selection))
-            size += nbytes
-        else:
-            yield read(layout, source, selection)
-    if batch:
-        yield from _read_tensors(batch)
-
-
-def _read_tensors(batch: Sequence[tuple[Source, Dense, Selection]]) -> Iterator[Array]:
-    """Read whole tensors of one file, and neighbouring ones with one request."""
-    source = batch[0][0]
-    bounds = np.array([(layout.offset, layout.stop) for _, layout, _ in batch])
-    starts = bounds[:, 0]
-    extents = Extents.union([Extents(starts, bounds[:, 1] - starts)])
-    packed = source.read(extents)
+def fetch_tensors(source: Source, layouts: Sequence[Dense]) -> tuple[Bytes, Integers]:
+    """Fetch whole tensors, neighbours with one request. Return the bytes, and where each begins."""
+    starts, stops = np.array([(layout.offset, layout.stop) for layout in layouts]).T
+    extents = Extents.union([Extents(starts, stops - starts)])
     shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
     index = np.searchsorted(extents.starts, starts, side="right") - 1
-    bounds += shifts[index, np.newaxis]
-    for (_, layout, selection), (first, stop) in zip(batch, bounds.tolist(), strict=True):
-        yield _decode(layout, source, packed[first:stop], selection)
+    return source.read(extents), starts + shifts[index]
+
+
+def decode_stack(
+    source: Source, layouts: Sequence[Dense], packed: Bytes, starts: Integers
+) -> Array:
+    """Decode fetched tensors of one shape and element along a new first axis."""
+    first = layouts[0]
+    stack = Dense((len(layouts), *first.lengths), first.element, 0)
+    rows = gather_uniform(packed, starts, first.stop - first.offset)
+    try:
+        return stack.decode(rows, Selection.everything(stack.shape))
+    except ElementError:  # the error of a single tensor names its offset
+        return np.stack([read(x, source, Selection.everything(x.shape)) for x in layouts])
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:
@@ -112,9 +104,15 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
 def _read_batch(
     layout: Layout, source: Source, batch: Selection, out: Array | None = None
 ) -> Array:
-    span = layout.locate_span(batch, is_mapped=source.io == "mmap")
-    extents = layout.locate(batch) if span is None else span
-    packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    packed, span = None, layout.locate_span(batch)
+    if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
+        packed = source.map(*span.bounds)
+    if packed is None:
+        extents = layout.locate_span(batch, _SHORT_GAP) or layout.locate(batch)
+        packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    elif out is None:
+        copy = np.empty(batch.shape, dtype=layout.dtype)
+        out = None if source.io == "mmap" and packed.size <= 2 * copy.nbytes else copy
     return _decode(layout, source, packed, batch, out)
 
 
@@ -127,7 +125,11 @@ def _decode(
     except ElementError as error:
         offset = error.offset
         if offset is None:
-            index = batch.full_index(error.position)
-            element = Selection(layout.shape, tuple(range(i, i + 1) for i in index))
-            offset = layout.locate(element).bounds[0]
+            offset = find_offset(layout, batch.full_index(error.position))
         raise error.in_file(source.name, offset) from None
+
+
+def find_offset(layout: Layout, index: Sequence[int]) -> int | None:
+    """Return the offset of an element, or None if it is not stored."""
+    extents = layout.locate(Selection(layout.shape, tuple(range(i, i + 1) for i in index)))
+    return extents.bounds[0] if len(extents) else None

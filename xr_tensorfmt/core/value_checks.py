@@ -14,7 +14,7 @@ from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import Finding, finding_from_error
 from xr_tensorfmt.core.layout import Layout
-from xr_tensorfmt.core.reading import read
+from xr_tensorfmt.core.reading import find_offset, read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.errors import TensorFormatError, shorten
@@ -68,11 +68,9 @@ def _check_booleans(source: Source, name: str, layout: Dense) -> Iterator[Findin
     for selection in iterate_selections(stored):
         wrong = read(stored, source, selection) > 1
         if wrong.any():
-            first = int(np.argmax(wrong))
-            index = np.ravel_multi_index(selection.full_index(first), layout.shape)
+            offset = find_offset(stored, selection.full_index(int(np.argmax(wrong))))
             message = (
                 f"{np.count_nonzero(wrong)} bytes are neither 0 nor 1 and are read as True; "
                 "rewrite the file if True is correct"
             )
-            offset = layout.offset + int(index)
             yield Finding(source.name, offset, f"the values of {name!r}", message, "warning")

@@ -36,11 +36,6 @@ class View(Layout):
         return self.inner.shape
 
     @property
-    def stop(self) -> int:
-        """The same as for the inner layout."""
-        return self.inner.stop
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the inner layout."""
         return self.inner.dtype
@@ -53,11 +48,6 @@ class View(Layout):
         """Return the inner chunk shape, smaller if values are larger than stored elements."""
         stored = target * self.inner.dtype.itemsize // self.dtype.itemsize
         return self.inner.chunk_shape(max(1, stored))
-
-    @property
-    def prefers_points(self) -> bool:
-        """Whether the inner layout prefers points."""
-        return self.inner.prefers_points
 
     @property
     def layout_to_validate(self) -> Layout | None:

@@ -13,11 +13,11 @@ from typing import Any
 
 from xr_tensorfmt.core.file_format import CONTRACT_VERSION, Format, Option
 from xr_tensorfmt.errors import (
-    Hint,
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
-    with_hint,
+    redact,
+    reword_for_command,
 )
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
@@ -27,7 +27,6 @@ from xr_tensorfmt.formats.reading import DECLARED_OPTIONS
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
-from xr_tensorfmt.sources.store_errors import redact
 
 # Group of entry points for formats in other packages.
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"
@@ -141,10 +140,12 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     names = [file_format.name for file_format in writable]
     suffixes = [*(suffix for other in writable for suffix in other.suffixes), *stores]
     listed = ", ".join(suffixes)
-    hint = Hint(
-        f"pass format=, one of {', '.join(map(repr, names))}, or use one of the suffixes {listed}",
+    hint = (
+        f"pass format=, one of {', '.join(map(repr, names))}, or use one of the suffixes {listed}"
+    )
+    command_hint = (
         f"choose a format with --to ({', '.join([*names, *dict.fromkeys(stores.values())])}), or "
-        f"use a suffix ({listed})",
+        f"use a suffix ({listed})"
     )
     if file_format:
         problem = f"{file_format.title} can only be read"
@@ -153,4 +154,5 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     else:
         similar = did_you_mean(os.path.splitext(path)[1], suffixes)
         problem = f"the suffix names no format{similar}"
-    raise with_hint(ValueError(f"{redact(path)}: {problem}; {hint}"), hint)
+    error = ValueError(f"{redact(path)}: {problem}; {hint}")
+    raise reword_for_command(error, hint, command_hint)

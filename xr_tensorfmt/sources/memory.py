@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.errors import redact
 
 
 class FileObject(Source):

@@ -40,17 +40,21 @@ def wait_for_result(future: Future[Result], check: Callable[[], None] | None = N
         future.cancel()
 
 
-def run_all(start: Callable[[Item], Future[None]], items: Iterable[Item]) -> None:
+def run_all(
+    start: Callable[[Item], Future[None]],
+    items: Iterable[Item],
+    limit: int = 2 * MAX_REQUESTS,  # so that a slow call does not keep the others from starting
+    check: Callable[[], None] | None = None,
+) -> None:
     """Start a call for every item, and wait for all calls; stop at the first error."""
     pending: deque[Future[None]] = deque()
     try:
         for item in items:
-            # Twice as many, so that a slow call does not keep the others from starting.
-            if len(pending) >= 2 * MAX_REQUESTS:
-                wait_for_result(pending.popleft())
+            if len(pending) >= limit:
+                wait_for_result(pending.popleft(), check)
             pending.append(start(item))
         while pending:
-            wait_for_result(pending.popleft())
+            wait_for_result(pending.popleft(), check)
     finally:
         for future in pending:
             future.cancel()

@@ -17,6 +17,7 @@ from xarray import Variable
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array
+from xr_tensorfmt.core.extents import Extents
 from xr_tensorfmt.core.layout import BATCH_BYTES, WHOLE, EncodedBatch, WritableLayout
 from xr_tensorfmt.core.selection import Indices, Selection
 from xr_tensorfmt.core.views import Transposed, file_order
@@ -99,24 +100,26 @@ class BlockGrid:
     indices: tuple[Indices, ...] | None
     """The elements of every axis of the layout, or None for all."""
 
-    def __len__(self) -> int:
+    @cached_property
+    def count(self) -> int:
+        """Number of blocks."""
         return prod(map(len, self.chunks))
-
-    def locate(self, block: int) -> tuple[slice, ...]:
-        """Return the slices of a block in the variable."""
-        if len(self) == 1:  # the usual case, for which a list takes more time and memory
-            return tuple(slice(0, length) for (length,) in self.chunks)
-        return self._slices[block]
 
     @cached_property
     def _slices(self) -> list[tuple[slice, ...]]:
         return list(product(*map(_to_slices, self.chunks)))
 
+    def read(self, variable: Variable, block: int) -> Array:
+        """Return the values of a block. Lazy values are not kept in the variable."""
+        data = get_lazy_data(variable)
+        key: Any = ... if self.count == 1 else self._slices[block]
+        values: Array = data[key] if isinstance(data, np.ndarray) else variable[key].values
+        return values
+
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
-        slices = self.locate(block)
-        array = self._to_numpy(values, tuple(part.stop - part.start for part in slices))
-        converted: Any = self.conversion.apply(array.transpose(self.axes))
+        slices = self._slices[block]
+        converted: Any = self._convert(values, [part.stop - part.start for part in slices])
         parts = [slices[axis] for axis in self.axes]
         if self.indices is None:
             ranges = tuple(range(part.start, part.stop) for part in parts)
@@ -133,15 +136,53 @@ class BlockGrid:
             for run in product(*runs)
         )
 
-    def _to_numpy(self, values: Any, shape: tuple[int, ...]) -> Array:
+    def encode_whole(self, values: Any) -> tuple[int, bytes] | None:
+        """Return the offset and the bytes of a small dense tensor, or None for other variables."""
+        if (
+            not isinstance(self.layout, Dense)
+            or self.nbytes > BATCH_BYTES
+            or self.indices is not None
+            or self.count > 1
+        ):
+            return None
+        converted = self._convert(values, [length for (length,) in self.chunks])
+        return self.layout.offset, self.layout.element.encode(converted).tobytes()
+
+    def _convert(self, values: Any, shape: Sequence[int]) -> Array:
+        """Check and convert values in file order."""
         name = self.conversion.name
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         array = np.asarray(values)
-        if array.shape != shape:
-            raise _build_shape_error(name, array, f"the shape {shape}")
-        return array
+        if array.shape != tuple(shape):
+            raise _build_shape_error(name, array, f"the shape {tuple(shape)}")
+        return self.conversion.apply(array.transpose(self.axes))
+
+
+def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[EncodedBatch]:
+    """Encode the values of blocks, and small tensors that are neighbours in the file as one."""
+    parts: list[bytes] = []
+    start = stop = 0
+    for grid, block, values in blocks:
+        whole = grid.encode_whole(values)
+        if parts and (whole is None or whole[0] != stop or stop - start > BATCH_BYTES):
+            yield _join(start, parts)
+            parts = []
+        if whole is None:
+            yield from grid.encode(block, values)
+        else:
+            offset, encoded = whole
+            start = start if parts else offset
+            stop = offset + len(encoded)
+            parts.append(encoded)
+    if parts:
+        yield _join(start, parts)
+
+
+def _join(start: int, parts: Iterable[bytes]) -> EncodedBatch:
+    joined = np.frombuffer(b"".join(parts), np.uint8)
+    return Extents.single(start, start + joined.size), joined
 
 
 def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
@@ -192,10 +233,11 @@ def build_block_grids(planned: Iterable[PlannedVariable]) -> list[GriddedVariabl
         nbytes = prod(shape) * variable.dtype.itemsize
         if 0 in shape:
             continue
-        chunks: Chunks = tuple((length,) for length in shape)
-        is_whole = not is_chunked(variable) or get_lazy_data(variable).npartitions == 1
-        if is_whole and nbytes <= BATCH_BYTES:  # a task takes longer than reading few bytes
-            variable = drop_chunks(variable)
+        chunks: Chunks = tuple(zip(shape, strict=True))
+        is_dask = is_chunked(variable)
+        is_whole = not is_dask or get_lazy_data(variable).npartitions == 1
+        if is_dask and is_whole and nbytes <= BATCH_BYTES:
+            variable = drop_chunks(variable)  # a task takes longer than reading few bytes
         elif not is_whole or nbytes > DEFAULT_CHUNK_BYTES:
             variable, chunks = _choose_chunks(item.conversion.name, variable, layout, axes)
         grid = BlockGrid(layout, axes, item.conversion, chunks, nbytes, item.indices)

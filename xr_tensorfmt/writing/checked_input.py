@@ -11,25 +11,26 @@ import numpy as np
 from dask.base import is_dask_collection
 from xarray import DataArray, Dataset, Variable, apply_ufunc
 
-from xr_tensorfmt.core.elements import Element, Plain, get_stored_name
+from xr_tensorfmt.core.elements import Element, Plain, get_dtype_name, get_stored_name
 from xr_tensorfmt.core.header import MAX_DIMENSIONS, MAX_ITEM_BYTES, is_addressable
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.datasets import cf
 from xr_tensorfmt.datasets.lazy_array import get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import find_long_attributes, restore_long_attributes
 from xr_tensorfmt.errors import (
-    Hint,
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
+    reword_for_command,
     shorten,
-    with_hint,
 )
 from xr_tensorfmt.writing.conversion import Conversion, check_dense, format_dtype, is_numeric
 from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
+    if isinstance(name, str) and name.isascii():
+        return
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
@@ -42,24 +43,23 @@ def _check_name(path: str, name: Hashable) -> None:
 
 def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: bool) -> None:
     """Raise an error if no format supports a variable."""
-    if len(set(variable.dims)) != len(variable.dims):
+    dims, shape = variable.dims, variable.shape
+    if len(set(dims)) != len(dims):
         raise ValueError(
-            f"{path}: {name!r} has two dimensions of the same name in {variable.dims}; rename one"
+            f"{path}: {name!r} has two dimensions of the same name in {dims}; rename one"
         )
-    if any(length != length for length in variable.shape):  # NaN
+    if len(dims) > MAX_DIMENSIONS:
         raise ValueError(
-            f"{path}: {name!r} has chunks of unknown size; "
-            "call compute_chunk_sizes() on its array first"
-        )
-    if variable.ndim > MAX_DIMENSIONS:
-        raise ValueError(
-            f"{path}: {name!r} has {variable.ndim} dimensions, but at most {MAX_DIMENSIONS} can be "
+            f"{path}: {name!r} has {len(dims)} dimensions, but at most {MAX_DIMENSIONS} can be "
             "read from files; stack some of them"
         )
-    if not is_addressable(variable.shape, MAX_ITEM_BYTES):
-        raise ValueError(
-            f"{path}: {name!r} of shape {variable.shape} is too large to address; write a part"
-        )
+    if not is_addressable(shape, MAX_ITEM_BYTES):
+        if any(length != length for length in shape):  # NaN
+            raise ValueError(
+                f"{path}: {name!r} has chunks of unknown size; "
+                "call compute_chunk_sizes() on its array first"
+            )
+        raise ValueError(f"{path}: {name!r} of shape {shape} is too large to address; write a part")
     data = get_lazy_data(variable)
     check_dense(name, data)
     if getattr(data, "chunks", None) is not None and not is_dask_collection(data):
@@ -67,7 +67,7 @@ def _check_variable(path: str, name: str, variable: Variable, *, is_coordinate: 
             f"{path}: {name!r} is a {type(data).__name__} in chunks, expected numpy or dask "
             "arrays; call .compute() first"
         )
-    if name in variable.dims and not is_coordinate:
+    if name in dims and not is_coordinate:
         raise ValueError(
             f"{path}: {name!r} has the name of one of its dimensions but is not a coordinate, and "
             "would open as one; rename it, or write a Dataset that has it as a coordinate"
@@ -128,13 +128,14 @@ class CheckedInput:
         """The variable, for a format with one tensor. Raises ValueError if there are several."""
         if len(self.variables) != 1:
             names = shorten(", ".join(map(repr, self.variables))) or "none"
-            hint = Hint("pass one of them as a DataArray", "choose one with --variable NAME")
+            hint = "pass one of them as a DataArray"
             message = (
                 f"{self.path}: a {self.format} file holds one variable, but the Dataset has "
                 f"{len(self.variables)} ({names}); {hint}, or choose a format with several "
                 "variables"
             )
-            raise with_hint(ValueError(message), hint)
+            error = ValueError(message)
+            raise reword_for_command(error, hint, "choose one with --variable NAME")
         return next(iter(self.variables.items()))
 
     def require_values_only(self, dims: tuple[str, ...]) -> tuple[str, Variable]:
@@ -169,44 +170,39 @@ class CheckedInput:
         if refused:
             columns = zip(*refused, strict=True)
             parts, subjects, hints = (list(dict.fromkeys(column)) for column in columns)
-            hint = Hint("pass {drop} to leave", drop=parts)
-            message = (
+            raise ValueError(
                 f"{self.path}: {self.format} cannot store {', '.join(subjects)}; "
-                f"{', '.join(hints)}, or {hint} {'it' if len(refused) == 1 else 'them'} out"
+                f"{', '.join(hints)}, or pass drop={parts!r} to leave "
+                f"{'it' if len(refused) == 1 else 'them'} out"
             )
-            raise with_hint(ValueError(message), hint)
 
     def _warn_of_scaling(self, attrs: Mapping[str, Any]) -> None:
         """Warn of omitted attributes that scale the values."""
         for attribute, neutral in _SCALING_ATTRS.items():
             value = attrs.get(attribute, neutral)
             if isinstance(value, int | float | np.number) and value != neutral:
-                hint = Hint(
-                    "open the file with apply_unit=True or mask_and_scale=True",
-                    "open the file with --apply-unit",
-                )
-                message = (
+                keywords = "apply_unit=True or mask_and_scale=True"
+                warning = TensorFormatWarning(
                     f"{self.path}: the values are written without {attribute}={value}, which "
-                    f"scales them; {hint} to convert them"
+                    f"scales them; open the file with {keywords} to convert them"
                 )
-                warnings.warn(
-                    with_hint(TensorFormatWarning(message), hint),
-                    stacklevel=find_stack_level(),
-                )
+                reword_for_command(warning, keywords, "--apply-unit")
+                warnings.warn(warning, stacklevel=find_stack_level())
 
     def choose_conversion(
         self, name: str, variable: Variable, elements: Mapping[str, Element]
     ) -> Conversion:
         """Choose the dtype in the file from ``encoding=``, the opened file, or the variable."""
-        requested = self.encoding.get(name, {}).get("dtype")
-        others = [key for key in self.encoding.get(name, {}) if key != "dtype"]
+        encoding = self.encoding.get(name, {})
+        requested = encoding.get("dtype")
+        others = [key for key in encoding if key != "dtype"]
         if others and not self.is_encoded:
             raise ValueError(
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"
             )
         stored = get_stored_name(variable.encoding.get("dtype"))
-        dtype = variable.dtype.name
+        dtype = get_dtype_name(variable.dtype)
         if requested is not None and is_numeric(variable.dtype):
             dtype = format_dtype(requested)
         elif stored is not None:
@@ -244,11 +240,11 @@ class CheckedInput:
         self, name: str, variable: Variable, dtype: str, elements: Mapping[str, Element]
     ) -> ValueError:
         call = "astype('int64')" if variable.dtype.kind in "mM" else "astype(...)"
-        convert = f"ds[{name!r}].{call}"
-        hint: str = Hint(f"convert it with {convert}", f"convert it in Python with {convert}")
+        hint = f"convert it with ds[{name!r}].{call}"
         if is_numeric(variable.dtype):
             suggested = _suggest_dtype(variable.dtype, elements)
-            hint = Hint("choose a dtype with {encoding}", encoding={name: {"dtype": suggested}})
+            encoding = {name: {"dtype": suggested}}
+            hint = f"choose a dtype with {encoding=}"
             if variable.dtype.kind == "c" and elements[suggested].dtype.kind != "c":
                 hint = "split it into two variables with .real and .imag"
         is_requested = dtype != variable.dtype.name and dtype not in np.sctypeDict
@@ -259,7 +255,7 @@ class CheckedInput:
             f"{self.path}: {name!r} is {dtype}{similar}, but {self.format} supports only "
             f"{', '.join(elements)}; {hint}, or write another format"
         )
-        return with_hint(ValueError(message), hint)
+        return reword_for_command(ValueError(message), "convert it", "convert it in Python")
 
 
 def _suggest_dtype(dtype: np.dtype[Any], elements: Mapping[str, Element]) -> str:
@@ -284,7 +280,8 @@ def check_input(
     """Check a Dataset or DataArray that is written to any format."""
     dropped = _normalize_drop(drop)
     dataset = _to_dataset(data, path, dropped)
-    for name in (*dataset.variables, *dataset.dims):
+    variables, coordinates = dict(dataset.variables), set(dataset.coords)
+    for name in (*variables, *dataset.dims):
         _check_name(path, name)
     for name, index in dataset.xindexes.items():
         if len(index.create_variables()) > 1:
@@ -292,20 +289,22 @@ def check_input(
                 f"{path}: {name!r} belongs to a MultiIndex, which no format supports; "
                 f"call reset_index({name!r}) first"
             )
-    for name, variable in dataset.variables.items():
-        _check_variable(path, str(name), variable, is_coordinate=name in dataset.coords)
-    resolved = resolve_encoding(dataset.variables, dataset.coords, encoding or {})
+    for name, variable in variables.items():
+        _check_variable(path, str(name), variable, is_coordinate=name in coordinates)
+    resolved = resolve_encoding(variables, coordinates, encoding or {})
     plain = {
         str(name): _merge_encoding(variable, resolved.get(name, {}))
-        for name, variable in dataset.variables.items()
+        for name, variable in variables.items()
     }
-    coords = {name: plain.pop(name) for name in list(plain) if name in dataset.coords}
+    coords = {name: plain.pop(name) for name in list(plain) if name in coordinates}
     return CheckedInput(path, format, plain, coords, dataset.attrs, resolved, dropped)
 
 
 def _merge_encoding(variable: Variable, requested: Mapping[str, Any]) -> Variable:
     """Return a variable with the requested encoding, and references in its attributes."""
     merged: Variable = variable.to_base_variable()
+    if not (merged.encoding or requested):
+        return merged
     encoding = dict(merged.encoding)
     info = encoding.get("tensorfmt")
     if isinstance(info, Mapping):  # leave out texts that the reader has found in the file
@@ -342,13 +341,11 @@ def _to_dataset(data: Dataset | DataArray, path: str, dropped: Collection[str]) 
             return data.to_dataset(name=name)
         # An index coordinate as a DataArray is its own coordinate.
         if "coords" not in dropped and not data.coords[name].variable.identical(data.variable):
-            hint = Hint("pass {drop} to leave the coordinate out", drop=["coords"])
-            message = (
+            raise ValueError(
                 f"{path}: the array {name!r} has a coordinate of the same name with other values "
                 "or attributes, but names in a file are unique; call rename() with another "
-                f"name, or {hint}"
+                "name, or pass drop=['coords'] to leave the coordinate out"
             )
-            raise with_hint(ValueError(message), hint)
         return data.drop_vars([name]).to_dataset(name=name)
     if not isinstance(data, Dataset):
         raise TypeError(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from xr_tensorfmt.core.elements import Array, Element, StoredDtype, get_stored_name
-from xr_tensorfmt.errors import Hint, with_hint
 
 # Elements to check at a time, to keep temporary arrays in the cache.
 _BLOCK = 1 << 16
@@ -59,7 +58,7 @@ class Conversion:
         first = values[~preserved].flat[0]
         hint = self._build_hint(dtype)
         message = f"{self.name!r} contains {first!r}, which {self.element.name} cannot represent"
-        raise with_hint(ValueError(f"{message}; {hint}"), hint)
+        raise ValueError(f"{message}; {hint}")
 
     def _build_hint(self, dtype: np.dtype[Any]) -> str:
         """Return how to write values that the element cannot represent."""
@@ -67,9 +66,7 @@ class Conversion:
         if self.exact and may_round:
             encoding = {self.name: {"dtype": self.element.name}}
             keep = "rewrite the whole file" if self.is_fixed else f"use '{dtype}' there"
-            return Hint(
-                f"pass {{encoding}} to round such values, or {keep} to keep them", encoding=encoding
-            )
+            return f"pass {encoding=} to round such values, or {keep} to keep them"
         keep = "rewrite the whole file" if self.is_fixed else "choose another dtype"
         return f"change the values, or {keep} to keep them"
 

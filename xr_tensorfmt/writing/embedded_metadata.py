@@ -18,7 +18,6 @@ from xr_tensorfmt.core.embedded_metadata import (
 )
 from xr_tensorfmt.core.json_values import array_to_json, to_json
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.errors import Hint, with_hint
 from xr_tensorfmt.writing.checked_input import CheckedInput, DroppablePart
 
 
@@ -73,8 +72,9 @@ def _get_values(variable: Variable, subject: str) -> Array:
 def _raise_unless_dropped(checked: CheckedInput, part: DroppablePart, error: TypeError) -> None:
     """Raise an error about a part that cannot be embedded, unless it may be dropped."""
     if part not in checked.drop:
-        hint = Hint("pass {drop} to leave it out", drop=[part])
-        raise with_hint(ValueError(f"{checked.path}: {error}, or {hint}"), hint) from None
+        raise ValueError(
+            f"{checked.path}: {error}, or pass drop=[{part!r}] to leave it out"
+        ) from None
 
 
 def embed_tensor(checked: CheckedInput) -> bytes:

@@ -10,7 +10,7 @@ from xarray import Variable
 
 from xr_tensorfmt.core.open_options import match_names
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.errors import Hint, shorten, suggest_pattern, with_hint
+from xr_tensorfmt.errors import shorten, suggest_pattern
 from xr_tensorfmt.writing.conversion import format_dtype
 
 KEYS = cf.VALUE_KEYS | cf.RELATED | {"coordinates"}
@@ -80,9 +80,10 @@ def _match_pattern(
     if not matching:
         unmatched = f"{category} variable" if named else "variable"
         actual = ", ".join(f"{name!r} ({variable.dtype})" for name, variable in data.items())
-        hint = Hint("{encoding}", encoding={pattern: dict(requested)})
-        message = f"{hint} matches no {unmatched}; the variables are {shorten(actual) or 'none'}"
-        raise with_hint(ValueError(message), hint)
+        encoding = {pattern: dict(requested)}
+        raise ValueError(
+            f"{encoding=} matches no {unmatched}; the variables are {shorten(actual) or 'none'}"
+        )
     return matching
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import ESTALE
-from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import dask.local
 import dask.threaded
-import numpy as np
 from dask.array.optimization import optimize
 from dask.base import get_scheduler
 from dask.core import flatten
@@ -22,8 +20,7 @@ from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
 from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.layout import EncodedBatch
 from xr_tensorfmt.datasets.dask_tasks import TaskRef
-from xr_tensorfmt.datasets.lazy_array import get_lazy_data
-from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, is_chunked
+from xr_tensorfmt.writing.block_grids import BlockGrid, GriddedVariable, encode_blocks, is_chunked
 
 MAX_DIRECT_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """A scheduler takes longer than one thread to write fewer bytes."""
@@ -127,12 +124,9 @@ def write_block(grid: BlockGrid, block: int, values: Array, file: WriteTarget) -
 def write_in_memory(batch: Sequence[MemoryBlock], file: WriteTarget) -> frozenset[str]:
     """Read lazy blocks without keeping them in the variables, and write all blocks."""
     file.check()
-    blocks = []
-    for variable, grid, block in batch:  # before, because errors of reading are not of writing
-        data, slices = get_lazy_data(variable), grid.locate(block)
-        values = data[slices] if isinstance(data, np.ndarray) else variable[slices].values
-        blocks.append(grid.encode(block, values))
-    file.write(chain.from_iterable(blocks))
+    # Read before, because errors of reading are not of writing.
+    blocks = [(grid, block, grid.read(variable, block)) for variable, grid, block in batch]
+    file.write(encode_blocks(blocks))
     return frozenset({file.path})
 
 
@@ -157,8 +151,8 @@ def _split_batches(grids: Iterable[GriddedVariable]) -> Iterator[list[MemoryBloc
     batch: list[MemoryBlock] = []
     size = 0
     for variable, grid in grids:
-        nbytes = grid.nbytes // len(grid)
-        for block in range(len(grid)):
+        nbytes = grid.nbytes // grid.count
+        for block in range(grid.count):
             if batch and size + nbytes > DEFAULT_CHUNK_BYTES:
                 yield batch
                 batch, size = [], 0

@@ -13,7 +13,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.views import InMemory
 from xr_tensorfmt.datasets.groups import GROUP_NAME_MARK, split_groups, unquote
 from xr_tensorfmt.datasets.long_attributes import restore_long_attributes
-from xr_tensorfmt.errors import Hint, did_you_mean, shorten, with_hint
+from xr_tensorfmt.errors import did_you_mean, shorten
 
 _NO_VALUES = InMemory(np.zeros(()))
 
@@ -36,12 +36,11 @@ def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str
         raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
     for node in tree.subtree:
         if node is not tree and node.attrs and "attrs" not in drop:
-            hint = Hint("pass {drop} to leave them out", drop=["attrs"])
-            message = (
+            raise ValueError(
                 f"{path}: the group {node.path!r} has attributes, but files store attributes only "
-                f"for the root; move them to the root or to variables, or {hint}"
+                "for the root; move them to the root or to variables, or pass drop=['attrs'] to "
+                "leave them out"
             )
-            raise with_hint(ValueError(message), hint)
     members = list(collect_members(tree, separator))
     _check(path, tree, members, separator)
     data = {member.key: member.variable for member in members if not member.is_coordinate}

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from time import monotonic
 from typing import Any
@@ -21,7 +22,7 @@ from xr_tensorfmt.sources.fsspec_store import get_packages
 from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.remote import check_times
 from xr_tensorfmt.sources.requests import Version
-from xr_tensorfmt.sources.threads import start_in_thread, wait_for_result
+from xr_tensorfmt.sources.threads import run_all, start_in_thread, wait_for_result
 from xr_tensorfmt.writing.atomic_file import (
     UNCHANGED,
     AtomicFile,
@@ -41,9 +42,9 @@ _ATOMIC_PACKAGES = {"s3fs", "gcsfs", "adlfs"}
 ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
 """Protocols of archives. fsspec cannot replace files in them."""
 
-# Bytes of a part of an upload to S3, and its limit on the parts of an object. s3fs sends ten parts
-# concurrently, and keeps them in memory.
-PART_SIZE, MAX_PARTS = 8 << 20, 10_000
+# Bytes of a part of an upload to S3, and its limit on the parts of an object. The parts that are
+# sent concurrently are in memory.
+PART_SIZE, MAX_PARTS, CONCURRENT_PARTS = 8 << 20, 10_000, 10
 
 # Seconds that an upload may take without progress, and its end after a failure.
 MAX_STALL, CLEANUP_TIMEOUT = 300.0, 5.0
@@ -102,7 +103,7 @@ class UploadedFile(AtomicFile):
 
 
 class _Progress(Callback):  # type: ignore[misc]
-    """Watch the progress of an upload, and stop an upload that was cancelled."""
+    """Watch the progress of an upload, and stop an upload that stalls or was cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,12 +112,13 @@ class _Progress(Callback):  # type: ignore[misc]
 
     def call(self, *_: Any, **__: Any) -> None:
         """Record progress; raise InterruptedError if the upload was cancelled."""
-        if self.is_cancelled:
-            raise InterruptedError(errno.EINTR, "the upload was cancelled")
         self._time = monotonic()
+        self.check()
 
     def check(self) -> None:
-        """Raise TimeoutError if there was no progress for MAX_STALL seconds."""
+        """Raise an error if the upload was cancelled, or had no progress for MAX_STALL seconds."""
+        if self.is_cancelled:
+            raise InterruptedError(errno.EINTR, "the upload was cancelled")
         if monotonic() - self._time > MAX_STALL:
             reason = f"the store accepted no bytes for {MAX_STALL:.0f} s"
             raise TimeoutError(errno.ETIMEDOUT, reason)
@@ -158,7 +160,7 @@ class Upload:
             _logger.info("%s: not uploaded: %r", self._location.name, error)
             progress.is_cancelled = True
             with suppress(Exception):  # libraries do not share a base class
-                put.exception(CLEANUP_TIMEOUT)  # s3fs aborts an upload that it has started
+                put.exception(CLEANUP_TIMEOUT)
                 if not self._is_atomic:
                     start_in_thread(self._fs.rm_file, self._path).result(CLEANUP_TIMEOUT)
             if not isinstance(error, Exception):
@@ -168,13 +170,12 @@ class Upload:
         _logger.info("%s: uploaded %d bytes", self._location.name, os.path.getsize(path))
 
     def _put(self, path: str, progress: _Progress) -> None:
-        options: dict[str, Any] = {"callback": progress}
-        if self._is_atomic and not self._overwrite:
-            options["mode"] = "create"
-        if "s3fs" in self._packages:
-            options["chunksize"] = get_part_size(os.path.getsize(path))
+        options = {"mode": "create"} if self._is_atomic and not self._overwrite else {}
         try:
-            self._fs.put_file(path, self._path, **options)
+            if "s3fs" in self._packages and os.path.getsize(path) >= 2 * PART_SIZE:
+                self._put_parts(path, progress)
+            else:
+                self._fs.put_file(path, self._path, callback=progress, **options)
         except NotImplementedError:
             raise self._build_read_only_error() from None
         except FileExistsError:
@@ -184,6 +185,32 @@ class Upload:
             progress.call()
             self._move()
         self._fs.invalidate_cache(self._target)
+
+    def _put_parts(self, path: str, progress: _Progress) -> None:
+        """Upload a file to S3 in concurrent parts. Unlike s3fs, abort if the last one stalls."""
+        bucket, key, _ = self._fs.split_path(self._path)
+        target = {"Bucket": bucket, "Key": key}
+        target["UploadId"] = self._fs.call_s3("create_multipart_upload", **target)["UploadId"]
+        size = os.path.getsize(path)
+        length = get_part_size(size)
+        parts = [{"PartNumber": number + 1} for number in range(ceil_div(size, length))]
+
+        def send(part: dict[str, Any]) -> None:
+            with open(path, "rb") as file:
+                file.seek((part["PartNumber"] - 1) * length)
+                body = file.read(length)
+            part["ETag"] = self._fs.call_s3("upload_part", Body=body, **target, **part)["ETag"]
+            progress.call()
+
+        try:
+            run_all(partial(start_in_thread, send), parts, CONCURRENT_PARTS, progress.check)
+            options: dict[str, Any] = {} if self._overwrite else {"IfNoneMatch": "*"}
+            options["MultipartUpload"] = {"Parts": parts}
+            self._fs.call_s3("complete_multipart_upload", **target, **options)
+        except BaseException:
+            with suppress(Exception):  # libraries do not share a base class
+                self._fs.call_s3("abort_multipart_upload", **target)
+            raise
 
     def _move(self) -> None:
         """Rename the temporary object. The `mv` of most file systems would take patterns."""

@@ -24,7 +24,6 @@ from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import transpose_layout
 from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
 from xr_tensorfmt.formats.pycauset.matrices import (
-    Block,
     BlockMatrix,
     ComplexPlanes,
     Diagonal,
@@ -78,7 +77,7 @@ def make_blocks() -> Case:
     parts[1][1] = make_scaled(2, make_dense_bits(2, 4))
     corners = [[(0, 0), (0, 3)], [(3, 0), (3, 3)]]
     blocks = tuple(
-        Block(Memory(raw), layout, corner)
+        (Memory(raw), layout, corner)
         for row, places in zip(parts, corners, strict=True)
         for (raw, layout, _), corner in zip(row, places, strict=True)
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,46 +12,43 @@ from xarray import Variable
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.dense import Dense
-from xr_tensorfmt.core.elements import Element
+from xr_tensorfmt.core.elements import Element, get_dtype_name
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
-from xr_tensorfmt.formats._shared.keyed import StoredTensor, get_default_dims
+from xr_tensorfmt.formats._shared.keyed import get_default_dims
 from xr_tensorfmt.writing.checked_input import CheckedInput
 from xr_tensorfmt.writing.conversion import Conversion
 from xr_tensorfmt.writing.embedded_metadata import embed_coordinates, embed_variable, encode_attrs
 from xr_tensorfmt.writing.file_plan import PlannedVariable
 
-
-@dataclass(frozen=True, eq=False)
-class KeyedVariable:
-    """A variable to write under a key."""
-
-    key: str
-    variable: Variable
-    conversion: Conversion
-
-    def to_stored(self, offset: int) -> StoredTensor:
-        """Return the tensor in the file."""
-        return StoredTensor(self.key, self.variable.shape, self.conversion.element, offset)
+KeyedVariable = tuple[Variable, Conversion]
+"""A variable to write, and its conversion, whose name is the key."""
 
 
-def assign_offsets(variables: Iterable[KeyedVariable], alignment: int = 1) -> list[StoredTensor]:
-    """Store tensors one after the other. Offsets are relative to the first tensor."""
-    tensors, stop = [], 0
-    for keyed in variables:
-        start = stop + -stop % alignment if keyed.variable.size else stop
-        tensors.append(keyed.to_stored(start))
-        stop = tensors[-1].stop
-    return tensors
+def get_nbytes(variable: KeyedVariable) -> int:
+    """Return the bytes of a variable in the file."""
+    values, conversion = variable
+    return prod(values.shape) * conversion.element.stored.itemsize
+
+
+def assign_offsets(variables: Iterable[KeyedVariable], alignment: int = 1) -> tuple[list[int], int]:
+    """Return the offsets of tensors that are stored one after the other, and their end."""
+    offsets, stop = [], 0
+    for nbytes in map(get_nbytes, variables):
+        start = stop + -stop % alignment if nbytes else stop
+        offsets.append(start)
+        stop = start + nbytes
+    return offsets, stop
 
 
 def plan_variables(
-    variables: Iterable[KeyedVariable], tensors: Iterable[StoredTensor], start: int
+    variables: Iterable[KeyedVariable], offsets: Iterable[int], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
-    layouts = (Dense(tensor.shape, tensor.element, start + tensor.offset) for tensor in tensors)
     return tuple(
-        PlannedVariable(keyed.variable, layout, keyed.conversion)
-        for keyed, layout in zip(variables, layouts, strict=True)
+        PlannedVariable(
+            variable, Dense(variable.shape, conversion.element, start + offset), conversion
+        )
+        for (variable, conversion), offset in zip(variables, offsets, strict=True)
     )
 
 
@@ -67,11 +65,11 @@ def select_stored(
     stored = dict(checked.variables)
     embedded: Coordinates = {}
     for name, coordinate in checked.coordinates.items():
-        has_dtype = coordinate.dtype.name in elements or name in checked.encoding
+        has_dtype = get_dtype_name(coordinate.dtype) in elements or name in checked.encoding
         is_stored = has_dtype and (coordinate.size or empty)
         (stored if is_stored else embedded)[name] = coordinate
     variables = [
-        KeyedVariable(key, variable, _choose_conversion(checked, key, variable, elements))
+        (variable, _choose_conversion(checked, key, variable, elements))
         for key, variable in stored.items()
     ]
     return variables, embedded
@@ -91,15 +89,15 @@ def embed_variables(
     checked: CheckedInput, variables: Sequence[KeyedVariable], coordinates: Coordinates
 ) -> EmbeddedMetadata:
     """Embed coordinates, and the attributes and dims of tensors if they are not the defaults."""
-    keys = {keyed.key for keyed in variables}
+    keys = {conversion.name for _, conversion in variables}
     tensors = {}
-    for keyed in variables:
-        variable = keyed.variable
-        default_dims = get_default_dims(keyed.key, variable.ndim, keys)
-        if variable.attrs or variable.dims != default_dims:
-            embedded = embed_variable(checked, keyed.key, variable)
+    for variable, conversion in variables:
+        key, dims = conversion.name, variable.dims
+        default_dims = get_default_dims(key, len(dims), keys)
+        if variable.attrs or dims != default_dims:
+            embedded = embed_variable(checked, key, variable)
             if embedded.attrs or embedded.dims != default_dims:
-                tensors[keyed.key] = embedded
+                tensors[key] = embedded
     return EmbeddedMetadata(
         tensors=tensors,
         stored_coordinates=tuple(name for name in checked.coordinates if name in keys),
@@ -110,8 +108,8 @@ def embed_variables(
 def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
     """Compute attributes of an index about all tensors, which may have changed. Keep types."""
     totals = {
-        TOTAL_SIZE: (keyed.to_stored(0).nbytes for keyed in variables),
-        "total_parameters": (keyed.variable.size for keyed in variables),
+        TOTAL_SIZE: map(get_nbytes, variables),
+        "total_parameters": (variable.size for variable, _ in variables),
     }
     return {
         name: type(attrs[name])(sum(total))

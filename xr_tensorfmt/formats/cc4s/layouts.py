@@ -206,8 +206,6 @@ class ZeroFilledBlocks(Composite):
     inner: Layout
     blocks: StoredBlocks
 
-    prefers_points = True  # many points need one read
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the full tensor, slowest axis first."""

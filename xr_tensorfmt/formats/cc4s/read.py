@@ -108,7 +108,6 @@ def _build_container(
     return Container(
         tuple(tensors),
         tuple(label for label in labels if label.name not in taken & {spec.OCCUPIED}),
-        siblings=tuple(source for source, _ in opened.values()),
         findings=tuple(findings),
         ends=tuple(ends),
         embedded=replace(note, tensors=noted_tensors).to_dict() if noted_tensors else embedded,

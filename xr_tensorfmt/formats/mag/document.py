@@ -6,13 +6,14 @@ Tensors begin at multiples of 4096 bytes. The container has no checksum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from json import dumps
 from operator import itemgetter
 from struct import Struct
 from typing import Any, ClassVar, Self
 
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.fields import Fields
 from xr_tensorfmt.core.findings import Gap
 from xr_tensorfmt.core.header import HeaderReader
@@ -100,19 +101,19 @@ def read_document_snapshot(reader: HeaderReader) -> MagFile:
 
 
 def pack_document(
-    tensors: Sequence[StoredTensor], metadata: Mapping[str, Any], timestamp: str
+    tensors: Mapping[str, Dense], metadata: Mapping[str, Any], timestamp: str
 ) -> bytes:
     """Encode the document. Offsets of tensors are relative to the data section."""
     file_info = (1, timestamp, "0.2.2", "0.3.0")  # like magnetron 0.2.2
     entries = {}
-    for tensor in tensors:
+    for key, tensor in tensors.items():
         dtype_id = DTYPES.index(tensor.element.name)
-        entries[tensor.key] = {
+        entries[key] = {
             "shape": tensor.shape,
             "dtype": _DTYPE_NAMES[dtype_id],
             "dtype_id": dtype_id,
             "offset": tensor.offset,
-            "nbytes": tensor.nbytes,
+            "nbytes": tensor.stop - tensor.offset,
         }
     content = {
         **dict(zip(_FILE_INFO, file_info, strict=True)),

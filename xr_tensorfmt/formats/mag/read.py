@@ -10,25 +10,20 @@ from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.formats._shared.keyed import build_container
 from xr_tensorfmt.formats.mag import document
-from xr_tensorfmt.formats.mag.spec import MagFile
 
 
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a MAG file."""
+    if reader.read_head(8) == document.MAGIC_AND_VERSION:
+        file = document.read_document_snapshot(reader)
+    else:
+        from xr_tensorfmt.formats.mag import earlier  # noqa: PLC0415  # rare, and slow to import
+
+        file = earlier.read_file(reader, options)
     path = reader.source.name
-    file = read_file(reader, options)
     tensor_info = {"format": "mag", "version": file.version}
     metadata, findings = file.metadata, file.findings
     container = build_container(path, options, file.tensors, tensor_info, metadata, findings)
     file_info = {**tensor_info, "container": file.container, **file.file_info}
     end = End(reader.source, file.end or file.data_stop, "the data")
     return replace(container, encoding={"tensorfmt": file_info}, ends=(end,), parsed=file)
-
-
-def read_file(reader: HeaderReader, options: OpenOptions) -> MagFile:
-    """Read the header of any container."""
-    if reader.read_head(8) == document.MAGIC_AND_VERSION:
-        return document.read_document_snapshot(reader)
-    from xr_tensorfmt.formats.mag import earlier  # noqa: PLC0415  # rare, and slow to import
-
-    return earlier.read_file(reader, options)

@@ -9,6 +9,7 @@ from json import dumps
 from typing import Any
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
+from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
@@ -26,27 +27,30 @@ def plan(checked: CheckedInput) -> FilePlan:
     """Plan a file."""
     checked = checked.encode(LITTLE_ENDIAN)
     variables, embedded = keyed.select_stored(checked, LITTLE_ENDIAN, empty=False)
-    for named in variables:
-        if named.variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
+    for variable, conversion in variables:
+        if variable.ndim > MAX_SNAPSHOT_DIMENSIONS:
             raise ValueError(
-                f"{checked.path}: {named.key!r} has {named.variable.ndim} dimensions, and "
+                f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    tensors = keyed.assign_offsets(variables, document.ALIGNMENT)
-    data_bytes = max((tensor.stop for tensor in tensors), default=0)
+    offsets, data_bytes = keyed.assign_offsets(variables, document.ALIGNMENT)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
+    tensors = {
+        conversion.name: Dense(variable.shape, conversion.element, offset)
+        for (variable, conversion), offset in zip(variables, offsets, strict=True)
+    }
     content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
     head_bytes = document.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), document.ALIGNMENT)
     header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, tensors, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, offsets, start))
 
 
 def _build_metadata(

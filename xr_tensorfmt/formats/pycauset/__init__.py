@@ -14,17 +14,13 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from xr_tensorfmt.core.file_format import Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"
 MAGIC = b"PYCAUSET"
-
-# Backing stores of sessions are as short. The reader refuses them with a reason.
-_MIN_BYTES = 16
 
 
 class PycausetFormat(LazyFormat):
@@ -53,7 +49,7 @@ class PycausetFormat(LazyFormat):
     def match(self, reader: HeaderReader) -> Match:
         """Match the magic number, or the first member of a zip archive."""
         if reader.head.startswith(MAGIC):
-            return Match.CERTAIN if reader.source.size >= _MIN_BYTES else Match.POSSIBLE
+            return Match.CERTAIN
         name, content = read_first_member(reader)
         if name == b"metadata.json" and b'"matrix_type"' in content:
             return Match.CERTAIN

@@ -175,11 +175,6 @@ def read_metadata(reader: HeaderReader, slot: Slot) -> Fields:
     return Fields(reader.source.name, values, start, "metadata", CORRUPT)
 
 
-def _encode_bytes(raw: bytes) -> Any:
-    """Encode bytes as JSON, as an array in embedded metadata."""
-    return to_json(np.frombuffer(raw, dtype=np.uint8), "a property")
-
-
 def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
     """Return the matrix that the metadata describes."""
     view = metadata.get_fields("view", {})
@@ -200,7 +195,7 @@ def _parse_matrix(slot: Slot, metadata: Fields, limit: int) -> Matrix:
             "payload_uuid": metadata.get("payload_uuid", str),
             "slot": slot.name,
             "generation": slot.generation,
-            **loads(dumps(listed, default=_encode_bytes)),
+            **loads(dumps(listed, default=lambda raw: to_json(np.frombuffer(raw, "u1"), ""))),
         },
         embedded=metadata.values.get(EMBEDDED_KEY),
         derived=tuple(describe_derived(metadata)),

@@ -188,20 +188,11 @@ class ComplexPlanes(View):
 
 
 @dataclass(frozen=True)
-class Block:
-    """Block of a BLOCK matrix: its file, its layout, and its first row and column."""
-
-    source: Source
-    layout: Layout
-    corner: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class BlockMatrix(Composite):
     """Matrix assembled from blocks in other files."""
 
     lengths: tuple[int, int]
-    blocks: tuple[Block, ...]
+    blocks: tuple[tuple[Source, Layout, tuple[int, int]], ...]  # with the first row and column
 
     layout_to_validate = None  # the check of PyCauset reads the stored elements of the blocks
 
@@ -213,13 +204,13 @@ class BlockMatrix(Composite):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Common dtype of the blocks."""
-        return np.result_type(*(block.layout.dtype for block in self.blocks))
+        return np.result_type(*(layout.dtype for _, layout, _ in self.blocks))
 
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected parts of blocks."""
-        for block in self.blocks:
-            shape = block.layout.shape
-            corners = zip(selection.index_arrays, block.corner, strict=True)
+        for source, layout, corner in self.blocks:
+            shape = layout.shape
+            corners = zip(selection.index_arrays, corner, strict=True)
             moved = [indices - low for indices, low in corners]
             target: Any
             if isinstance(selection, Points):
@@ -232,7 +223,7 @@ class BlockMatrix(Composite):
                 parts = zip(moved, target, strict=True)
                 inner = Selection(shape, tuple(array_to_indices(m[part]) for m, part in parts))
             if inner.size:
-                yield Part(block.layout, inner, target, block.source)
+                yield Part(layout, inner, target, source)
 
 
 def build_layout(matrix: Matrix, path: str) -> tuple[Layout, int]:

@@ -28,6 +28,8 @@ Number = TypeVar("Number", int, Integers)
 _SPARSE_BYTES = 512
 # Bytes of packed rows to write at a time. From 4 MiB on, numpy allocates large memory pages.
 _BATCH_BYTES = 4 << 20
+# Unpacked bytes of a triangle to copy at a time, to stay within a processor cache.
+_CACHED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -328,7 +330,11 @@ def _unpack(values: Bytes, packed: Bytes, pieces: Pieces) -> None:
         raw = gather_uniform(packed, starts[rows], length).reshape(-1, length)
         unpacked = np.unpackbits(raw, axis=1, count=bit + width, bitorder="little")
         values[rows] = unpacked[:, bit:]
-    others = zip(starts[complete:].tolist(), leads[complete:].tolist(), strict=True)
-    for row, (start, lead) in zip(values[complete:], others, strict=False):
-        raw = packed[start : start + ceil_div(width - lead, 8)]
-        row[lead:] = np.unpackbits(raw, count=width - lead, bitorder="little")
+    step = max(1, _CACHED_BYTES // max(1, width))
+    for first in range(complete, len(pieces), step):  # rows that begin with their first bits
+        begins, skipped = starts[first : first + step], leads[first : first + step]
+        stop = int(begins[-1]) + ceil_div(width - int(skipped[-1]), 8)
+        unpacked = np.unpackbits(packed[begins[0] : stop], bitorder="little")
+        positions = (8 * (begins - begins[0])).tolist()
+        for row, position, lead in zip(values[first:], positions, skipped.tolist(), strict=False):
+            row[lead:] = unpacked[position : position + width - lead]

@@ -162,21 +162,10 @@ def popcount(da: DataArray, dim: Hashable | Iterable[Hashable] | None = None) ->
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> import xr_tensorfmt
-    >>> from xr_tensorfmt import pycauset
-    >>> bits = np.triu(np.ones((4, 4), bool), 1)
-    >>> dims = ["a", "b"]
-    >>> order = xr.DataArray(bits, dims=dims)
-    >>> path = "order.pycauset"
-    >>> order.tensorfmt.to_file(path)
-    >>> causal = xr.open_dataarray(
-    ...     path, engine="tensorfmt"
-    ... )
-    >>> counts = pycauset.popcount(causal, "b")
-    >>> counts.values
-    array([3, 2, 1, 0])
+    >>> from xr_tensorfmt import pycauset, tutorial
+    >>> causal = tutorial.open_dataset("causal_set").precedes
+    >>> pycauset.popcount(causal, "later")[:4].values
+    array([58, 57, 54, 50])
     """
     if not isinstance(da, DataArray):
         raise TypeError(

@@ -24,7 +24,7 @@ from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC
 from xr_tensorfmt.formats.pycauset import MAGIC, NAME, spec
 from xr_tensorfmt.formats.pycauset import container as r1
 from xr_tensorfmt.formats.pycauset.earlier_versions import TYPES_OFFSET, read_archive, read_matrix
-from xr_tensorfmt.formats.pycauset.matrices import Block, BlockMatrix, Scaled, build_layout
+from xr_tensorfmt.formats.pycauset.matrices import BlockMatrix, Scaled, build_layout
 from xr_tensorfmt.formats.pycauset.metadata import CORRUPT
 from xr_tensorfmt.formats.pycauset.spec import Matrix
 
@@ -76,7 +76,6 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = name_dims(options.dims, options.name, get_default_dims(len(layout.shape)))
     return Container(
         (Tensor(options.name, dims, layout, matrix.attrs, _build_encoding(file)),),
-        siblings=tuple(block.source for block in file.files[1:]),
         findings=tuple(finding for part in file.files for finding in part.matrix.findings),
         embedded=matrix.embedded,
         ends=tuple(part.end for part in file.files),
@@ -184,7 +183,7 @@ def _open_blocks(
 ) -> MatrixFile:
     """Open the blocks of a matrix, within the remaining limits."""
     files: list[MatrixFile] = []
-    blocks: list[Block] = []
+    blocks = []
     for entry, rows, columns in _list_blocks(manifest, matrix):
         if not (max_blocks and max_levels):
             actual = f"more than {MAX_BLOCKS}, or more than {MAX_BLOCK_LEVELS} levels of them"
@@ -192,7 +191,7 @@ def _open_blocks(
             raise manifest.error("children", actual, "fewer blocks", hint)
         file = _open_block(source, entry, (len(rows), len(columns)), max_blocks - 1, max_levels - 1)
         files.append(file)
-        blocks.append(Block(file.source, file.layout, (rows.start, columns.start)))
+        blocks.append((file.source, file.layout, (rows.start, columns.start)))
         max_blocks -= len(file.files)
     layout = BlockMatrix((matrix.rows, matrix.columns), tuple(blocks))
     return MatrixFile(source, matrix, layout, blocks=tuple(files))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 from xr_tensorfmt.core.container import Container
@@ -98,13 +98,12 @@ def _unpack(document: Fields, key: str, entry: Any, start: int) -> StoredTensor:
 def _check_consecutive(reader: HeaderReader, tensors: Sequence[StoredTensor], start: int) -> End:
     """Return the end of the data. Raise an error if they overlap, have gaps or are truncated."""
     stop, size = start, reader.source.size
-    for tensor in sorted(tensors, key=attrgetter("offset", "stop")):
-        if tensor.offset != stop:
-            actual, expected = f"data from byte {tensor.offset} on", f"byte {stop}"
+    for first, end, key in sorted((tensor.offset, tensor.stop, tensor.key) for tensor in tensors):
+        if first != stop:
+            actual, expected = f"data from byte {first} on", f"byte {stop}"
             hint = "data cannot overlap or have gaps; the header is corrupt"
-            field = f"the data_offsets of {tensor.key!r}"
-            raise reader.error(field, actual, expected, hint, tensor.offset)
-        stop = tensor.stop
+            raise reader.error(f"the data_offsets of {key!r}", actual, expected, hint, first)
+        stop = end
     if stop > size:
         actual, expected = f"a file of {size} bytes", f"{stop} bytes for all tensors"
         hint = "the file is truncated; fetch it again"
@@ -139,7 +138,7 @@ def _read_index(reader: HeaderReader, options: OpenOptions) -> Container:
     ]
     container = build_container(path, options, tensors, _FILE_INFO, metadata, findings)
     ends = tuple(header.end for header in headers.values())
-    return replace(container, ends=ends, siblings=tuple(end.source for end in ends))
+    return replace(container, ends=ends)
 
 
 def _normalize_path(index: Fields, file: Any) -> str:

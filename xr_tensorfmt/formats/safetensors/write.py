@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from json import dumps, loads
 from typing import Any
 
@@ -13,7 +14,6 @@ from xr_tensorfmt.core.container import EMBEDDED_KEY
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.datasets.options import parse_size
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
-from xr_tensorfmt.formats._shared.keyed import StoredTensor
 from xr_tensorfmt.formats.safetensors.spec import (
     DTYPES,
     ELEMENTS,
@@ -38,9 +38,8 @@ def plan(checked: CheckedInput, max_shard_bytes: int | str | None = None) -> Fil
     """Plan a file, or an index and its files if the path has the suffix of an index."""
     checked = checked.encode(ELEMENTS)
     entries, others = keyed.select_stored(checked, ELEMENTS, empty=True)
-    for entry in entries:
-        if entry.key == METADATA:
-            raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
+    if any(conversion.name == METADATA for _, conversion in entries):
+        raise ValueError(f"{checked.path}: {METADATA!r} is the name of the metadata; rename it")
     attrs, embedded = _build_metadata(checked, entries, others)
     if INDEX_SUFFIX.search(checked.file_name):
         limit = _DEFAULT_SHARD_BYTES if max_shard_bytes is None else max_shard_bytes
@@ -73,26 +72,30 @@ def _plan_file(
     checked: CheckedInput, entries: Sequence[keyed.KeyedVariable], metadata: Mapping[str, str]
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
-    ordered = sorted(
-        entries, key=lambda entry: (-entry.conversion.element.stored.itemsize, entry.key)
-    )
-    tensors = keyed.assign_offsets(ordered)
-    by_key = {tensor.key: tensor for tensor in tensors}
-    header = _pack_header([by_key[entry.key] for entry in entries], metadata)
+    ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
+    offsets, stop = keyed.assign_offsets(ordered)
+    bounds = {
+        conversion.name: pair
+        for (_, conversion), pair in zip(ordered, pairwise((*offsets, stop)), strict=True)
+    }
+    header = _pack_header(entries, bounds, metadata)
     check_header_size(checked, header, MAX_HEADER_BYTES)
-    size = len(header) + (tensors[-1].stop if tensors else 0)
-    planned = keyed.plan_variables(ordered, tensors, len(header))
-    return FilePlan(size, (Piece(0, header),), planned)
+    planned = keyed.plan_variables(ordered, offsets, len(header))
+    return FilePlan(len(header) + stop, (Piece(0, header),), planned)
 
 
-def _pack_header(tensors: Sequence[StoredTensor], metadata: Mapping[str, str]) -> bytes:
-    """Encode the header. Offsets of tensors are relative to its end."""
+def _pack_header(
+    entries: Sequence[keyed.KeyedVariable],
+    bounds: Mapping[str, tuple[int, int]],
+    metadata: Mapping[str, str],
+) -> bytes:
+    """Encode the header. The bounds of tensors are relative to its end."""
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
-    for tensor in tensors:
-        content[tensor.key] = {
-            "dtype": _NAMES[tensor.element.name],
-            "shape": tensor.shape,
-            "data_offsets": [tensor.offset, tensor.stop],
+    for variable, conversion in entries:
+        content[conversion.name] = {
+            "dtype": _NAMES[conversion.element.name],
+            "shape": variable.shape,
+            "data_offsets": bounds[conversion.name],
         }
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
@@ -104,7 +107,7 @@ def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keye
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
     for entry in entries:
-        nbytes = entry.to_stored(0).nbytes
+        nbytes = keyed.get_nbytes(entry)
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
@@ -141,7 +144,9 @@ def _plan_index(
     content = {
         "metadata": {**attrs, **embedded, **totals, HEADER_CHECKSUMS: checksums},
         WEIGHT_MAP: {
-            entry.key: name for name, shard in zip(names, shards, strict=True) for entry in shard
+            conversion.name: name
+            for name, shard in zip(names, shards, strict=True)
+            for _, conversion in shard
         },
     }
     text = (dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

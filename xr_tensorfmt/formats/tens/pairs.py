@@ -41,7 +41,6 @@ class Pairs(SearchedLayout):
     )
 
     layout_to_validate = None  # the check of TENS reads all pairs
-    prefers_points = True  # a read may scan many pairs
 
     @property
     def shape(self) -> tuple[int, ...]:

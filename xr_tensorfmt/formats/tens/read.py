@@ -31,8 +31,7 @@ class TensFile:
     element: Element
     components: int
     offset: int
-    stop: int  # after the padding of the chunk
-    pair_count: int | None = None  # None if all values are stored
+    pairs: Pairs | None = None  # None if all values are stored
     chunks: tuple[Chunk, ...] = ()
     symmetries: tuple[Symmetry, ...] = ()
     embedded: bytes | None = None
@@ -41,6 +40,13 @@ class TensFile:
     def nbytes(self) -> int:
         """Bytes of the tensor."""
         return self.header.size * self.element.stored.itemsize * self.components
+
+    @property
+    def stop(self) -> int:
+        """Offset of the first byte after the values, and after the padding of their chunk."""
+        if self.pairs is not None:
+            return self.offset + self.pairs.count * self.pairs.stride
+        return self.chunks[-1].stop if self.chunks else self.offset + self.nbytes
 
     @property
     def unknown_chunks(self) -> list[Chunk]:
@@ -65,20 +71,17 @@ def read(reader: HeaderReader, options: OpenOptions) -> Container:
     dims = (*names, COMPONENT) if has_components else names
     encoding = {"tensorfmt": _build_file_info(file), "dtype": file.element.encoding}
     tensor = Tensor(options.name, dims, layout, encoding=encoding)
-    end = End(reader.source, file.stop, "the data" if file.pair_count is None else "the pairs")
+    end = End(reader.source, file.stop, "the data" if file.pairs is None else "the pairs")
     return Container((tensor,), ends=(end,), embedded=file.embedded, parsed=file)
 
 
 def _build_layout(reader: HeaderReader, file: TensFile, options: OpenOptions) -> Layout:
-    header, components = file.header, file.components
-    lengths = header.lengths[::-1]
-    if file.pair_count is None:
-        shape = (*lengths, components) if components > 1 else lengths
-        return Dense(shape, file.element, file.offset)
-    path, stored = reader.source.name, file.pair_count
-    options.check_filled(path, "the tensor", header.size, stored, spec.FIXED_BYTES)
-    group = build_group(reader, header, file.symmetries)
-    return Pairs(lengths, file.element, components, file.offset, file.pair_count, group)
+    path, size, components = reader.source.name, file.header.size, file.components
+    if file.pairs is not None:
+        options.check_filled(path, "the tensor", size, file.pairs.count, spec.FIXED_BYTES)
+        return file.pairs
+    lengths = file.header.lengths[::-1]
+    return Dense((*lengths, components) if components > 1 else lengths, file.element, file.offset)
 
 
 def _build_file_info(file: TensFile) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def _build_file_info(file: TensFile) -> dict[str, Any]:
         "format": "tens",
         "version": "0.9" if header.is_before_1_0 else "1.0",
         "shape": header.lengths,
-        "storage": "dense" if file.pair_count is None else "pairs",
+        "storage": "dense" if file.pairs is None else "pairs",
         "offset": file.offset,
         "order": "F",
         "byteorder": "big" if header.number_type in (b"UINT", b"SINT") else "little",
@@ -103,19 +106,13 @@ def _build_file_info(file: TensFile) -> dict[str, Any]:
     }
 
 
-def _locate_raw_values(header: TensHeader, reader: HeaderReader) -> TensFile:
-    """Return a file whose values follow the header directly."""
-    file = TensFile(header, *spec.build_element(header, reader), header.stop, header.stop)
-    return replace(file, stop=header.stop + file.nbytes)
-
-
 def _read_0_9(reader: HeaderReader, header: TensHeader) -> TensFile:
     """Find values that follow the header directly, as in version 0.9."""
     number = header.number_type, header.bytes_per_number, header.numbers_per_element
     if number == (b"IEEE", 16, 2):
         # cc4s since 2018 and sisi4s write the size of a complex number as the bytes per number.
         header = replace(header, bytes_per_number=8)
-    file = _locate_raw_values(header, reader)
+    file = TensFile(header, *spec.build_element(header, reader), header.stop)
     if file.stop == reader.source.size:
         return file
     remaining = reader.source.size - header.stop
@@ -138,8 +135,9 @@ def _read_1_0(reader: HeaderReader, header: TensHeader) -> TensFile:
         if chunk.magic == spec.EMBEDDED:  # JSON and padding; text beyond the limit is cut off
             stop = min(chunk.stop, chunk.content_offset + MAX_EMBEDDED_BYTES + PAGE)
             embedded = reader.read_bytes(chunk.content_offset, stop).rstrip(b"\0")
-    file = replace(
-        _locate_raw_values(header, reader),
+    file = TensFile(
+        header,
+        *spec.build_element(header, reader),
         offset=chunks[-1].stop if chunks else header.stop,
         chunks=chunks,
         symmetries=tuple(symmetries),
@@ -183,7 +181,7 @@ def _read_dense(reader: HeaderReader, file: TensFile) -> TensFile:
         actual = f"truncated by the end of the file at byte {size}"
         expected, hint = f"{chunk.size} bytes of chunk 'DENSDATA'", "the file is truncated"
         raise reader.error("the data", actual, expected, hint, chunk.offset)
-    return replace(file, offset=chunk.content_offset, stop=chunk.stop)
+    return replace(file, offset=chunk.content_offset)
 
 
 def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
@@ -191,7 +189,9 @@ def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
     field, total = "the number of pairs", file.header.size
     count = reader.read_unsigned(file.offset, COUNT_BYTES, field)
     offset = file.offset + COUNT_BYTES
-    pairs = Pairs(file.header.lengths, file.element, file.components, offset, count)
+    group = build_group(reader, file.header, file.symmetries)
+    lengths = file.header.lengths[::-1]
+    pairs = Pairs(lengths, file.element, file.components, offset, count, group)
     room = (reader.source.size - offset) // pairs.stride
     if count > min(room, total):
         limit = f"{room} pairs that fit in the file"
@@ -199,4 +199,4 @@ def _read_pairs(reader: HeaderReader, file: TensFile) -> TensFile:
             limit = f"{total} elements of the tensor"
         hint = "the file is truncated or corrupt"
         raise reader.error(field, count, f"at most the {limit}", hint, file.offset)
-    return replace(file, offset=offset, stop=offset + count * pairs.stride, pair_count=count)
+    return replace(file, offset=offset, pairs=pairs)

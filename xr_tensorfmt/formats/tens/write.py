@@ -14,7 +14,7 @@ from xr_tensorfmt.core.chunk_grid import PAGE
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.narrow_floats import build_elements
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.errors import Hint, TensorFormatWarning, find_stack_level, with_hint
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.tens import spec
 from xr_tensorfmt.formats.tens.spec import TensHeader
 from xr_tensorfmt.writing.checked_input import CheckedInput
@@ -37,13 +37,11 @@ def plan(checked: CheckedInput, *, version: Literal["1.0", "0.9"] | None = None)
             return _plan_0_9(older)
         except ValueError as error:
             obstacle = str(error).removeprefix(f"{checked.path}: ")
-        hint = Hint("pass {version} to accept this version", version="1.0")
         message = (
             f"{checked.path}: the file has version 1.0, which cc4s and sisi4s cannot load, "
-            f"because {obstacle}; {hint}"
+            f"because {obstacle}; pass version='1.0' to accept this version"
         )
-        warning = with_hint(TensorFormatWarning(message), hint)
-        warnings.warn(warning, stacklevel=find_stack_level())
+        warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     return _plan_1_0(checked)
 
 

@@ -25,7 +25,7 @@ from xr_tensorfmt.core.open_options import OpenOptions, TextErrors
 from xr_tensorfmt.core.selection import Indices, Points, Selection, take_rows
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import Composite, Part
-from xr_tensorfmt.errors import Hint, TensorFormatError, shorten
+from xr_tensorfmt.errors import TensorFormatError, shorten
 from xr_tensorfmt.formats.vespa.scan import Window
 from xr_tensorfmt.formats.vespa.spec import STRING_DTYPE, Strings, VespaHeader
 
@@ -225,8 +225,6 @@ class OuterProduct(Composite):
     block_indices: Integers
     fill_value: float
 
-    prefers_points = True  # every read searches for its blocks
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the grid, and of a block."""
@@ -287,7 +285,7 @@ def build_outer_product(
             field=f"the labels of block {second}",
             actual=f"those of block {first} as well",
             expected="labels that occur once",
-            hint=Hint("no dense tensor holds both blocks; open it with {sparse}", sparse="stored"),
+            hint="no dense tensor holds both blocks; open it with sparse='stored'",
             offset=int(blocks.offsets[second]),
         )
     return OuterProduct(blocks, grid, grid_indices, order, fill_value), list(distinct)

@@ -15,7 +15,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import InMemory
-from xr_tensorfmt.errors import Hint, TensorFormatError
+from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.layouts import (
     Blocks,
     Labels,
@@ -104,9 +104,9 @@ def _check_count(
     header: VespaHeader, source: Source, options: OpenOptions
 ) -> tuple[bool, list[Finding]]:
     """Return whether the labels are an index, and a finding if they are too many for one."""
-    limit, hint = MAX_BLOCKS, Hint("split the file")
+    limit, hint = MAX_BLOCKS, "split the file"
     if options.sparse == "dense":  # keeps all labels in memory
-        limit, hint = MAX_INDEXED_LABELS, Hint("open the file with {sparse}", sparse="stored")
+        limit, hint = MAX_INDEXED_LABELS, "open the file with sparse='stored'"
     if header.blocks > limit:
         field, expected = "the number of blocks", f"at most {limit}"
         raise TensorFormatError(source.name, field, header.blocks, expected, hint, header.stop)
