@@ -22,7 +22,7 @@ from fsspec.utils import infer_compression
 from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats.vespa.json_forms import (
     Form,
     format_json,
@@ -36,7 +36,6 @@ from xr_tensorfmt.formats.vespa.json_forms import (
 from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 
