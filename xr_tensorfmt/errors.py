@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -77,6 +78,39 @@ def shorten(value: object, length: int = 200) -> str:
     text = str(value)
     half = length // 2
     return text if len(text) <= length else f"{text[:half]} ... {text[-half:]}"
+
+
+# Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
+_SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
+_HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())
+URL_USER = rf"(?<=://)(?:{_HAS_USER}([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)"
+"""Pattern of the user of a URL. Compiling it takes longer than opening a file.
+
+A password may contain "@", and unescaped "/" or "?". Its colon does not start a port number.
+"""
+# Query, fragment or parameter.
+_URL_SUFFIX = r"[?#]|;(?=[^\s/?#;=]+=)"
+
+
+def redact(text: str) -> str:
+    """Remove user, password, query, fragment and parameters from the URLs in a str."""
+    if "://" not in text:
+        return text
+    return "".join(_redact_word(word) for word in re.split(r"(\s+)", text))
+
+
+def _redact_word(word: str) -> str:
+    """Redact a word in linear time, because messages may contain long names."""
+    start = word.find("://")
+    if start < 0:
+        return word
+    before, at, after = word.rpartition("@")
+    word = re.sub(URL_USER, "", before + at) + after
+    suffix = re.compile(_URL_SUFFIX).search(word, start)
+    if suffix is None:
+        return word
+    punctuation = word[len(word.rstrip(":;,.'\")]")) :].removeprefix("...")
+    return f"{word[: suffix.start()]}{suffix[0]}...{punctuation}"
 
 
 _MAX_COMPARED = 10_000

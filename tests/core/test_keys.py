@@ -42,7 +42,8 @@ def _small_limits(always_mapped: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xr_tensorfmt.core.dense.MAX_RUNS", 4)
     monkeypatch.setattr("xr_tensorfmt.sources.local._MAX_WINDOW", 300)
     monkeypatch.setattr("xr_tensorfmt.core.reading._BATCH_BYTES", 40)
-    monkeypatch.setattr("xr_tensorfmt.core.dense._SHORT_GAP", 16)
+    monkeypatch.setattr("xr_tensorfmt.core.reading._MAX_SPAN", 300)
+    monkeypatch.setattr("xr_tensorfmt.core.reading._SHORT_GAP", 16)
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,9 @@ from tests.servers import HttpStore, S3Store
 from xr_tensorfmt import SourceChangedError, StoreUnavailableError, explain, to_file, validate
 from xr_tensorfmt.cli import main
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
+from xr_tensorfmt.errors import redact
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.store_errors import redact, translate_error
+from xr_tensorfmt.sources.store_errors import translate_error
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:BasicAuth is deprecated:DeprecationWarning"),

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from dask.base import tokenize
 
 from tests.recording import RecordingSource
@@ -155,6 +157,29 @@ def test_unmappable_files_are_read(path: Path, monkeypatch) -> None:
     values = read(layout, LocalFile.from_path(path, io="mmap"), Selection.everything(layout.shape))
     assert values.tobytes() == CONTENT
     assert find_owner(values) is None
+
+
+def test_columns_are_copied_from_a_map(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Dense, "locate")  # no list of 1024 ranges is needed
+    layout = Dense((1024, 128), Plain(np.dtype("<f8")), 0)
+    selection = Selection(layout.shape, (range(1, 1024, 2), range(3, 35)))
+    values = read(layout, LocalFile.from_path(path), selection)
+    expected = np.frombuffer(CONTENT, "<f8").reshape(layout.shape)[1::2, 3:35]
+    np.testing.assert_array_equal(values, expected)
+    assert find_owner(values) is None
+
+
+def test_opening_reads_the_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((3, 2000)))
+    reads, fill = [], LocalFile._fill
+
+    def record(self: LocalFile, *arguments: Any) -> None:
+        reads.append(arguments[1])
+        fill(self, *arguments)
+
+    monkeypatch.setattr(LocalFile, "_fill", record)
+    xr.open_dataset(tmp_path / "a.npy", engine="tensorfmt")
+    assert reads == [0]
 
 
 @pytest.mark.parametrize("io", ["auto", "mmap", "read"])

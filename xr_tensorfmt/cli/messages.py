@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from xr_tensorfmt.errors import TensorFormatWarning
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.errors import TensorFormatWarning, redact
 
 STANDARD_STREAM = "-"
 """The argument for standard input or output."""

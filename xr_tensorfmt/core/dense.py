@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,6 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 
-# Mean bytes between runs below which a strided view is faster than gathering the runs.
-_SHORT_GAP = 512
 # Bytes of a strided view per byte of its values.
 _MAX_SPAN_RATIO = 8
 
@@ -52,7 +50,8 @@ class Dense(WritableLayout):
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Identify the layout. dask would tokenize every field, which is slower."""
-        return type(self).__name__, self.lengths, self.offset, self.element.token
+        element = self.element.name, self.element.stored.str
+        return type(self).__name__, self.lengths, self.offset, element
 
     @property
     def _item(self) -> int:
@@ -68,20 +67,12 @@ class Dense(WritableLayout):
             return Extents.single(self.offset, self.stop)
         return selection.runs(self._item, self.offset)
 
-    def _has_short_gaps(self, selection: Selection) -> bool:
+    def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
+        """Return the range from the first to the last run of a strided selection."""
         gaps = selection.run_count - 1
         if not (gaps and selection.is_strided):
-            return False
-        return (selection.span - selection.size) * self._item <= gaps * _SHORT_GAP
-
-    def _is_view(self, selection: Selection) -> bool:
-        """Return whether the values can be a view of a map that is not much larger."""
-        is_dense = selection.is_strided and selection.span <= 2 * selection.size
-        return is_dense and self.element.is_native
-
-    def locate_span(self, selection: Selection, *, is_mapped: bool) -> Extents | None:
-        """Return one range if the gaps between runs are short, or if a map can be viewed."""
-        if not (self._has_short_gaps(selection) or (is_mapped and self._is_view(selection))):
+            return None
+        if (selection.span - selection.size) * self._item > gaps * max_gap:
             return None
         indices = zip(selection.indices, self._strides, strict=True)
         start = self.offset + sum(axis[0] * stride for axis, stride in indices)
@@ -104,13 +95,14 @@ class Dense(WritableLayout):
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Limit the memory of ranges, conversions and gaps."""
         size = selection.size
-        if self._is_view(selection):
-            return size
+        is_strided, is_native = selection.is_strided, self.element.is_native
+        if is_native and is_strided and selection.span <= 2 * size:
+            return size  # the values can be a view
         limit = max_bytes // max(self._item, self.dtype.itemsize)
         sizes = [MAX_RUNS * size // selection.run_count]
-        if not self.element.is_native:
+        if not is_native:
             sizes.append(limit)
-        if self._has_short_gaps(selection):
+        if is_strided:
             sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
         return min(sizes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Extents:
     def __len__(self) -> int:
         return self.starts.size
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Total length in bytes."""
         return int(self.lengths.sum())
@@ -111,10 +112,10 @@ class Extents:
             opens[closes] |= stops[closes] - starts[opens] > max_length
         return Extents(starts[opens], stops[np.append(opens[1:], True)] - starts[opens])
 
-    def iterate_fetches(self, requests: Extents) -> Iterator[Fetch]:
-        """Yield the fetch of each range that `merge` returned."""
+    def iterate_fetches(self, requests: Extents, packed: Bytes) -> Iterator[Fetch]:
+        """Yield the fetch of each range that `merge` returned, for the result `packed`."""
         if requests is self and len(self) == 1:
-            yield Fetch(*self.bounds, self, 0)
+            yield Fetch(*self.bounds, self, packed)
             return
         stops = self.starts + self.lengths
         positions = np.cumsum(self.lengths) - self.lengths
@@ -128,7 +129,8 @@ class Extents:
             if skipped or stops[high - 1] > stop:  # a part of a long range
                 starts = np.maximum(ranges.starts, start)
                 ranges = Extents(starts, np.minimum(stops[low:high], stop) - starts)
-            yield Fetch(start, stop, ranges, int(positions[low]) + skipped)
+            position = int(positions[low]) + skipped
+            yield Fetch(start, stop, ranges, packed[position : position + ranges.nbytes])
 
     def gather(self, window: Bytes, origin: int, out: Bytes) -> None:
         """Copy the ranges from a window of the file that begins at `origin` to `out`."""
@@ -149,31 +151,22 @@ class Extents:
 
 @dataclass(frozen=True, eq=False)
 class Fetch:
-    """Bytes to fetch at once, and the ranges in them, whose values begin at `packed_start`."""
+    """Bytes to fetch at once, the ranges in them, and the part of the result for the ranges."""
 
     start: int
     stop: int
     extents: Extents
-    packed_start: int
+    out: Bytes
 
-    @property
-    def size(self) -> int:
-        """Bytes to fetch."""
-        return self.stop - self.start
+    def allocate(self) -> Bytes:
+        """Return a buffer for the bytes: `out`, or new memory if there are gaps."""
+        size = self.stop - self.start
+        return self.out if self.out.size == size else np.empty(size, dtype=np.uint8)
 
-    def allocate(self, packed: Bytes) -> Bytes:
-        """Return a buffer for the bytes: a slice of `packed`, or new memory if there are gaps."""
-        has_gaps = self.extents.nbytes < self.size
-        return np.empty(self.size, dtype=np.uint8) if has_gaps else self.view(packed)
-
-    def copy_ranges(self, buffer: Bytes, packed: Bytes) -> None:
-        """Copy the ranges from a buffer of `allocate` to `packed`, unless the buffer is a slice."""
-        if self.extents.nbytes < self.size:
-            self.extents.gather(buffer, self.start, self.view(packed))
-
-    def view(self, packed: Bytes) -> Bytes:
-        """Return the slice of `packed` for the ranges."""
-        return packed[self.packed_start : self.packed_start + self.extents.nbytes]
+    def copy_ranges(self, buffer: Bytes) -> None:
+        """Copy the ranges from a buffer with all bytes to `out`, unless it is the same."""
+        if buffer is not self.out:
+            self.extents.gather(buffer, self.start, self.out)
 
 
 def _divide(

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib import import_module
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -110,7 +112,7 @@ class Format(ABC):
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
         name = os.path.basename(path.casefold())
-        fitting = (suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix)
+        fitting = [suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix]
         return max(fitting, key=len, default="")
 
     @abstractmethod
@@ -150,3 +152,27 @@ class Format(ABC):
     def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
         """Yield findings about what `read` does not check, up to `limit` of each kind."""
         return iter(())
+
+
+class LazyFormat(Format):
+    """A format whose modules `read`, `check` and `write` are imported when they are needed."""
+
+    def read(self, reader: HeaderReader, options: OpenOptions) -> Container:
+        """Call `read` of the module `read`."""
+        container: Container = import_module(f"{self.__module__}.read").read(reader, options)
+        return container
+
+    def check(self, reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
+        """Call `check` of the module `check`, if there is one."""
+        name = f"{self.__module__}.check"
+        if find_spec(name) is None:
+            return iter(())
+        findings: Iterator[Finding] = import_module(name).check(reader, container, limit)
+        return findings
+
+    def plan(self, checked: CheckedInput, **options: Any) -> FilePlan | Sequence[FilePlan]:
+        """Call `plan` of the module `write`."""
+        plan: FilePlan | Sequence[FilePlan] = import_module(f"{self.__module__}.write").plan(
+            checked, **options
+        )
+        return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,8 +62,8 @@ class Layout(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
-    def locate_span(self, selection: Selection, *, is_mapped: bool) -> Extents | None:
-        """Return a range to read instead, with gaps that `decode` skips, or None."""
+    def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
+        """Return a range for `decode` instead, with gaps of `max_gap` bytes on average, or None."""
         return None
 
     @property

@@ -35,6 +35,8 @@ Names = Mapping[str, Sequence[str]] | Sequence[str] | None
 
 def name_dims(requested: Names, variable: str, default: tuple[str, ...]) -> tuple[str, ...]:
     """Return the dimension names: the user's if given, otherwise the file's."""
+    if requested is None and variable not in default:
+        return default
     names = find_names(requested, variable, len(default))
     if names is None:
         names = default
@@ -133,7 +135,9 @@ class OpenOptions:
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
+@dataclass(frozen=True)
 class RegionOptions(OpenOptions):
     """Options of reading a file to write a region of it, which needs few labels."""
 
+    text_errors: TextErrors = "surrogateescape"
     loads_labels = False

@@ -16,6 +16,10 @@ from xr_tensorfmt.core.views import Composite, View
 
 # Bytes of values to decode at a time. A remote file gets enough concurrent requests.
 _BATCH_BYTES, _REMOTE_BATCH_BYTES = 8 << 20, 256 << 20
+# Mean bytes of gaps up to which reading the gaps is faster than gathering the ranges between them.
+_SHORT_GAP = 512
+# Bytes of a memory map to copy values from. Its pages count as memory once they are read.
+_MAX_SPAN = 64 << 20
 
 
 def read(layout: Layout, source: Source, selection: Selection) -> Array:
@@ -98,9 +102,15 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
 def _read_batch(
     layout: Layout, source: Source, batch: Selection, out: Array | None = None
 ) -> Array:
-    span = layout.locate_span(batch, is_mapped=source.io == "mmap")
-    extents = layout.locate(batch) if span is None else span
-    packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    packed, span = None, layout.locate_span(batch)
+    if span is not None and (source.io == "mmap" or span.nbytes <= _MAX_SPAN):
+        packed = source.map(*span.bounds)
+    if packed is None:
+        extents = layout.locate_span(batch, _SHORT_GAP) or layout.locate(batch)
+        packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
+    elif out is None:
+        copy = np.empty(batch.shape, dtype=layout.dtype)
+        out = None if source.io == "mmap" and packed.size <= 2 * copy.nbytes else copy
     return _decode(layout, source, packed, batch, out)
 
 

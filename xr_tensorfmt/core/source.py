@@ -53,7 +53,7 @@ class Source(ABC):
         return os.path.basename(self.name)
 
     def open(self) -> AbstractContextManager[Fill]:
-        """Open the source for a batch of requests, unless it has a `read` of its own."""
+        """Open the source for a batch of requests, unless it overrides `read` and `read_bytes`."""
         raise NotImplementedError
 
     def sibling(self, path: str) -> tuple[Source, bytes] | None:
@@ -80,14 +80,21 @@ class Source(ABC):
 
     def _read_into(self, packed: Bytes, extents: Extents) -> None:
         with self.open() as fill:
-            for fetch in extents.iterate_fetches(self.plan_requests(extents)):
-                buffer = fetch.allocate(packed)
+            for fetch in extents.iterate_fetches(self.plan_requests(extents), packed):
+                buffer = fetch.allocate()
                 self._fill(fill, fetch.start, buffer)
-                fetch.copy_ranges(buffer, packed)
+                fetch.copy_ranges(buffer)
 
     def read_bytes(self, start: int, stop: int) -> bytes:
         """Fetch one short range. Raises like `read`."""
-        return self.read(Extents.single(start, stop)).tobytes()
+        packed = np.empty(stop - start, dtype=np.uint8)
+        with self.open() as fill:
+            self._fill(fill, start, packed)
+        return packed.tobytes()
+
+    def map(self, start: int, stop: int) -> Bytes | None:
+        """Map a range, which may be changed, or return None if it should be read."""
+        return None
 
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:
         view = target.data

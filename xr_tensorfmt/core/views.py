@@ -36,11 +36,6 @@ class View(Layout):
         return self.inner.shape
 
     @property
-    def stop(self) -> int:
-        """The same as for the inner layout."""
-        return self.inner.stop
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """dtype of the inner layout."""
         return self.inner.dtype

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,10 +60,10 @@ class EngineKeywords(OpenOptions):
 
     def for_formats(self) -> OpenOptions:
         """Return the options with the prefix of the group before the names in `dims`."""
-        from xr_tensorfmt.datasets.groups import get_prefix  # noqa: PLC0415  # slow to import
-
         if not isinstance(self.dims, Mapping):
             return self
+        from xr_tensorfmt.datasets.groups import get_prefix  # noqa: PLC0415  # slow to import
+
         prefix = get_prefix(self.group, self.separator)
         return replace(self, dims={f"{prefix}{name}": dims for name, dims in self.dims.items()})
 
@@ -77,7 +77,7 @@ class EngineKeywords(OpenOptions):
     def chunk_target(self) -> int:
         """Size of chunks in bytes, limited by dask's ``array.chunk-size``."""
         target, limit = parse_size("chunk_bytes", self.chunk_bytes), 128 << 20  # dask's default
-        if _may_be_configured():
+        if "dask" in sys.modules or _may_be_configured():
             from dask import config  # noqa: PLC0415  # takes 70 ms, and many reads need no dask
 
             limit = parse_size("array.chunk-size", config.get("array.chunk-size", limit))
@@ -91,9 +91,10 @@ def parse_keywords(**keywords: Any) -> EngineKeywords:
     return EngineKeywords(**own, format_options=keywords)
 
 
+@cache
 def _may_be_configured() -> bool:
-    """Return whether the configuration of dask may differ from its defaults."""
-    if "dask" in sys.modules or any(name.startswith("DASK_") for name in os.environ):
+    """Return whether variables or files of this process may configure dask."""
+    if any(name.startswith("DASK_") for name in os.environ):
         return True
     parents = ("/etc", f"{sys.prefix}/etc", os.path.expanduser("~/.config"))
     return any(os.path.isdir(f"{parent}/dask") for parent in parents)
@@ -101,7 +102,7 @@ def _may_be_configured() -> bool:
 
 def parse_size(keyword: str, value: int | str) -> int:
     """Return the value of a keyword for a number of bytes."""
-    if isinstance(value, bool) or not isinstance(value, Integral | str):
+    if isinstance(value, bool) or not isinstance(value, int | str | Integral):
         raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
     size = _parse_text(value) if isinstance(value, str) else int(value)
     if size < 1:
@@ -109,6 +110,7 @@ def parse_size(keyword: str, value: int | str) -> int:
     return size
 
 
+@cache
 def _parse_text(text: str) -> int:
     from dask.utils import parse_bytes  # noqa: PLC0415  # as above
 

@@ -17,15 +17,15 @@ from xr_tensorfmt.errors import (
     TensorFormatError,
     TensorFormatWarning,
     find_stack_level,
+    redact,
     reword_for_command,
     shorten,
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML, get_stem
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
-from xr_tensorfmt.sources.store_errors import redact
 
 # Names of unsupported formats, and hints, by magic number.
 _FETCH = "fetch the file again"
@@ -106,23 +106,14 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
     paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
-    elements = {name: get_stem(name) for name in paths if name.casefold().endswith(ELEMENTS)}
-    yaml = {name: get_stem(name) for name in paths if name.casefold().endswith(YAML)}
-    left_out = [name for name, stem in elements.items() if stem in yaml.values()]
-    # A calculation also has YAML files with properties of dimensions.
-    left_out += [
-        name
-        for name, stem in yaml.items()
-        if stem not in elements.values() and not _may_be_cc4s(paths[name], storage_options, fs)
-    ]
-    for name in left_out:
-        del paths[name]
-    if not paths:
+    parts = find_parts(paths, lambda name: _may_be_cc4s(paths[name], storage_options, fs))
+    files = [path for name, path in paths.items() if name not in parts]
+    if not files:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
             "its format, or another directory"
         )
-    return list(paths.values())
+    return files
 
 
 def _may_be_cc4s(path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> bool:
@@ -177,19 +168,20 @@ def _find_best_match(reader: HeaderReader) -> tuple[Format, Match]:
     """Return the format that matches a file best. If equal, the longest suffix decides."""
     path = reader.source.file_name
 
-    def rank(pair: tuple[Format, Match]) -> tuple[Match, int]:
-        return pair[1], len(pair[0].find_suffix(path))
+    def find_length(file_format: Format) -> int:
+        return len(file_format.find_suffix(path))
 
-    matches = [
-        (built_in, match) for built_in in registry.BUILT_IN if (match := built_in.match(reader))
-    ]
-    best = max(matches, key=rank, default=(registry.BUILT_IN[0], Match.NONE))
-    match, length = rank(best)
+    best, match = registry.BUILT_IN[0], Match.NONE
+    for built_in in sorted(registry.BUILT_IN, key=find_length, reverse=True):
+        if (actual := built_in.match(reader)) > match:
+            best, match = built_in, actual
+        if match is Match.CERTAIN:
+            break
     # Listing other packages takes 10 ms, and their formats only win with a longer suffix.
-    if match is Match.CERTAIN and "." not in path[: len(path) - length]:
-        return best
+    if match is Match.CERTAIN and "." not in path[: len(path) - find_length(best)]:
+        return best, match
     plugins = ((plugin, _match_plugin(plugin, reader)) for plugin in registry.load_plugins())
-    return max([best, *plugins], key=rank)
+    return max([(best, match), *plugins], key=lambda pair: (pair[1], find_length(pair[0])))
 
 
 def _match_plugin(file_format: Format, reader: HeaderReader) -> Match:

@@ -16,6 +16,7 @@ from xr_tensorfmt.errors import (
     TensorFormatWarning,
     did_you_mean,
     find_stack_level,
+    redact,
     reword_for_command,
 )
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
@@ -26,7 +27,6 @@ from xr_tensorfmt.formats.reading import DECLARED_OPTIONS
 from xr_tensorfmt.formats.safetensors import SafetensorsFormat
 from xr_tensorfmt.formats.tens import TensFormat
 from xr_tensorfmt.formats.vespa import VespaFormat
-from xr_tensorfmt.sources.store_errors import redact
 
 # Group of entry points for formats in other packages.
 ENTRY_POINT_GROUP = "xr_tensorfmt.formats"

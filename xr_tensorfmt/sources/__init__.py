@@ -18,14 +18,20 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+_MODES = get_args(InputOutput)
+
+
 def is_url(file: object) -> bool:
     """Return whether `file` is a URL or a chain of URLs (``simplecache::s3://...``)."""
-    return isinstance(file, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", file) is not None
+    return isinstance(file, str) and _SCHEME.match(file) is not None
 
 
 def is_remote(file: object) -> bool:
     """Return whether `file` is a URL or an ``fsspec.OpenFile``, without importing fsspec."""
-    return is_url(file) or "fsspec.core.OpenFile" in get_class_names(file)
+    if isinstance(file, str):
+        return is_url(file)
+    return "fsspec.core.OpenFile" in get_class_names(file)
 
 
 def get_class_names(value: object) -> Iterator[str]:
@@ -41,8 +47,8 @@ def find_source(
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> tuple[Source, bytes]:
     """Return the Source of a file, and its first bytes if opening it fetches them."""
-    if io not in (modes := get_args(InputOutput)):
-        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, modes))}")
+    if io not in _MODES:
+        raise ValueError(f"io={io!r} is not one of {', '.join(map(repr, _MODES))}")
     if fs is None and not is_remote(file):
         if storage_options:
             raise ValueError("storage_options= applies only to URLs; omit it for this file")
@@ -60,12 +66,12 @@ def find_source(
 
 def open_source(file: Any, io: InputOutput = "auto") -> Source:
     """Return the Source of a local path, a file object or bytes."""
+    if isinstance(file, str | os.PathLike):
+        return LocalFile.from_path(file, io=io)
     if isinstance(file, Source):
         return file
     if isinstance(file, bytes | bytearray | memoryview):
         return Memory(file)
-    if isinstance(file, str | os.PathLike):
-        return LocalFile.from_path(file, io=io)
     if hasattr(file, "read") and hasattr(file, "seek"):
         return FileObject(file)
     with suppress(TypeError):

@@ -8,9 +8,8 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from errno import ENOENT
 from io import FileIO
@@ -42,7 +41,8 @@ _MAX_THREADS = min(4, os.cpu_count() or 1)
 _ALIGNMENT = 64
 _HAS_PREADV = hasattr(os, "preadv")
 # Opening a named pipe, which may have replaced the file, would wait for a writer.
-_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_HOST = platform.node()
 
 
 class _Window(mmap.mmap):
@@ -52,6 +52,16 @@ class _Window(mmap.mmap):
 
 
 _windows: WeakSet[_Window] = WeakSet()
+
+
+class _OpenFile(FileIO):
+    """An open file, which fills buffers."""
+
+    def __call__(self, start: int, buffer: memoryview) -> int:
+        if _HAS_PREADV:  # several threads may call it
+            return os.preadv(self.fileno(), [buffer], start)
+        self.seek(start)
+        return self.readinto(buffer)
 
 
 def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
@@ -100,7 +110,7 @@ class LocalFile(Source):
             raise build_directory_error(absolute)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{absolute} is not a regular file, so it cannot be opened")
-        return cls(absolute, status.st_size, status.st_mtime_ns, status.st_ino, platform.node(), io)
+        return cls(absolute, status.st_size, status.st_mtime_ns, status.st_ino, _HOST, io)
 
     @property
     def name(self) -> str:
@@ -117,19 +127,10 @@ class LocalFile(Source):
         sibling = os.path.join(directory, *path.split("/"))
         return type(self).from_path(sibling, io=self.io), b""
 
-    @contextmanager
-    def _open_file(self) -> Iterator[FileIO]:
-        descriptor = os.open(self.path, _READ)
-        try:
-            self._check(os.fstat(descriptor))
-            yield FileIO(descriptor, closefd=False)
-        finally:
-            os.close(descriptor)
-
     def _check(self, status: os.stat_result) -> None:
         """Raise SourceChangedError if the file has changed since it was opened."""
         # A copy on another host has another inode.
-        inode = status.st_ino if self.host == platform.node() else self.inode
+        inode = status.st_ino if self.host == _HOST else self.inode
         actual = status.st_size, status.st_mtime_ns, inode
         expected = self.size, self.mtime_ns, self.inode
         if actual != expected:
@@ -141,45 +142,45 @@ class LocalFile(Source):
         """Raise OSError or SourceChangedError if the file was changed, replaced or removed."""
         self._check(os.stat(self.path))
 
-    @contextmanager
-    def open(self) -> Iterator[Fill]:
+    def open(self) -> _OpenFile:
         """Open the file for a batch of reads, and check that it has not changed."""
-        with self._open_file() as file:
+        return _OpenFile(self.path, opener=self._open_descriptor)
 
-            def fill(start: int, buffer: memoryview) -> int:
-                if _HAS_PREADV:  # several threads may call it
-                    return os.preadv(file.fileno(), [buffer], start)
-                file.seek(start)
-                return file.readinto(buffer)
-
-            yield fill
+    def _open_descriptor(self, path: str, flags: int) -> int:
+        descriptor = os.open(path, flags | _NO_WAIT)
+        try:
+            self._check(os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range into new memory or as a window, or copy several ranges from windows."""
-        if self.io == "mmap" and len(extents) == 1:
-            window = self._map(*extents.bounds)
-            if window is not None:
-                return window
-        packed = _allocate(extents)
-        if self.io == "read" or len(extents) == 1:
+        start, stop = extents.bounds
+        is_single = len(extents) == 1
+        if self.io == "mmap" and is_single and (window := self.map(start, stop)) is not None:
+            return window
+        packed = _allocate(start, extents.nbytes)
+        if self.io == "read" or is_single:
             self._read_into(packed, extents)
             return packed
         merged = extents.merge(gap=_MAX_WINDOW, limit=_MAX_WINDOW)
-        for fetch in extents.iterate_fetches(merged):
-            window = self._map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
+        for fetch in extents.iterate_fetches(merged, packed):
+            window = self.map(fetch.start, fetch.stop) if len(fetch.extents) > 1 else None
             if window is None:
-                self._read_into(fetch.view(packed), fetch.extents)
+                self._read_into(fetch.out, fetch.extents)
             else:
-                fetch.extents.gather(window, fetch.start, fetch.view(packed))
+                fetch.copy_ranges(window)
         return packed
 
-    def _map(self, start: int, stop: int) -> Bytes | None:
-        """Map ``[start, stop)``, copy-on-write; return None if that is impossible or too small."""
-        if stop - start < _MIN_WINDOW:
+    def map(self, start: int, stop: int) -> Bytes | None:
+        """Map a range, copy-on-write, unless that is impossible or the range is small."""
+        if self.io == "read" or stop - start < _MIN_WINDOW:
             return None
         origin = start - start % mmap.ALLOCATIONGRANULARITY
         window = None
-        with self._open_file() as file, suppress(OSError, ValueError, OverflowError):
+        with self.open() as file, suppress(OSError, ValueError, OverflowError):
             window = _build_window(file.fileno(), origin, stop - origin)
         if window is None:
             return None
@@ -198,17 +199,17 @@ class LocalFile(Source):
             list(threads.map(super()._fill, repeat(fill), starts, parts))
 
 
-def _allocate(extents: Extents) -> Bytes:
-    """Return memory for ranges, half a page away from the position of the first one in its page.
+def _allocate(start: int, size: int) -> Bytes:
+    """Return memory for bytes of a file, half a page away from the position of `start` in its page.
 
     Copying takes three times as long if bytes move up by 1 to 31 bytes, modulo a page.
     """
-    if extents.nbytes < _MIN_WINDOW:
-        return np.empty(extents.nbytes, dtype=np.uint8)
-    memory = np.empty(extents.nbytes + PAGE, dtype=np.uint8)
-    aligned = (int(extents.starts[0]) + PAGE // 2) // _ALIGNMENT * _ALIGNMENT
+    if size < _MIN_WINDOW:
+        return np.empty(size, dtype=np.uint8)
+    memory = np.empty(size + PAGE, dtype=np.uint8)
+    aligned = (start + PAGE // 2) // _ALIGNMENT * _ALIGNMENT
     shift = (aligned - memory.ctypes.data) % PAGE
-    return memory[shift : shift + extents.nbytes]
+    return memory[shift : shift + size]
 
 
 def _describe(size: int, mtime_ns: int, inode: int) -> str:

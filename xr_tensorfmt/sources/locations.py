@@ -18,9 +18,10 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.open_options import DEFAULT_TIMEOUT, check_timeout
+from xr_tensorfmt.errors import redact
 from xr_tensorfmt.sources.fsspec_store import CachedStore, FsspecStore, get_fsspec_store
 from xr_tensorfmt.sources.obstore_store import ObstoreStore, adapt_obstore, is_obstore
-from xr_tensorfmt.sources.store_errors import redact, translate_error
+from xr_tensorfmt.sources.store_errors import translate_error
 from xr_tensorfmt.sources.threads import MAX_REQUESTS
 
 Result = TypeVar("Result")

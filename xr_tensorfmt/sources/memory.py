@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from xr_tensorfmt.core.locks import ForkSafeLock
 from xr_tensorfmt.core.source import Fill, Source
-from xr_tensorfmt.sources.store_errors import redact
+from xr_tensorfmt.errors import redact
 
 
 class FileObject(Source):
@@ -49,6 +49,8 @@ class FileObject(Source):
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
+            if hasattr(self._file, "readinto"):
+                return int(self._file.readinto(buffer))
             # obstore returns a buffer that is not bytes.
             piece = memoryview(self._file.read(len(buffer)))
             buffer[: len(piece)] = piece

@@ -92,19 +92,23 @@ class RemoteFile(Source):
         """Fetch byte ranges with concurrent requests."""
         packed = np.empty(extents.nbytes, dtype=np.uint8)
         location = self.location.renew_after_fork()
-        fetches = extents.iterate_fetches(self.plan_requests(extents))
-        run_all(partial(self._start_fetch, location, packed), fetches)
+        fetches = extents.iterate_fetches(self.plan_requests(extents), packed)
+        run_all(partial(self._start_fetch, location), fetches)
         if not location.store.is_conditional:
             self._check_sometimes()
         return packed
 
-    def _start_fetch(self, location: Location, packed: Bytes, fetch: Fetch) -> Future[None]:
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """Fetch one range."""
+        return self.read(Extents.single(start, stop)).tobytes()
+
+    def _start_fetch(self, location: Location, fetch: Fetch) -> Future[None]:
         request = RangeRequest(location.name, location.path, fetch.start, fetch.stop, self.version)
 
         async def attempt() -> None:
-            buffer = fetch.allocate(packed)
+            buffer = fetch.allocate()
             await _request_range(location, request, buffer.data)
-            fetch.copy_ranges(buffer, packed)
+            fetch.copy_ranges(buffer)
 
         return start_request(location, attempt, request)
 

@@ -10,17 +10,7 @@ from http.client import responses
 from typing import Any
 from urllib.parse import unquote
 
-from xr_tensorfmt.errors import StoreUnavailableError, TensorFormatError
-
-# Schemes with "@" in names, such as "abfs://container@account". Other schemes may have users.
-_SCHEMES = "abfs abfss az file gcs github gs hf memory s3 s3a tar wasb wasbs zip"
-_HAS_USER = "".join(rf"(?<!\b{scheme}://)" for scheme in _SCHEMES.split())
-# A password may contain "@", and unescaped "/" or "?". Its colon does not start a port number.
-_USER = re.compile(
-    rf"(?<=://)(?:{_HAS_USER}([^\s/?#]*)@|(?!\[)([^\s/:@]*:(?!:|\d*(?:[/?#]|$))\S*)@)"
-)
-# Query, fragment or parameter.
-_SUFFIX = re.compile(r"[?#]|;(?=[^\s/?#;=]+=)")
+from xr_tensorfmt.errors import URL_USER, StoreUnavailableError, TensorFormatError, redact
 
 # File system options with secret values.
 _SECRET_OPTION = re.compile(
@@ -52,27 +42,6 @@ _REASONS = {
 }
 _TRANSIENT_STATUSES = {408, 429, 500, 502, 503, 504}
 _TRANSIENT_ERRNOS = {errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT}
-
-
-def redact(text: str) -> str:
-    """Remove user, password, query, fragment and parameters from the URLs in a str."""
-    if "://" not in text:
-        return text
-    return "".join(_redact_word(word) for word in re.split(r"(\s+)", text))
-
-
-def _redact_word(word: str) -> str:
-    """Redact a word in linear time, because messages may contain long names."""
-    start = word.find("://")
-    if start < 0:
-        return word
-    before, at, after = word.rpartition("@")
-    word = _USER.sub("", before + at) + after
-    suffix = _SUFFIX.search(word, start)
-    if suffix is None:
-        return word
-    punctuation = word[len(word.rstrip(":;,.'\")]")) :].removeprefix("...")
-    return f"{word[: suffix.start()]}{suffix[0]}...{punctuation}"
 
 
 def translate_error(
@@ -193,7 +162,7 @@ def _find_secrets(options: object, *, is_secret: bool = False) -> Iterator[str]:
 def _find_secrets_in_url(url: str) -> Iterator[str]:
     """Yield passwords, users without a password, and values, also percent-decoded."""
     secrets = re.findall(r"[?&;#][^?&;#=]*=([^&;#]*)", url)
-    for match in _USER.finditer(url.rpartition("@")[0] + "@"):
+    for match in re.finditer(URL_USER, url.rpartition("@")[0] + "@"):
         user, colon, password = (match[1] or match[2] or "").partition(":")
         secrets.append(password if colon else user)
     for secret in secrets:

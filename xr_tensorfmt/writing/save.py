@@ -17,10 +17,9 @@ from fsspec.core import OpenFile
 from fsspec.implementations.local import LocalFileSystem
 
 from xr_tensorfmt.core.layout import UnrepresentableValueError
-from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level
+from xr_tensorfmt.errors import TensorFormatWarning, find_stack_level, redact
 from xr_tensorfmt.sources import is_remote
 from xr_tensorfmt.sources.locations import Location, locate
-from xr_tensorfmt.sources.store_errors import redact
 from xr_tensorfmt.writing.atomic_file import UNCHANGED, AtomicFile, build_atomic_file, publish
 from xr_tensorfmt.writing.block_grids import build_block_grids
 from xr_tensorfmt.writing.file_plan import FilePlan, Piece

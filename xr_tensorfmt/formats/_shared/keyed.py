@@ -46,28 +46,15 @@ class StoredTensor:
         return cls(key, (nbytes,), _BYTE, offset, unsupported=error)
 
     @classmethod
-    def create(
-        cls,
-        path: str,
-        key: str,
-        shape: Sequence[int],
-        element: Element,
-        offset: int,
-        header_offset: int,
-    ) -> Self:
-        """Create a tensor. Raise TensorFormatError if it is too large."""
-        check_size(path, shape, element.stored.itemsize, header_offset, repr(key))
-        return cls(key, tuple(shape), element, offset)
-
-    @classmethod
     def from_document(
         cls, document: Fields, key: str, shape: object, element: Element, offset: int
     ) -> Self:
         """Create a tensor from a JSON document. Raise TensorFormatError if the shape is invalid."""
-        path, header_offset = document.path, document.offset or 0
         if not isinstance(shape, list) or not all(map(is_count, shape)):
             raise document.error(f"the shape of {key!r}", shorten(repr(shape)), "a list of lengths")
-        return cls.create(path, key, shape, element, offset, header_offset)
+        item, header_offset = element.stored.itemsize, document.offset or 0
+        check_size(document.path, shape, item, header_offset, repr(key))
+        return cls(key, tuple(shape), element, offset)
 
     @property
     def nbytes(self) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML
 
 

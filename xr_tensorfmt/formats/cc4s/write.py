@@ -18,6 +18,7 @@ from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariab
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import dimensions, spec
 from xr_tensorfmt.formats.cc4s.dimensions import Types
@@ -210,7 +211,8 @@ def _split_attrs(
             attrs.pop("energies", None)
     encoded = encode_attrs(checked, attrs, repr(name))
     unit = encoded.pop("unit", None)
-    plain = {key: simplify(value) for key, value in encoded.items()}
+    names = {"coordinates", *RELATED}  # of CF, which only xarray looks up
+    plain = {key: simplify(value) for key, value in encoded.items() if key not in names}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     # `==` would take True for 1.
     noted = {

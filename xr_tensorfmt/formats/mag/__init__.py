@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
+from xr_tensorfmt.core.file_format import LazyFormat
 
 MAGIC = b"MAG!"
 STREAM_MAGIC = b"MAG&"

@@ -25,7 +25,7 @@ from struct import Struct, unpack
 from google_crc32c import value as crc32c
 
 from xr_tensorfmt.core.findings import Finding, Gap, finding_from_error
-from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader
+from xr_tensorfmt.core.header import MAX_DIMENSIONS, Cursor, HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor
@@ -87,8 +87,9 @@ class TensorRecord:
             field, expected = f"the dtype of {self.key!r}", f"a number below {len(dtypes)}"
             raise reader.error(field, self.dtype, expected, CORRUPT, self.record_offset)
         path, element = reader.source.name, spec.LITTLE_ENDIAN[dtypes[self.dtype]]
-        start = base + self.offset
-        tensor = StoredTensor.create(path, self.key, self.shape, element, start, self.record_offset)
+        item, key = element.stored.itemsize, repr(self.key)
+        check_size(path, self.shape, item, self.record_offset, key)
+        tensor = StoredTensor(self.key, self.shape, element, base + self.offset)
         count, nbytes = prod(self.shape), tensor.nbytes
         # Elements in releases, padded bytes in earlier commits, bytes in the specification.
         if self.length not in (None, count, round_up(nbytes, ARCHIVE_ALIGNMENT), nbytes):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xr_tensorfmt.core.container import Container
-from xr_tensorfmt.core.file_format import Format, Match
+from xr_tensorfmt.core.file_format import Format, LazyFormat, Match
 from xr_tensorfmt.core.findings import Finding
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 
 MAGIC = b"\x93NUMPY"

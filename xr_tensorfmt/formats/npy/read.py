@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from xr_tensorfmt.core.container import Container
 from xr_tensorfmt.core.elements import Boolean, Plain
 from xr_tensorfmt.core.findings import End, finding_from_error
-from xr_tensorfmt.core.header import HeaderReader
+from xr_tensorfmt.core.header import HeaderReader, check_size
 from xr_tensorfmt.core.open_options import OpenOptions, name_dims
 from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats._shared.keyed import StoredTensor, build_container
@@ -23,7 +23,7 @@ from xr_tensorfmt.formats.npy import MAGIC, SUFFIX, get_default_dims
 
 # Limit on the size of a header. Parsing a malicious one takes a second and 130 MB.
 MAX_HEADER_BYTES = 1 << 18
-# Bytes that contain the usual header of an array.
+# Bytes of a member of a zip that contain the usual header of an array.
 HEAD_BYTES = 1 << 13
 # Limit on the size of an element, such as a string. dask creates one to infer its type.
 MAX_ELEMENT_BYTES = 1 << 24
@@ -52,8 +52,7 @@ class UnsupportedMemberError(TensorFormatError):
 def read(reader: HeaderReader, options: OpenOptions) -> Container:
     """Read the header of a file of one array."""
     path = reader.source.name
-    head = reader.read_head(HEAD_BYTES)
-    head = reader.read_head(max(HEAD_BYTES, compute_header_stop(head)))
+    head = reader.read_head(compute_header_stop(reader.head))
     array = parse_array(path, head, 0, options.name, "the array")
     reader.check_complete(array.stop)
     dims = name_dims(options.dims, options.name, get_default_dims(len(array.shape)))
@@ -151,8 +150,8 @@ def parse_array(path: str, head: bytes, offset: int, key: str, title: str) -> St
         raise error("an element", actual, expected, "the header is corrupt")
     element = Boolean() if dtype.kind == "b" else Plain(dtype)
     start = offset + 8 + file.tell()
-    stored = StoredTensor.create(path, key, shape, element, start, offset)
-    return replace(stored, order="F" if is_fortran else "C")
+    check_size(path, shape, dtype.itemsize, offset, repr(key))
+    return StoredTensor(key, shape, element, start, order="F" if is_fortran else "C")
 
 
 def _find_hint(dtype: np.dtype[Any]) -> str:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from xr_tensorfmt.core.file_format import Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.open_options import OpenOptions
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
 
 NAME = "pycauset"

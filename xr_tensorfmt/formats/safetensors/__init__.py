@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from types import MappingProxyType
 
-from xr_tensorfmt.core.file_format import Match, Option
+from xr_tensorfmt.core.file_format import LazyFormat, Match, Option
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 from xr_tensorfmt.formats.safetensors.spec import INDEX, INDEX_SUFFIX, LENGTH_BYTES
 
 

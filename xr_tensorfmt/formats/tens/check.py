@@ -6,17 +6,22 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xr_tensorfmt.core.container import Container
+from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.findings import Finding, Gap, check_gaps, finding_from_error
 from xr_tensorfmt.core.header import HeaderReader
 from xr_tensorfmt.core.layout import Layout
+from xr_tensorfmt.core.reading import find_offset, read
 from xr_tensorfmt.core.source import Source
-from xr_tensorfmt.core.value_checks import check_readable
-from xr_tensorfmt.formats._shared.symmetries import MAX_CHECKED_ELEMENTS, check_symmetry
+from xr_tensorfmt.core.value_checks import CHECKED_BYTES, check_readable, iterate_selections
 from xr_tensorfmt.formats.tens.read import TensFile
 from xr_tensorfmt.formats.tens.spec import FIXED_BYTES, RESERVED_AT
-from xr_tensorfmt.formats.tens.symmetries import SIGNS
+from xr_tensorfmt.formats.tens.symmetries import SIGNS, Operation
+
+# Limit on the elements of a checked tensor that stores few of them.
+MAX_CHECKED_ELEMENTS = 1 << 28
 
 
 def check(reader: HeaderReader, container: Container, limit: int) -> Iterator[Finding]:
@@ -66,7 +71,44 @@ def _check_claims(source: Source, file: TensFile, layout: Layout) -> Iterator[Fi
     for symmetry in file.symmetries:
         if not symmetry.packed and symmetry.code in SIGNS:
             operation = symmetry.build_operation(header)
-            # The axis of components stays last.
-            axes = (*operation.axes, *range(len(names), len(layout.shape)))
-            change = np.negative if operation.sign < 0 else np.asarray
-            yield from check_symmetry(source, layout, f"'{symmetry}'", axes, change)
+            violation = _find_violation(source, layout, operation)
+            if violation:
+                reason, offset = violation
+                message = (
+                    f"{reason}; programs that rely on it compute wrong results: write the file "
+                    "without it"
+                )
+                yield Finding(source.name, offset, f"the claim '{symmetry}'", message)
+
+
+def _find_violation(
+    source: Source, layout: Layout, operation: Operation
+) -> tuple[str, int | None] | None:
+    """Return why a symmetry does not hold, and the offset, for the first chunk that differs."""
+    # The axis of components stays last.
+    shape, rank = layout.shape, len(operation.axes)
+    axes = (*operation.axes, *range(rank, len(shape)))
+    if any(shape[axis] != length for axis, length in zip(axes, shape, strict=True)):
+        return f"its shape is {shape}, expected equal lengths", None
+    inverse = [axes.index(axis) for axis in range(len(shape))]
+    for selection in iterate_selections(layout, CHECKED_BYTES // 2):
+        values = read(layout, source, selection)
+        image = read(layout, source, selection.transpose(axes)).transpose(inverse)
+        wrong = ~_are_nearly_equal(values, -image if operation.sign < 0 else image)
+        if wrong.any():
+            index = selection.full_index(int(np.argmax(wrong)))
+            others = np.count_nonzero(wrong) - 1
+            also = f" and {others} more of its chunk" if others else ""
+            return f"it does not hold for the element {index}{also}", find_offset(layout, index)
+    return None
+
+
+def _are_nearly_equal(values: Array, others: Array) -> NDArray[np.bool_]:
+    """Return a mask of values that are equal up to rounding. NaN equals NaN."""
+    if values.dtype.kind not in "fc":
+        return np.asarray(values == others)
+    with np.errstate(all="ignore"):  # large values, NaN and infinity warn
+        # Programs compute both halves of a tensor, with different rounding.
+        size = np.abs(values[np.isfinite(values)]).max(initial=0)
+        tolerance = size * np.finfo(values.dtype).eps ** 0.5
+        return np.isclose(values, others, rtol=0, atol=tolerance, equal_nan=True)

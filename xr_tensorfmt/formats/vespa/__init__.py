@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from xr_tensorfmt.core.file_format import Match
+from xr_tensorfmt.core.file_format import LazyFormat, Match
 from xr_tensorfmt.core.header import HeaderReader
-from xr_tensorfmt.formats._shared.lazy_format import LazyFormat
 
 
 class VespaFormat(LazyFormat):
