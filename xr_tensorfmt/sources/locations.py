@@ -132,6 +132,15 @@ class Location:
         raise failure from None
 
 
+def exists(fs: AbstractFileSystem, path: str) -> bool:
+    """Return whether a path exists. Unlike ``fs.exists``, raise if the request fails."""
+    try:
+        fs.info(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def is_cache(fs: object) -> bool:
     """Return whether a file system keeps local copies."""
     return isinstance(get_fsspec_store(fs), CachedStore)

@@ -19,7 +19,7 @@ from fsspec.callbacks import Callback
 from xr_tensorfmt.core.chunk_grid import ceil_div
 from xr_tensorfmt.core.header import UNFINISHED_MARK
 from xr_tensorfmt.sources.fsspec_store import get_packages
-from xr_tensorfmt.sources.locations import Location, is_cache
+from xr_tensorfmt.sources.locations import Location, exists, is_cache
 from xr_tensorfmt.sources.remote import check_times
 from xr_tensorfmt.sources.requests import Version
 from xr_tensorfmt.sources.threads import run_all, start_in_thread, wait_for_result
@@ -224,8 +224,7 @@ class Upload:
         if self._overwrite:
             return
         self._fs.invalidate_cache(self._target)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            self._fs.info(self._target)  # unlike `exists`, raises if the request fails
+        if exists(self._fs, self._target):
             raise build_exists_error(self._location.name)
 
     def _build_read_only_error(self) -> OSError:
