@@ -189,12 +189,8 @@ def _check_keywords(format_options: Mapping[str, Any], mode: str, region: Any) -
         raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
-    if mode != "w" and region is not None:
-        raise ValueError(
-            f"mode={mode!r} creates a new file, but region= writes to an existing file; omit one"
-        )
-    if format_options and region is not None:
-        names = ", ".join(f"{name}=" for name in format_options)
-        raise ValueError(
-            f"{names} is for new files, but region= writes to an existing file; omit one of them"
-        )
+    clash = f"mode={mode!r} creates a new file" if mode != "w" else ""
+    if format_options:
+        clash = f"{', '.join(f'{name}=' for name in format_options)} is for new files"
+    if clash and region is not None:
+        raise ValueError(f"{clash}, but region= writes to an existing file; omit one of them")

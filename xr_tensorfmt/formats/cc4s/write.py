@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -218,8 +217,7 @@ def _split_attrs(
     noted = {
         key: value
         for key, value in encoded.items()
-        if key not in metadata
-        or json.dumps(value, sort_keys=True) != json.dumps(metadata[key], sort_keys=True)
+        if key not in metadata or repr(value) != repr(metadata[key])
     }
     if not isinstance(unit, int | float):  # absent, or of a type of numpy
         noted["unit"] = unit
