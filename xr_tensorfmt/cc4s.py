@@ -185,16 +185,16 @@ def _find_tensors(directory: Path) -> list[Path]:
         error_type = FileNotFoundError if missing else NotADirectoryError
         actual = "no such directory" if missing else "a file, expected a directory"
         raise error_type(f"{directory}: {actual}; pass the directory with CoulombVertex.yaml")
-    with_elements = {spec.get_stem(path.name) for path in directory.glob(f"*{spec.ELEMENTS}")}
-    candidates = sorted(directory.glob(f"*{spec.YAML}"))
-    if orphans := with_elements - {spec.get_stem(path.name) for path in candidates}:
-        name = min(orphans)
+    can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
+    names = {path.name for path in directory.iterdir()}
+    files = sorted(names - spec.find_parts(names, lambda name: can_open(directory / name)))
+    if orphans := [file for file in files if file.endswith(spec.ELEMENTS)]:
+        name = spec.get_stem(orphans[0])
         raise FileNotFoundError(
             f"{directory}: there are elements of {name}, but no {name}{spec.YAML} with their "
             "shape; fetch it, or remove the elements"
         )
-    can_open = xr.backends.list_engines()["tensorfmt"].guess_can_open
-    paths = [p for p in candidates if spec.get_stem(p.name) in with_elements or can_open(p)]
+    paths = [directory / file for file in files if file.endswith(spec.YAML)]
     if not paths:
         raise FileNotFoundError(
             f"{directory}: no YAML file of cc4s tensors; pass the directory with CoulombVertex.yaml"

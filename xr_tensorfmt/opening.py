@@ -32,22 +32,19 @@ def open_file(file: Any, keywords: EngineKeywords) -> Dataset:
     """Open a file, or a group of it, as a Dataset."""
     source, group = open_group(file, keywords)
     ds = build_dataset(group, source, keywords, _choose_variable_type(file, keywords))
-    _redact_source(ds, file)
+    _set_source(ds, file if keywords.fs is None else source.name)
     return ds
 
 
 def open_groups(file: Any, keywords: EngineKeywords) -> dict[str, Dataset]:
     """Open a file as a dict of group paths and Datasets."""
-    # xarray does not set `encoding["source"]` here, so there is nothing to redact.
     return _build_groups(file, keywords, FileVariable, is_tree=False)
 
 
 def open_tree(file: Any, keywords: EngineKeywords) -> DataTree:
     """Open a file as a tree of groups."""
     variable_type = _choose_variable_type(file, keywords)
-    tree = _build_tree(_build_groups(file, keywords, variable_type, is_tree=True))
-    _redact_source(tree, file)
-    return tree
+    return _build_tree(_build_groups(file, keywords, variable_type, is_tree=True))
 
 
 def _build_tree(datasets: Mapping[str, Dataset]) -> DataTree:
@@ -74,19 +71,21 @@ def _build_groups(
     source, group = open_group(file, keywords)
     nodes = groups.split_groups(group, keywords.separator, is_tree=is_tree)
     children = {path.split("/")[1] for path in nodes}
-    return {
+    datasets = {
         path: build_dataset(node, source, keywords, variable_type, children)
         for path, node in nodes.items()
     }
+    _set_source(datasets["/"], file if keywords.fs is None else source.name)
+    return datasets
 
 
-def _redact_source(opened: Dataset | DataTree, file: Any) -> None:
-    """Set ``encoding["source"]`` if xarray would store a URL with secrets."""
+def _set_source(root: Dataset, file: Any) -> None:
+    """Set ``encoding["source"]``, for which xarray takes secrets, and paths in stores as local."""
     # xarray stores the attribute `path` of a file object as its source. The `path` of an OpenFile
     # lacks the protocol, but `full_name` has it.
     url = getattr(file, "full_name", getattr(file, "path", file))
-    if isinstance(url, str) and is_url(url) and redact(url) != url:
-        opened.encoding["source"] = redact(url)
+    if is_url(url):
+        root.encoding["source"] = redact(url)
 
 
 def is_recognised(file: Any) -> bool:

@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_le
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
-from xr_tensorfmt.writing.region import AUTO, Region, write_region
+from xr_tensorfmt.writing.region import Region, write_region
 from xr_tensorfmt.writing.save import get_name, locate_target, save
 from xr_tensorfmt.writing.tree import flatten_encoding, flatten_tree
 
@@ -185,16 +185,12 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
 
 
 def _check_keywords(format_options: Mapping[str, Any], mode: str, region: Any) -> None:
-    if not isinstance(region, Mapping | None) and region != AUTO:
+    if not isinstance(region, Mapping | None) and region != "auto":
         raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
-    if mode != "w" and region is not None:
-        raise ValueError(
-            f"mode={mode!r} creates a new file, but region= writes to an existing file; omit one"
-        )
-    if format_options and region is not None:
-        names = ", ".join(f"{name}=" for name in format_options)
-        raise ValueError(
-            f"{names} is for new files, but region= writes to an existing file; omit one of them"
-        )
+    clash = f"mode={mode!r} creates a new file" if mode != "w" else ""
+    if format_options:
+        clash = f"{', '.join(f'{name}=' for name in format_options)} is for new files"
+    if clash and region is not None:
+        raise ValueError(f"{clash}, but region= writes to an existing file; omit one of them")

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import warnings
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from gzip import BadGzipFile
+from io import BufferedReader, BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import fsspec
 import numpy as np
+from fsspec.utils import infer_compression
 from tqdm import tqdm
 from xarray import DataArray, Dataset, open_dataset
 
-from xr_tensorfmt.errors import did_you_mean
+from xr_tensorfmt.errors import TensorFormatWarning, did_you_mean, find_stack_level, redact
 from xr_tensorfmt.formats.vespa.json_forms import (
-    Cells,
     Form,
-    Labels,
-    build_json,
     format_json,
     format_tensors,
     format_type,
     load_json,
-    pack_blocks,
     parse_tensor,
+    parse_type,
     select_field,
 )
-from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader
+from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
@@ -41,9 +46,9 @@ BATCH_DOCUMENTS = 1024
 
 _BUFFER_BYTES = 1 << 20
 
-_ID_KEYS = ("put", "update", "id")
-# Lines around the documents if the feed is a list, as `vespa visit` prints it.
-_NO_DOCUMENT = ("", "[", "]", b"", b"[", b"]")
+# `vespa visit --make-feed` prints a list, whose last lines are an empty object and a bracket.
+_LIST_START = re.compile(r"\A\[(?=\{|\Z)")
+_NO_DOCUMENT = ("", "{}", "]")
 
 
 def from_json(
@@ -94,8 +99,8 @@ def from_json(
         name, data = os.fspath(data), Path(data).read_bytes()
     try:
         header, blocks = parse_tensor(select_field(load_json(data), field), type)
-        content = replace(header, blocks=len(blocks)).pack()
-        content += pack_blocks(header, blocks, blocks.values())
+        parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
+        content = replace(header, blocks=len(blocks)).pack() + b"".join(parts)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return _open(content, name, **keywords)
@@ -116,11 +121,11 @@ def from_jsonl(
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path of a feed with one document per line, its lines, or documents as dicts.
+        The path or URL of a feed with a document per line, also ``.gz``; its lines; or dicts.
     type : str, optional
         As for `from_json`. The default is the type that the first document states.
     field : str
-        The field with the tensor. Documents without the field are left out.
+        The field with the tensor. Documents without one are left out, with a warning.
     dim : str
         Name of the dimension of documents, a mapped dimension in addition to those of `type`.
     prefix : str
@@ -128,7 +133,7 @@ def from_jsonl(
     progress : bool
         Whether to show a progress bar.
     **keywords
-        As for `from_json`.
+        As for `from_json`. `storage_options` are those of the feed.
 
     Returns
     -------
@@ -138,8 +143,8 @@ def from_jsonl(
     Raises
     ------
     ValueError
-        A document has a tensor of another type or occurs again, a line removes one, or no document
-        has the field.
+        A document has a tensor of another type, a number that the type cannot represent, or occurs
+        again, a line removes one, or no document has the field.
 
     Examples
     --------
@@ -153,94 +158,95 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
-    is_path = isinstance(source, str | os.PathLike)
-    name = os.fspath(source) if is_path else "<Vespa feed>"
-    with open(source, "rb", _BUFFER_BYTES) if is_path else nullcontext(source) as lines:
-        bar = tqdm(lines, unit=" lines", disable=not progress)
-        content = _read_feed(name, _parse_feed(name, bar, type, field, prefix), field, dim)
+    if type is not None:
+        parse_type(type)
+    name, opened = "<Vespa feed>", nullcontext(source)
+    if isinstance(source, str | os.PathLike):
+        name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
+        opened = fsspec.open(os.fspath(source), compression="infer", **options)
+    feed = _Feed(name, type, field, dim, prefix, BytesIO(), set())
+    with opened as file:
+        lines = file if file is source else BufferedReader(file, _BUFFER_BYTES)
+        content = feed.read(tqdm(lines, unit=" lines", disable=not progress))
     return _open(content, name, **keywords)
 
 
-Block = tuple[int, VespaHeader, Labels, Cells]
-"""The number of the line, the header of the tensor, the labels with the id last, and the cells."""
+@dataclass
+class _Feed:
+    """One tensor of the tensors of all documents. Their ids are labels of a dimension."""
 
+    name: str
+    type: str | None
+    field: str
+    dim: str
+    prefix: str
+    content: BytesIO
+    ids: set[str]
+    header: VespaHeader | None = None
+    blocks: int = 0
 
-def _read_feed(name: str, parsed: Iterator[Block], field: str, dim: str) -> bytearray:
-    """Return a tensor with the blocks of all documents. Their ids are labels of a dimension."""
-    content, blocks, position, header = bytearray(), 0, 0, None
-    while batch := list(islice(parsed, BATCH_DOCUMENTS)):
-        if header is None:
-            header = batch[0][1]
-            if dim in header.mapped + header.indexed:
-                raise ValueError(
-                    f"{name}: dim={dim!r} is a dimension of {format_type(header)}; choose another "
-                    "name"
-                )
-            mapped = tuple(sorted((*header.mapped, dim)))
-            position = mapped.index(dim)
-            header = VespaHeader.create(
-                header.cell_type, mapped, header.indexed, header.lengths, MAX_INTEGER
-            )
-            content += header.pack()
-        content += _pack_batch(name, header, batch, position)
-        blocks += len(batch)
-    if header is None:
-        raise ValueError(f"{name}: no line is a document with the field {field!r}")
-    # Four bytes for the number of blocks, which is known at the end.
-    content[header.stop - 4 : header.stop] = (LONG_BIT << 24 | blocks).to_bytes(4, "big")
-    return content
-
-
-def _pack_batch(name: str, header: VespaHeader, batch: list[Block], position: int) -> bytes:
-    """Pack blocks with their ids as labels. An error names the line of the first wrong one."""
-    labels = [(*row[:position], row[-1], *row[position:-1]) for *_, row, _ in batch]
-    try:
-        return pack_blocks(header, labels, [cells for *_, cells in batch])
-    except ValueError as error:
-        if len(batch) > 1:
-            return b"".join(_pack_batch(name, header, [block], position) for block in batch)
-        raise ValueError(f"{name}: line {batch[0][0]}: {error}") from error
-
-
-def _parse_feed(
-    name: str, lines: Iterable[Any], type_: str | None, field: str, prefix: str
-) -> Iterator[Block]:
-    """Yield the blocks of all documents. All tensors must have the type of the first."""
-    ids = set[str]()
-    for number, line in enumerate(lines, 1):
-        if isinstance(line, str | bytes) and line.strip() in _NO_DOCUMENT:
-            continue
+    def read(self, lines: Iterable[Any]) -> bytes:
+        """Return the tensor of all documents."""
+        number, left_out = 0, []
         try:
-            blocks = _parse_document(number, load_json(line), type_, field, prefix)
+            for number, line in enumerate(lines, 1):
+                document = line.decode() if isinstance(line, bytes) else line
+                if isinstance(document, str):
+                    document = _LIST_START.sub("", document.strip())
+                if document not in _NO_DOCUMENT and not self.add(load_json(document)):
+                    left_out.append(number)
+        except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
+            raise ValueError(f"{self.name}: line {number}: {error}") from error
+        if self.header is None:
+            raise ValueError(f"{self.name}: no line is a document with the field {self.field!r}")
+        if left_out:
+            message = (
+                f"{self.name}: documents without a tensor in the field {self.field!r} are left "
+                f"out: {len(left_out)}, the first in line {left_out[0]}"
+            )
+            warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
+        return replace(self.header, blocks=self.blocks).pack() + self.content.getvalue()
+
+    def add(self, document: Any) -> bool:
+        """Append the blocks of a document. Return whether it has a tensor."""
+        if not isinstance(document, dict) or "remove" in document:
+            actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
+            raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
+        fields = document.get("fields")
+        tensor = fields.get(self.field) if isinstance(fields, dict) else None
+        if tensor is not None and "update" in document:
+            tensor = select_field(document, self.field)
+        if tensor is None:
+            return False
+        id_ = document.get("put") or document.get("update") or document.get("id")
+        if not isinstance(id_, str) or not id_.startswith(self.prefix):
+            raise ValueError(f"the id of the document is {id_!r}, expected '{self.prefix}...'")
+        label = id_.removeprefix(self.prefix)
+        if label in self.ids:
+            message = f"{label!r} occurs again, expected one line per document; omit the others"
+            raise ValueError(message)
+        self.ids.add(label)
+        try:
+            header, blocks = parse_tensor(tensor, self.type)
+            if self.header is None:
+                self.header, self.type = self._add_dimension(header), format_type(header)
+            position = self.header.mapped.index(self.dim)
+            for labels, cells in blocks.items():
+                row = (*labels[:position], label, *labels[position:])
+                self.content.writelines((*map(pack_string, row), cells))
         except ValueError as error:
-            raise ValueError(f"{name}: line {number}: {error}") from error
-        if not blocks:
-            continue
-        _, header, (*_, id_), _ = blocks[0]
-        if id_ in ids:
-            message = f"{id_!r} occurs again, expected one line per document; omit the others"
-            raise ValueError(f"{name}: line {number}: {message}")
-        ids.add(id_)
-        if type_ is None:
-            type_ = format_type(header)
-        yield from blocks
+            raise ValueError(f"document {id_!r}: {error}") from error
+        self.blocks += len(blocks)
+        return True
 
-
-def _parse_document(
-    line: int, document: Any, type_: str | None, field: str, prefix: str
-) -> list[Block]:
-    if not isinstance(document, dict) or "remove" in document:
-        actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
-        raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
-    fields = document.get("fields")
-    if not isinstance(fields, dict) or fields.get(field) is None:
-        return []
-    header, blocks = parse_tensor(select_field(document, field), type_)
-    id_ = document.get(next(filter(document.__contains__, _ID_KEYS), None))
-    if not isinstance(id_, str) or not id_.startswith(prefix):
-        raise ValueError(f"the id of the document is {id_!r}, expected '{prefix}...'")
-    label = id_.removeprefix(prefix)
-    return [(line, header, (*labels, label), cells) for labels, cells in blocks.items()]
+    def _add_dimension(self, header: VespaHeader) -> VespaHeader:
+        """Return the header of a document with the dimension of ids."""
+        if self.dim in header.mapped + header.indexed:
+            raise ValueError(
+                f"dim={self.dim!r} is a dimension of {format_type(header)}; choose another name"
+            )
+        mapped = tuple(sorted((*header.mapped, self.dim)))
+        return VespaHeader.create(header.cell_type, mapped, header.indexed, header.lengths, 0)
 
 
 def from_hex(data: str, **keywords: Any) -> Dataset:
@@ -282,7 +288,7 @@ def from_hex(data: str, **keywords: Any) -> Dataset:
     return _open(content, "<hexadecimal digits>", **keywords)
 
 
-def _open(content: bytes | bytearray, source_name: str, **keywords: Any) -> Dataset:
+def _open(content: bytes, source_name: str, **keywords: Any) -> Dataset:
     source: Any = Memory(content, name=source_name)
     return open_dataset(source, engine="tensorfmt", format="vespa", **keywords)
 
@@ -335,7 +341,8 @@ def to_json(
     tensor = _arrange(data, "the JSON", form, encoding, drop)
     cells = tensor.encode(tensor.variable.values)
     cells = cells.reshape(len(tensor.rows), *tensor.header.lengths)
-    return build_json(tensor.header, tensor.rows, cells, form)
+    (text,) = format_tensors(tensor.header, [tensor.rows], cells, form)
+    return dict(json.loads(text))
 
 
 def to_jsonl(
@@ -360,7 +367,7 @@ def to_jsonl(
     data : Dataset or DataArray
         The data, as for a ``.tbf`` file.
     path : str or PathLike
-        The feed. It is replaced when all documents are written.
+        The feed, compressed if its suffix says so. It is replaced when all are written.
     field : str
         The field with the tensor.
     dim : str
@@ -402,7 +409,7 @@ def to_jsonl(
         )
     file = build_atomic_file(os.path.abspath(path), 0, overwrite=mode == "w").begin()
     try:
-        with open(file.path, "w", _BUFFER_BYTES, "ascii") as lines:
+        with fsspec.open(file.path, "wb", compression=infer_compression(file.target)) as lines:
             lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))
         file.complete(())
         file.publish()
@@ -425,28 +432,26 @@ def _arrange(
 
 def _format_feed(
     tensor: Arranged, dim: str, field: str, prefix: str, form: Form, progress: bool
-) -> Iterator[str]:
-    """Yield the lines of a feed."""
-    position = tensor.header.mapped.index(dim)
-
-    def leave_out(row: Labels) -> Labels:
-        return row[:position] + row[position + 1 :]
-
-    header = replace(tensor.header, mapped=leave_out(tensor.header.mapped))
+) -> Iterator[bytes]:
+    """Yield the lines of a feed in batches."""
+    position, mapped = tensor.header.mapped.index(dim), tensor.header.mapped
+    header = replace(tensor.header, mapped=mapped[:position] + mapped[position + 1 :])
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
     documents, name = iter(groups.items()), format_json(field)
     with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
         while batch := list(islice(documents, BATCH_DOCUMENTS)):
-            blocks = np.concatenate([numbers for _, numbers in batch])
+            blocks = np.array([number for _, numbers in batch for number in numbers])
             # Selecting a range of a dask array is faster.
             is_range = (np.diff(blocks) == 1).all()
             key = slice(int(blocks[0]), int(blocks[-1]) + 1) if is_range else blocks
             cells = tensor.encode(tensor.variable[key].values)
-            rows = ([leave_out(tensor.rows[number]) for number in numbers] for _, numbers in batch)
+            labels = ([tensor.rows[number] for number in numbers] for _, numbers in batch)
+            rows = ([row[:position] + row[position + 1 :] for row in group] for group in labels)
             values = format_tensors(header, rows, cells, form)
-            for (label, _), value in zip(batch, values, strict=True):
-                id_ = format_json(prefix + label)
-                yield f'{{"put": {id_}, "fields": {{{name}: {value}}}}}\n'
+            ids = (format_json(prefix + label) for label, _ in batch)
+            lines = zip(ids, values, strict=True)
+            text = "".join(f'{{"put": {i}, "fields": {{{name}: {v}}}}}\n' for i, v in lines)
+            yield text.encode("ascii")
             bar.update(len(batch))

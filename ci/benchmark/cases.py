@@ -527,13 +527,13 @@ def update_vectors(folder: Path, count: int) -> Built:
 
     def update() -> None:
         records = map_records(folder, count)
+        assert (records["length"] == 10).all()  # otherwise blocks have other offsets
+        assert records["label"][chosen].astype(str).tolist() == labels
         records["numbers"][chosen] = new
         records.flush()
 
-    return {
-        OURS: read_back(partial(data.tensorfmt.to_file, path, region={"row": chosen}), read),
-        "numpy": read_back(update, read),
-    }, lambda: new
+    ours = partial(data.tensorfmt.to_file, path, region={"row": chosen})
+    return {OURS: read_back(ours, read), "numpy": read_back(update, read)}, lambda: new
 
 
 FEED = {"field": "v", "dim": "user", "prefix": "id:a:b::"}
@@ -555,12 +555,14 @@ def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
                 file.write(f"{LINE}\n" % (label, cells))
 
     def read_feed() -> np.ndarray:
-        found = np.empty((count, 384), np.float32)
+        found, ids = np.empty((count, 384), np.float32), []
         with path.open() as file:
             for number, line in enumerate(file):
-                cells = json.loads(line)["fields"]["v"]["values"]
+                document = json.loads(line)
+                ids.append(document["put"].removeprefix(FEED["prefix"]))
+                cells = document["fields"]["v"]["values"]
                 found[number] = np.frombuffer(bytes.fromhex(cells), ">f4")
-        return found
+        return xr.DataArray(found, {"user": ids}, ("user", "x")).values
 
     write_feed()
     if write:

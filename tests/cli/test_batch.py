@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import xarray as xr
@@ -31,6 +32,7 @@ from tests.commands import (
 )
 from tests.paths import DOCS
 from xr_tensorfmt.cli import main
+from xr_tensorfmt.cli.messages import errors_in_one_line
 
 pytestmark = pytest.mark.usefixtures("working_directory")
 
@@ -396,3 +398,21 @@ def test_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(sys.modules[f"xr_tensorfmt.cli.{module}"], name, interrupt)
         result = run(*arguments)
         assert (result.exit_code, result.stderr) == (130, "Aborted!\n")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "option"),
+    [
+        ("drop=['name', 'attrs']", "--drop name,attrs"),
+        ("encoding={'layers.*': {'dtype': 'int8'}}", "--dtype layers.*=int8"),
+        ("format='vespa'", "--from vespa"),
+        ("mode='w'", "--overwrite"),
+        ("sparse='stored'", "--sparse stored"),
+        ("verify=False", "--no-verify"),
+        ("version='1.0'", "--option version=1.0"),
+    ],
+)
+def test_keywords_in_messages_are_shown_as_options(keyword: str, option: str) -> None:
+    with pytest.raises(click.ClickException) as caught, errors_in_one_line("a.mag"):
+        raise ValueError(f"a.mag: pass {keyword} to continue")
+    assert caught.value.message == f"a.mag: pass {option} to continue"

@@ -157,10 +157,23 @@ def test_info_shows_storage_and_offsets() -> None:
     Path("a.mag").write_bytes(mf.make_document(tensors, {"long": "x" * 500, "odd": float("nan")}))
     output = run_ok("info", "a.mag")
     assert "MAG snapshot 300" in output
-    assert re.search(r"w +float32 \(bfloat16\) +8 B +\(2\) +at byte 4096, on a", output)
+    assert re.search(r"w +float32 \(bfloat16\) +4 B +\(2\) +at byte 4096, on a", output)
     assert re.search(r"t +float32 +76.3 MiB +\(5000, 4000\) .* on a page +3 chunks of ", output)
     assert "long: xxx" in output
     assert max(map(len, output.splitlines())) < 200
+
+
+def test_sizes_are_those_in_the_file() -> None:
+    bits = xr.Dataset({"tensor": (("row", "col"), np.eye(100, dtype=bool))})
+    save("bits.pycauset", bits)
+    save(
+        "empty.safetensors",
+        xr.Dataset({"w": ("x", np.zeros(0, "f4"))}),
+        encoding={"dtype": "bfloat16"},
+    )
+    for path, size in (("bits.pycauset", 100 * 64), ("empty.safetensors", 0)):
+        (document,) = json.loads(run_ok("info", "--json", path))
+        assert document["totals"]["size"] == size
 
 
 def test_statistics_of_all_values() -> None:
@@ -209,7 +222,7 @@ def test_info_of_a_model_fits_80_columns() -> None:
     bfloat16 = {"*": {"dtype": "bfloat16"}}
     to_file(xr.Dataset(weights), "m.safetensors.index.json", encoding=bfloat16)
     output = run_ok("info", "m.safetensors.index.json")
-    assert f"  {keys[1]}\n    float32 (bfloat16)  256 B  (8, 8)\n" in output
+    assert f"  {keys[1]}\n    float32 (bfloat16)  128 B  (8, 8)\n" in output
     assert max(map(len, output.splitlines())) <= 80
 
 
@@ -672,6 +685,6 @@ def test_lines_of_sharded_model_fit_a_terminal() -> None:
     assert max(map(len, output.splitlines())) <= 80
     assert output.startswith("tensors/model: safetensors")
     assert (
-        "  model.layers.0.mlp.up_proj.weight       float32 (bfloat16)  1.0 KiB  (32, 8)\n" in output
+        "  model.layers.0.mlp.up_proj.weight       float32 (bfloat16)  512 B    (32, 8)\n" in output
     )
     assert "  model-00001-of-00002.safetensors\n" in output

@@ -283,9 +283,9 @@ def make_layers() -> xr.Dataset:
 
 def test_info_shows_totals() -> None:
     save("a.mag", make_layers(), encoding={"layers.*": {"dtype": "bfloat16"}})
-    assert "Total:\n  4 tensors, 24 parameters, 96 B\n" in run_ok("info", "a.mag")
+    assert "Total:\n  4 tensors, 24 parameters, 60 B\n" in run_ok("info", "a.mag")
     (actual,) = json.loads(run_ok("info", "a.mag", "--json"))
-    assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 96}
+    assert actual["totals"] == {"tensors": 4, "parameters": 24, "size": 60}
     assert "Total" not in run_ok("info", write_vertex())
 
 

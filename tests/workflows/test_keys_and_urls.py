@@ -17,6 +17,7 @@ import s3fs
 import xarray as xr
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from obstore.store import LocalStore, MemoryStore
@@ -221,6 +222,21 @@ def test_secrets_of_url_are_not_kept_in_encoding(http: HttpStore, tmp_path: Path
     ds = check(url.partition(";")[0] + end)
     assert "SECRET" not in str(ds.encoding)
     assert ds.encoding["source"].startswith(f"{http.url}/x.npy")
+
+
+def test_source_of_store_is_a_url(memory: MemoryFileSystem, tmp_path: Path) -> None:
+    write("memory://d/x.npy", "npy")
+    options: dict[str, Any] = {"engine": "tensorfmt"}
+    for fs, path in ((memory, "d/x.npy"), (DirFileSystem("/d", memory), "x.npy")):
+        for opened in (
+            xr.open_dataset(path, fs=fs, **options),
+            xr.open_datatree(path, fs=fs, **options),
+            xr.open_dataset(fsspec.open("memory://d/x.npy"), **options),
+        ):
+            assert opened.encoding["source"] == "memory:///d/x.npy"
+    write(tmp_path / "x.npy", "npy")
+    ds = xr.open_dataset(tmp_path / "x.npy", fs=LocalFileSystem(), **options)
+    assert ds.encoding["source"] == str(tmp_path / "x.npy")
 
 
 def test_version_of_one_object_is_no_version_of_siblings() -> None:

@@ -247,6 +247,18 @@ def test_positions_of_labels_select_a_region(tmp_path: Path) -> None:
         to_file(table.rename("emb"), path, region={})
 
 
+def test_labels_that_are_not_utf8_elsewhere_are_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "a.tbf"
+    labels = ["b", "\udcff", "a"]
+    table = xr.DataArray(np.ones((3, 2)), {"doc": labels}, dims=("doc", "x"), name="tensor")
+    to_file(table, path)
+    for region in ({"doc": ["a"]}, {"doc": "auto"}, "auto"):
+        to_file(table[[2]] * 5, path, region=region)
+    to_file(table[[1]] * 3, path, region="auto")
+    kept = xr.open_dataset(path, engine="tensorfmt", text_errors="surrogateescape")
+    assert kept.tensor[:, 0].values.tolist() == [1, 3, 5]
+
+
 def test_scattered_blocks_need_little_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, decoded = tmp_path / "a.tbf", []
     decode = Window.decode_labels

@@ -28,6 +28,7 @@ from xr_tensorfmt.core.container import Container, Tensor
 from xr_tensorfmt.core.elements import Array, StoredDtype
 from xr_tensorfmt.core.extents import format_size
 from xr_tensorfmt.core.open_options import OpenOptions
+from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets.groups import select_group
 from xr_tensorfmt.errors import shorten
@@ -128,12 +129,16 @@ def _describe_tensor(tensor: Tensor, in_this_file: bool) -> dict[str, Any]:
     layout, encoding = tensor.layout, tensor.encoding.get("tensorfmt", {})
     offset = encoding.get("offset") if in_this_file else None
     chunk = layout.chunk_shape(DEFAULT_CHUNK_BYTES)
+    dtype = tensor.encoding.get("dtype", layout.dtype)
+    size = prod(layout.shape) * layout.dtype.itemsize
+    if isinstance(dtype, StoredDtype) and size:  # such as bfloat16; no bytes: in other files
+        size = layout.locate(Selection.everything(layout.shape)).nbytes or size
     return {
         "dims": list(tensor.dims),
         "shape": list(layout.shape),
         "dtype": format_dtype(layout.dtype),
-        "stored": format_dtype(tensor.encoding.get("dtype", layout.dtype)),
-        "size": prod(layout.shape) * layout.dtype.itemsize,
+        "stored": format_dtype(dtype),
+        "size": size,
         "offset": offset,
         "on_page": None if offset is None else offset % PAGE == 0,
         "chunk": list(chunk),

@@ -50,7 +50,8 @@ class Dense(WritableLayout):
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Identify the layout. dask would tokenize every field, which is slower."""
-        return type(self).__name__, self.lengths, self.offset, self.element.token
+        element = self.element.name, self.element.stored.str
+        return type(self).__name__, self.lengths, self.offset, element
 
     @property
     def _item(self) -> int:

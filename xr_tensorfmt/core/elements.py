@@ -104,11 +104,6 @@ class Element(ABC):
         """The stored dtype, for ``encoding["dtype"]``."""
         return StoredDtype(self.name, self.dtype)
 
-    @cached_property
-    def token(self) -> str:
-        """Identifier for names in dask."""
-        return f"{self.name} in {self.stored}"
-
 
 @dataclass(eq=False)
 class ElementError(ValueError):

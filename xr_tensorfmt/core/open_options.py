@@ -135,7 +135,9 @@ class OpenOptions:
             raise TensorFormatError(path, field, actual, expected, hint, offset=offset)
 
 
+@dataclass(frozen=True)
 class RegionOptions(OpenOptions):
     """Options of reading a file to write a region of it, which needs few labels."""
 
+    text_errors: TextErrors = "surrogateescape"
     loads_labels = False

@@ -76,7 +76,7 @@ def _check_options(file_format: Format, options: OpenOptions) -> OpenOptions:
     """Return the options with normalized values. Raise an error if one does not apply."""
     for keyword, reason in DECLARED_OPTIONS.items():
         value = getattr(options, keyword)
-        if keyword not in file_format.open_options and value != getattr(OpenOptions, keyword):
+        if keyword not in file_format.open_options and value != getattr(type(options), keyword):
             raise ValueError(
                 f"{keyword}={value!r} does not apply to format {file_format.name!r}, which {reason}"
             )

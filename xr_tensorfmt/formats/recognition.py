@@ -23,7 +23,7 @@ from xr_tensorfmt.errors import (
 )
 from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats._shared.zip_members import ZIP_MAGIC, read_first_member
-from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, YAML, get_stem
+from xr_tensorfmt.formats.cc4s.spec import ELEMENTS, find_parts
 from xr_tensorfmt.formats.registry import find_format, find_format_by_suffix, load_formats
 from xr_tensorfmt.sources import find_source
 
@@ -106,23 +106,14 @@ def list_files(directory: str, storage_options: Mapping[str, Any] | None, fs: An
     if len(models) == 1 and models[0].casefold().endswith(".json"):  # an index of other files
         return [directory]
     paths = {n: f"{directory.rstrip('/')}/{n}" for n in names if find_format_by_suffix(n)}
-    elements = {name: get_stem(name) for name in paths if name.casefold().endswith(ELEMENTS)}
-    yaml = {name: get_stem(name) for name in paths if name.casefold().endswith(YAML)}
-    left_out = [name for name, stem in elements.items() if stem in yaml.values()]
-    # A calculation also has YAML files with properties of dimensions.
-    left_out += [
-        name
-        for name, stem in yaml.items()
-        if stem not in elements.values() and not _may_be_cc4s(paths[name], storage_options, fs)
-    ]
-    for name in left_out:
-        del paths[name]
-    if not paths:
+    parts = find_parts(paths, lambda name: _may_be_cc4s(paths[name], storage_options, fs))
+    files = [path for name, path in paths.items() if name not in parts]
+    if not files:
         raise IsADirectoryError(
             f"{redact(directory)} is a directory without tensor files; pass a file of any name and "
             "its format, or another directory"
         )
-    return list(paths.values())
+    return files
 
 
 def _may_be_cc4s(path: str, storage_options: Mapping[str, Any] | None, fs: Any) -> bool:

@@ -49,6 +49,8 @@ class FileObject(Source):
 
         def fill(start: int, buffer: memoryview) -> int:
             self._file.seek(start)
+            if hasattr(self._file, "readinto"):
+                return int(self._file.readinto(buffer))
             # obstore returns a buffer that is not bytes.
             piece = memoryview(self._file.read(len(buffer)))
             buffer[: len(piece)] = piece

@@ -112,12 +112,7 @@ class TransposedArray(ManifestArray):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of numpy, as xarray does to combine arrays."""
-        if func is np.expand_dims:
-            return _expand_dims(*args, **kwargs)
-        if func is np.stack:
-            args = ([_expand_dims(array, *args[1:], **kwargs) for array in args[0]], *args[1:])
-            func = np.concatenate
-        elif func is np.broadcast_to:
+        if func is np.broadcast_to:
             array, shape = args
             args = (array[(None,) * (len(shape) - array.ndim) + (...,)], shape)
         result = super().__array_function__(func, types, args, kwargs)
@@ -129,7 +124,7 @@ class TransposedArray(ManifestArray):
         added = sum(1 for _ in takewhile(lambda item: item is None, keys))
         array: ManifestArray = _wrap(super().__getitem__(keys[added:]))
         for _ in range(added):
-            array = _expand_dims(array)
+            array = _prepend_axis(array)
         return array
 
     def rename_paths(self, new: str | Callable[[str], str]) -> ManifestArray:
@@ -147,16 +142,15 @@ def _wrap(array: ManifestArray) -> TransposedArray:
     return TransposedArray(array.metadata, array.manifest)
 
 
-def _expand_dims(array: ManifestArray, axis: int = 0) -> TransposedArray:
-    """Add an axis of length 1, which becomes the slowest of the file."""
+def _prepend_axis(array: ManifestArray) -> TransposedArray:
+    """Add a first axis of length 1, which becomes the slowest of the file."""
     from_dict = type(array.metadata).from_dict
     document: dict[str, Any] = array.metadata.to_dict()
     transpose, *codecs = document["codecs"]
     plain = ManifestArray(from_dict({**document, "codecs": codecs}), array.manifest)
-    axis %= array.ndim + 1
-    expanded: Any = np.expand_dims(plain, axis=axis)
-    order = (axis, *(other + (other >= axis) for other in transpose["configuration"]["order"]))
-    transpose["configuration"]["order"] = order
+    expanded: Any = np.expand_dims(plain, axis=0)
+    order = transpose["configuration"]["order"]
+    transpose["configuration"]["order"] = (0, *(axis + 1 for axis in order))
     document = expanded.metadata.to_dict()
     document["codecs"] = (transpose, *document["codecs"])
     return TransposedArray(from_dict(document), expanded.manifest)

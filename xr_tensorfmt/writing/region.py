@@ -41,12 +41,8 @@ from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 Region = Mapping[Any, Any] | Literal["auto"]
 """A slice, positions, labels or "auto" by dimension."""
 
-AUTO = "auto"
-"""Instead of positions: find them by the labels of the data."""
-
 Positions = Mapping[str, Indices]
 """The positions in the file by dimension of a region, ascending."""
-
 
 Located = Sequence[tuple[str, Extents]]
 
@@ -199,7 +195,7 @@ def _find_labelled(checked: CheckedInput, tensors: Mapping[str, Tensor]) -> dict
     """Return the region "auto": dimensions with labels, or all if none has labels."""
     names = {str(dim): None for v in checked.variables.values() for dim in v.dims}
     labelled = [dim for dim in names if dim in checked.coordinates or dim in tensors]
-    return dict.fromkeys(labelled or names, AUTO)
+    return dict.fromkeys(labelled or names, "auto")
 
 
 def _check_names(
@@ -323,7 +319,7 @@ def _find_indices(
     checked: CheckedInput, source: Source, tensors: Mapping[str, Tensor], dim: str, requested: Any
 ) -> Integers:
     """Return the positions in a list, or of the labels in a list or in the data."""
-    is_auto = isinstance(requested, str) and requested == AUTO
+    is_auto = isinstance(requested, str) and requested == "auto"
     try:
         labels = checked.coordinates.get(dim) if is_auto else Variable(dim, requested)
     except ValueError:

@@ -273,9 +273,6 @@ class ObjectReplacement(Replacement):
             raise FileExistsError(f"{self._location.name} was replaced")
         self.request("rm_file")
 
-    def forget(self) -> None:
-        """Do nothing, because no object is kept."""
-
 
 class IndexReplacement(ObjectReplacement):
     """The replacement of an index. A mark of the writer is in its place meanwhile."""

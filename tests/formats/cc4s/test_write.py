@@ -293,6 +293,17 @@ class TestRoundTrips:
         actual = load(tmp_path / "CoulombVertex.yaml").CoulombVertex.attrs
         np.testing.assert_equal(actual, dataset.CoulombVertex.attrs)
 
+    def test_names_of_variables_are_embedded(self, tmp_path: Path) -> None:
+        dataset = make_vertex(halfGrid=1).assign_coords(label=("State", [0.5, 1, 2, 3]))
+        dataset.CoulombVertex.encoding |= {"coordinates": "label", "grid_mapping": "label"}
+        to_file(dataset, tmp_path / "CoulombVertex.yaml")
+        head = (tmp_path / "CoulombVertex.yaml").read_text().partition("  xr_tensorfmt:")[0]
+        assert head.endswith("metaData:\n  halfGrid: 1\n")
+        actual = open_lazily(tmp_path / "CoulombVertex.yaml")
+        xr.testing.assert_equal(actual.load(), dataset)
+        assert actual.CoulombVertex.attrs["grid_mapping"] == "label"
+        assert actual.CoulombVertex.encoding["coordinates"] == "label"
+
     @pytest.mark.parametrize("value", [True, False, np.True_])
     def test_booleans_are_numbers_to_cc4s(self, tmp_path: Path, value: Any) -> None:
         to_file(make_vertex(halfGrid=value), tmp_path / "CoulombVertex.yaml")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import xarray as xr
@@ -75,6 +77,11 @@ LINES = [
 ]
 
 
+LEFT_OUT = (
+    "documents without a tensor in the field 'vector' are left out: 2, the first in line [34]"
+)
+
+
 @pytest.mark.parametrize("kind", ["lines", "bytes", "dicts", "path", "file"])
 def test_sources_of_documents_are_equivalent(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "feed.jsonl"
@@ -85,19 +92,57 @@ def test_sources_of_documents_are_equivalent(kind: str, tmp_path: Path) -> None:
             "lines": LINES, "bytes": [line.encode() for line in LINES], "dicts": documents,
             "path": path, "file": file,
         }  # fmt: skip
-        ds = vespa.from_jsonl(sources[kind], "tensor<float>(x[2])", **IDS)
+        with pytest.warns(UserWarning, match=LEFT_OUT):
+            ds = vespa.from_jsonl(sources[kind], "tensor<float>(x[2])", **IDS)
     assert ds.user.values.tolist() == ["a", "b", "d"]
     np.testing.assert_array_equal(ds.tensor, [[1, 2], [1, -1], [0, 0]])
 
 
+def test_list_of_vespa_visit_is_a_feed() -> None:
+    """``vespa visit --make-feed`` prints these lines."""
+    lines = [f"[{LINES[1]}\n", f"{LINES[2]}\n", "{}\n", "]\n"]
+    ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", **IDS)
+    assert ds.user.values.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2"])
+def test_compressed_feed_round_trips(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"feed.jsonl.{suffix}"
+    vespa.to_jsonl(make_users(), path, **IDS)
+    assert path.read_bytes()[:2] in (b"\x1f\x8b", b"BZ")
+    xr.testing.assert_equal(vespa.from_jsonl(path, **IDS).tensor, make_users())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{}\n", "line 0: Not a gzipped file"),
+        (gzip.compress(b"{}\n" * 9)[:-9], "line [0-9]: Compressed file ended before"),
+        (gzip.compress(b"{}\n")[:10] + b"\xff" * 20, "line 0: .*invalid"),
+    ],
+)
+def test_wrong_compressed_feed_raises(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "feed.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"feed.jsonl.gz: {message}"):
+        vespa.from_jsonl(path, **IDS)
+
+
+def test_feed_in_a_store_is_opened() -> None:
+    with fsspec.open("memory://feeds/feed.jsonl.gz", "wt", compression="gzip") as file:
+        file.write('{"put": "a", "fields": {"v": [1, 2]}}\n')
+    ds = vespa.from_jsonl("memory://feeds/feed.jsonl.gz", "tensor(x[2])", field="v")
+    assert ds.tensor.values.tolist() == [[1, 2]]
+
+
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no JSON": ([LINES[1], "{"], {}, "line 2: '{' is not JSON"),
-    "no type": (LINES, {"type": None}, "line 2: the JSON states no type"),
+    "no type": (LINES, {"type": None}, "line 2: document .*a.: the JSON states no type"),
     "shape": ([LINES[1].replace("[1, 2]", "[1]")], {}, r"line 1: .*expected \(2,\)"),
     "other type": (
-        [{"put": PREFIX, "fields": {"vector": {"type": f"tensor(x[{n}])", "values": [1] * n}}}
-         for n in (1, 2)],
-        {"type": None}, "line 2: the JSON states the type"),
+        [{"put": f"{PREFIX}{n}",
+          "fields": {"vector": {"type": f"tensor(x[{n}])", "values": [1] * n}}} for n in (1, 2)],
+        {"type": None}, "line 2: document .*: the JSON states the type"),
     "no field": (LINES, {"field": "vectr"}, "no line is a document with the field 'vectr'"),
     "no documents": ([""], {}, "no line is a document with the field"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
@@ -108,14 +153,15 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         [*LINES, LINES[1]], {},
         "line 9: 'a' occurs again, expected one line per document; omit the others"),
     "list": ([LINES[1], "[1]"], {}, "line 2: it is not a JSON object, expected a put"),
-    "dim": (LINES, {"dim": "x"}, "dim='x' is a dimension of tensor"),
+    "dim": (LINES, {"dim": "x"}, "line 2: .*dim='x' is a dimension of tensor"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("cells", "values", "message"),
     [
-        ("int8", [300, 0], "300.0 is not an integer"),
+        ("int8", [300, 0], "document '4': 300.0 is not an integer"),
+        ("float", [0, 1e300], r"document '4': 1e.300 is not a number .*for tensor<float>\(x"),
         ("float", "3F8000004000000", "'3F8000004000000' are not 8 hexadecimal digits per cell"),
         ("float", "3F80 00004000000", "are not 8 hexadecimal"),
         ("float", "3F80000040000G00", "are not 8 hexadecimal"),
@@ -126,6 +172,17 @@ def test_wrong_cells_name_their_line(cells: str, values: Any, message: str) -> N
     lines = [{"put": f"{n}", "fields": {"v": good if n != 4 else values}} for n in range(8)]
     with pytest.raises(ValueError, match=f"line 5: .*{message}"):
         vespa.from_jsonl(lines, f"tensor<{cells}>(x[2])", field="v")
+
+
+@pytest.mark.parametrize("cells", ["double", "float", "bfloat16"])
+@pytest.mark.parametrize("form", ["short", "long", "hex"])
+def test_numbers_that_are_not_finite_are_kept(cells: str, form: Any, tmp_path: Path) -> None:
+    values = [None, "Infinity", "-inf", float("nan"), 1.5]
+    feed = [{"put": "a", "fields": {"v": values}}]
+    ds = vespa.from_jsonl(feed, f"tensor<{cells}>(x[5])", field="v")
+    np.testing.assert_array_equal(ds.tensor[0], [np.nan, np.inf, -np.inf, np.nan, 1.5])
+    vespa.to_jsonl(ds, tmp_path / "feed.jsonl", field="v", form=form)
+    xr.testing.assert_identical(vespa.from_jsonl(tmp_path / "feed.jsonl", field="v"), ds)
 
 
 def test_digits_of_other_cell_types_are_converted() -> None:
@@ -140,6 +197,11 @@ def test_other_feeds_raise(case: str) -> None:
     lines, options, message = WRONG[case]
     with pytest.raises(ValueError, match=f"^<Vespa feed>: {message}"):
         vespa.from_jsonl(lines, **({"type": "tensor<float>(x[2])"} | IDS | options))
+
+
+def test_wrong_type_is_not_an_error_of_a_line() -> None:
+    with pytest.raises(ValueError, match=r"^'tensor<float64>.*' is not the type of"):
+        vespa.from_jsonl(LINES, "tensor<float64>(x[2])", **IDS)
 
 
 def test_dimension_without_labels_raises(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def check_version(fields: Fields) -> None:
 def get_metadata(fields: Fields) -> dict[str, Any]:
     """Return ``metaData``, or an empty dict if the key has no value."""
     has_value = fields.values.get("metaData") is not None
-    return yaml_text.get_plain(fields, "metaData") if has_value else {}
+    return fields.get("metaData", dict) if has_value else {}
 
 
 def parse_entries(fields: Fields, options: OpenOptions, stem: str) -> list[TensorEntry]:
@@ -191,13 +191,10 @@ def _parse_components(components: Fields, stem: str) -> Iterator[TensorEntry]:
     if count > MAX_COMPONENTS:
         expected = f"at most {MAX_COMPONENTS}"
         raise components.error("", f"{count} components", expected, "split the set")
-    for key in components.values:
-        name = str(key)
+    for name in components.values:
         if not is_file_name(name):
-            raise components.error(key, repr(name), "a part of a file name")
-        if name != key and name in components:
-            raise components.error(key, f"{name} twice", "different keys")
-        yield TensorEntry.unpack(components.get_fields(key), stem, name)
+            raise components.error(name, repr(name), "a part of a file name")
+        yield TensorEntry.unpack(components.get_fields(name), stem, name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +216,7 @@ class Properties:
         indices, values = {}, {}
         for name in per_index.values:
             array = _to_integers(per_index, name, yaml_text.get_list(per_index, name))
-            indices[str(name)] = array
+            indices[name] = array
             if name not in properties:
                 continue
             listed = yaml_text.get_list(properties, name)
@@ -228,7 +225,7 @@ class Properties:
                 expected = f"0 to {len(listed) - 1}, the numbers of its {len(listed)} values"
                 raise per_index.error(name, actual, expected)
             if listed != _count_to(array):
-                values[str(name)] = listed
+                values[name] = listed
         return cls(yaml_text.get_string(fields, "dimensionType"), indices, values)
 
     def pack(self) -> dict[str, Any]:

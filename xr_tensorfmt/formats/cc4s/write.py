@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata, EmbeddedVariab
 from xr_tensorfmt.core.open_options import OpenOptions
 from xr_tensorfmt.core.source import is_file_name
 from xr_tensorfmt.core.views import column_major
+from xr_tensorfmt.datasets.cf import RELATED
 from xr_tensorfmt.errors import TensorFormatError, TensorFormatWarning, find_stack_level
 from xr_tensorfmt.formats.cc4s import dimensions, spec
 from xr_tensorfmt.formats.cc4s.dimensions import Types
@@ -210,14 +210,14 @@ def _split_attrs(
             attrs.pop("energies", None)
     encoded = encode_attrs(checked, attrs, repr(name))
     unit = encoded.pop("unit", None)
-    plain = {key: simplify(value) for key, value in encoded.items()}
+    names = {"coordinates", *RELATED}  # of CF, which only xarray looks up
+    plain = {key: simplify(value) for key, value in encoded.items() if key not in names}
     metadata = {key: value for key, value in plain.items() if is_portable(value)}
     # `==` would take True for 1.
     noted = {
         key: value
         for key, value in encoded.items()
-        if key not in metadata
-        or json.dumps(value, sort_keys=True) != json.dumps(metadata[key], sort_keys=True)
+        if key not in metadata or repr(value) != repr(metadata[key])
     }
     if not isinstance(unit, int | float):  # absent, or of a type of numpy
         noted["unit"] = unit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import islice, takewhile
+from itertools import takewhile
 from math import isfinite
 from typing import Any
 
@@ -90,22 +90,25 @@ class _Builder:
         is_plain = event.tag is None and event.implicit[0]
         return _parse_plain(event.value) if is_plain else event.value
 
-    def build_mapping(self, level: int) -> dict[Any, Any]:
-        """Return a dict. Programs take ``1`` and ``"1"`` for the same key."""
+    def build_mapping(self, level: int) -> dict[str, Any] | list[Any]:
+        """Return a dict, or a list, which cc4s writes as a mapping with the keys 0, 1, ...."""
         values: dict[Any, Any] = {}
-        names = set()
+        names: set[str] = set()  # programs take ``1`` and ``"1"`` for the same key
         for event in self.take_until(yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
                 raise self.error(event, "a list or mapping as a key", "a plain key", "write a str")
             key = self.build(event, level)
             self.keys.append(str(key))
-            if event.value in names or key in values:
+            if key in values or not names.isdisjoint((event.value, str(key))):
                 hint = "programs disagree on which value counts; remove all but one"
                 raise self.error(event, "this key twice", "each key once", hint)
-            names.add(event.value)
+            names |= {event.value, str(key)}
             values[key] = self.build(next(self.events), level)
             self.keys.pop()
-        return values
+        # The keys are sorted by their digits.
+        if values and {*map(type, values)} == {int} and {*values} == {*range(len(values))}:
+            return [values[index] for index in range(len(values))]
+        return {str(key): value for key, value in values.items()}
 
     def take_until(self, end: type) -> Iterator[Any]:
         """Yield events, and skip the one at the end of a list or mapping."""
@@ -181,42 +184,18 @@ def get_choice(fields: Fields, key: str, allowed: Collection[str]) -> str:
     return value
 
 
-def get_list(fields: Fields, key: Any) -> list[Any]:
-    """Return a list. cc4s writes lists as mappings with the keys 0, 1, ...."""
+def get_list(fields: Fields, key: str) -> list[Any]:
+    """Return a list. cc4s writes an empty one as an empty mapping."""
     value = fields.values.get(key)
-    if not isinstance(value, dict):
-        return fields.get(key, list)
-    if not _is_numbered(value):
-        keys = shorten(", ".join(map(str, islice(value, 100))))
-        raise fields.error(key, f"the keys {keys}", "0, 1, 2, ...")
-    return [value[index] for index in range(len(value))]
+    if isinstance(value, dict) and value:
+        raise fields.error(key, f"the keys {shorten(', '.join(value))}", "0, 1, 2, ...")
+    return [] if value == {} else fields.get(key, list)
 
 
 def get_mappings(fields: Fields, key: str) -> list[Fields]:
     """Return a list of mappings."""
     items = Fields(fields.path, dict(enumerate(get_list(fields, key))), prefix=fields.get_path(key))
     return [items.get_fields(index) for index in items.values]
-
-
-def get_plain(fields: Fields, key: str) -> dict[str, Any]:
-    """Return a mapping of strings to plain values."""
-    return {str(name): _to_plain(value) for name, value in fields.get(key, dict).items()}
-
-
-def _is_numbered(value: Mapping[Any, Any]) -> bool:
-    """Return whether the keys are 0, 1, ... cc4s writes lists so, sorted by the digits."""
-    return set(map(type, value)) <= {int} and sorted(value) == [*range(len(value))]
-
-
-def _to_plain(value: Any) -> Any:
-    """Convert keys to strings, and mappings with the keys 0, 1, ... to lists."""
-    if isinstance(value, list):
-        return [_to_plain(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value and _is_numbered(value):
-        return [_to_plain(value[index]) for index in range(len(value))]
-    return {str(name): _to_plain(item) for name, item in value.items()}
 
 
 def _check_length(path: str, size: int) -> None:

@@ -107,7 +107,8 @@ def _are_nearly_equal(values: Array, others: Array) -> NDArray[np.bool_]:
     """Return a mask of values that are equal up to rounding. NaN equals NaN."""
     if values.dtype.kind not in "fc":
         return np.asarray(values == others)
-    # Programs compute both halves of a tensor, with different rounding.
-    size = np.abs(values[np.isfinite(values)]).max(initial=0)
-    tolerance = size * np.finfo(values.dtype).eps ** 0.5
-    return np.isclose(values, others, rtol=0, atol=tolerance, equal_nan=True)
+    with np.errstate(all="ignore"):  # large values, NaN and infinity warn
+        # Programs compute both halves of a tensor, with different rounding.
+        size = np.abs(values[np.isfinite(values)]).max(initial=0)
+        tolerance = size * np.finfo(values.dtype).eps ** 0.5
+        return np.isclose(values, others, rtol=0, atol=tolerance, equal_nan=True)

@@ -110,19 +110,21 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
 def scan_window(content: Bytes, header: VespaHeader, limit: int) -> tuple[Integers, int]:
     """Return the offsets of blocks whose labels are in a window, and the end of the last one."""
     parts, found, start, stop = [np.empty(0, dtype=np.int64)], 0, 0, 0
-    rank, block_bytes = len(header.mapped), header.block_bytes
+    rank, block_bytes, is_run = len(header.mapped), header.block_bytes, True
     while found < limit:
-        count = min(limit - found, _MIN_RUN)
+        count = 1 if is_run else min(limit - found, _MIN_RUN)
         starts, start, stop = _scan_blocks(content, rank, block_bytes, stop, count)
         parts.append(np.array(starts, dtype=np.int64))
         found += len(starts)
         if len(starts) < count:
             break
+        is_run = False
         if rank == 1 and content[start] < LONG_BIT:
             run = _find_run(content, start, stop, limit - found)
             parts.append(run)
             found += run.size
             stop += run.size * (stop - start)
+            is_run = run.size > 0
     return np.concatenate(parts), stop
 
 

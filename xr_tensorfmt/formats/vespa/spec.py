@@ -160,12 +160,12 @@ class VespaHeader:
         element = CELL_TYPES[self.cell_type]
         return element if self.decode_floats else element.narrow
 
-    @property
+    @cached_property
     def cells(self) -> int:
         """Number of cells in a block."""
         return prod(self.lengths)
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         """Size of the cells of a block."""
         return self.cells * self.element.stored.itemsize
