@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -47,8 +46,7 @@ BATCH_DOCUMENTS = 1024
 _BUFFER_BYTES = 1 << 20
 
 # `vespa visit --make-feed` prints a list, whose last lines are an empty object and a bracket.
-_LIST_START = re.compile(r"\A\[(?=\{|\Z)")
-_NO_DOCUMENT = ("", "{}", "]")
+_NO_DOCUMENT = ("", "[", "]", "{}")
 
 
 def from_json(
@@ -192,7 +190,8 @@ class _Feed:
             for number, line in enumerate(lines, 1):
                 document = line.decode() if isinstance(line, bytes) else line
                 if isinstance(document, str):
-                    document = _LIST_START.sub("", document.strip())
+                    document = document.strip()
+                    document = document[1:] if document.startswith("[{") else document
                 if document not in _NO_DOCUMENT and not self.add(load_json(document)):
                     left_out.append(number)
         except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
@@ -213,9 +212,8 @@ class _Feed:
             actual = "removes a document" if isinstance(document, dict) else "is not a JSON object"
             raise ValueError(f"it {actual}, expected a put, an update or a document; omit the line")
         fields = document.get("fields")
-        tensor = fields.get(self.field) if isinstance(fields, dict) else None
-        if tensor is not None and "update" in document:
-            tensor = select_field(document, self.field)
+        is_present = isinstance(fields, dict) and fields.get(self.field) is not None
+        tensor = select_field(document, self.field) if is_present else None
         if tensor is None:
             return False
         id_ = document.get("put") or document.get("update") or document.get("id")

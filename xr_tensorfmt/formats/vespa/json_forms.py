@@ -83,18 +83,19 @@ def format_type(header: VespaHeader) -> str:
 
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
-    if not isinstance(content, str | bytes | bytearray):
+    if isinstance(content, str) and HEX.fullmatch(content):
+        return {"values": content}  # a field with format.tensors=hex-value
+    if isinstance(content, bytes | bytearray):
+        content = content.decode()
+    if not isinstance(content, str):
         return content
-    string = content if isinstance(content, str) else content.decode()
-    if isinstance(content, str) and HEX.fullmatch(string):
-        return {"values": string}  # a field with format.tensors=hex-value
     try:
         # A line of a feed may end with a comma.
-        return _DECODER.decode(string.strip().removesuffix(","))
+        return _DECODER.decode(content.strip().removesuffix(","))
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(
-            f"{shorten(repr(string))} is not JSON: {error}; pass the text of one document, such as "
-            "a single line of a feed, not several lines or a path"
+            f"{shorten(repr(content))} is not JSON: {error}; pass the text of one document, such "
+            "as a single line of a feed, not several lines or a path"
         ) from None
 
 
