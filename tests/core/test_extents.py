@@ -39,17 +39,17 @@ def test_merged_ranges_hold_all_bytes_within_the_limits(
     merged = given_extents.merge(gap=gap, limit=limit, max_length=max_length)
     content = np.arange(given_extents.bounds[1]).astype(np.uint8)
     packed = np.zeros(given_extents.nbytes, dtype=np.uint8)
-    fetches = list(given_extents.iterate_fetches(merged))
+    fetches = list(given_extents.iterate_fetches(merged, packed))
     for fetch in fetches:
-        buffer = fetch.allocate(packed)
+        buffer = fetch.allocate()
         buffer[:] = content[fetch.start : fetch.stop]
-        fetch.copy_ranges(buffer, packed)
+        fetch.copy_ranges(buffer)
         assert (
             fetch.extents.starts[1:] - (fetch.extents.starts + fetch.extents.lengths)[:-1] <= gap
         ).all()
-        assert max_length is None or fetch.size <= max_length
+        assert max_length is None or fetch.stop - fetch.start <= max_length
     assert np.array_equal(packed, gather(given_extents, content, 0))
-    assert [(fetch.start, fetch.size) for fetch in fetches] == list(
+    assert [(fetch.start, fetch.stop - fetch.start) for fetch in fetches] == list(
         zip(merged.starts.tolist(), merged.lengths.tolist(), strict=True)
     )
     assert (merged.starts[1:] >= (merged.starts + merged.lengths)[:-1]).all()

@@ -29,7 +29,7 @@ from xr_tensorfmt.core.reading import read
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.views import InMemory, Transposed, file_order
 from xr_tensorfmt.sources.memory import Memory
-from xr_tensorfmt.writing import graph
+from xr_tensorfmt.writing import atomic_file, graph
 from xr_tensorfmt.writing.block_grids import (
     MAX_MERGED_BYTES,
     MIN_RUN_BYTES,
@@ -354,3 +354,23 @@ def test_small_values_in_memory_need_no_scheduler(
     chunked = xr.open_dataset(tmp_path / name, engine="tensorfmt", chunks={})
     to_file(chunked, tmp_path / f"copied.{name}")
     xr.testing.assert_equal(load(tmp_path / f"copied.{name}"), ds)
+
+
+def test_small_neighbours_are_written_with_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    write_at = atomic_file.write_at
+
+    def count(descriptor: int, buffer: memoryview, offset: int) -> None:
+        sizes.append(buffer.nbytes)
+        write_at(descriptor, buffer, offset)
+
+    monkeypatch.setattr(atomic_file, "write_at", count)
+    ds = xr.Dataset({f"v{i}": (("x", "y"), np.full((2, 3), i, "f4").T.copy().T) for i in range(50)})
+    ds["v7"], ds["v8"] = ds.v7.astype("f8"), ds.v8.astype(bool)
+    ds["large"] = "z", np.arange(1 << 16)
+    to_file(ds, tmp_path / "a.safetensors", encoding={"v9": {"dtype": "bfloat16"}})
+    assert len(sizes) == 3  # the small ones, the large one and the header
+    assert max(sizes) == ds.large.nbytes
+    xr.testing.assert_equal(load(tmp_path / "a.safetensors"), ds)
