@@ -83,12 +83,12 @@ def format_type(header: VespaHeader) -> str:
 
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
-    if isinstance(content, str) and HEX.fullmatch(content):
-        return {"values": content}  # a field with format.tensors=hex-value
-    if isinstance(content, bytes | bytearray):
-        content = content.decode()
     if not isinstance(content, str):
-        return content
+        if not isinstance(content, bytes | bytearray):
+            return content
+        content = content.decode()
+    elif HEX.fullmatch(content):
+        return {"values": content}  # a field with format.tensors=hex-value
     try:
         # A line of a feed may end with a comma.
         return _DECODER.decode(content.strip().removesuffix(","))
