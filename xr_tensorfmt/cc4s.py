@@ -89,11 +89,9 @@ def open_calculation(
             tensors[full_name] = ds[[name]].rename({name: full_name})
             units[full_name] = file_info["unit"]
             dimensions[full_name] = complete_types(cc4s_object, tensor.shape, file_info["types"])
-    conflict = header.find_length_conflict(dimensions)
-    if conflict:
+    if conflict := header.find_length_conflict(dimensions):
         raise ValueError(f"{directory}: {conflict}, so fetch both from one directory")
-    conflict = spec.find_unit_conflict(units)
-    if conflict:
+    if conflict := spec.find_unit_conflict(units):
         message = f"{directory}: {conflict}"
         warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
     dims = _find_shared_dims(dimensions)
@@ -236,8 +234,7 @@ def _check_units(ds: Dataset, directory: str | os.PathLike[str]) -> None:
         unit = tensor.attrs.get("unit", 1.0)
         if isinstance(unit, int | float):
             units[str(name)] = unit
-    conflict = spec.find_unit_conflict(units)
-    if conflict:
+    if conflict := spec.find_unit_conflict(units):
         raise ValueError(
             f"{directory}: {conflict}: open all tensors without apply_unit=True, and set the "
             "attribute unit of computed ones"

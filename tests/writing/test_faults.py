@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from errno import ENOSPC, ETIMEDOUT
 from functools import partial
 from pathlib import Path
-from threading import Event, Semaphore
+from threading import Event, Lock, Semaphore
 from typing import Any, ClassVar
 
 import dask
@@ -218,6 +218,30 @@ def test_stalled_upload_raises(
     check_healthy(s3)
     assert bucket.cat_file("bucket/x.mag") == OLD
     assert not list(tmp_path.iterdir())
+
+
+def test_parts_are_sent_as_the_file_system_limits(s3: S3Store, bucket: Any) -> None:
+    counts, lock, sent = [0], Lock(), []
+
+    def count(environ: dict, answer: Any) -> Any:
+        if "partNumber" not in environ["QUERY_STRING"]:
+            return answer()
+        with lock:
+            sent.append(counts[0])
+            counts[0] += 1
+        time.sleep(0.05)
+        result = answer()
+        with lock:
+            counts[0] -= 1
+        return result
+
+    s3.fault = count
+    for limit in (1, 3):
+        sent.clear()
+        options = {**s3.options, "max_concurrency": limit}
+        to_file(make_dataset("part"), "s3://bucket/x.mag", storage_options=options)
+        assert len(sent) == 3
+        assert max(sent) < limit
 
 
 WRITES = """

@@ -124,27 +124,19 @@ def _flush(descriptor: int) -> None:
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    If there is a target, only the owner can read the unfinished file.
+    Its name is built from `base`, by default the target. Only the owner can read it if there is a
+    target or another base.
     """
 
     target: str
     size: int
     overwrite: bool
     path: str = ""
-
-    @property
-    def _base_path(self) -> str:
-        """Path that the name of the unfinished file is built from."""
-        return self.target
-
-    @property
-    def _mode(self) -> int:
-        """Mode of the unfinished file."""
-        return _PRIVATE_MODE if os.path.exists(self.target) else _DEFAULT_MODE
+    base: str = ""
 
     def begin(self) -> Self:
         """Create an unfinished file; raise OSError if the disk has too little free space."""
-        file = replace(self, path=get_temporary_path(self._base_path))
+        file = replace(self, path=get_temporary_path(self.base or self.target))
         try:
             file.create()
         except BaseException:  # Ctrl-C, too
@@ -154,7 +146,9 @@ class AtomicFile:
 
     def create(self) -> None:
         """Create the unfinished file at `path`."""
-        with self.explain_errors(), open_descriptor(self.path, _CREATE, self._mode) as descriptor:
+        is_private = self.base or os.path.exists(self.target)
+        mode = _PRIVATE_MODE if is_private else _DEFAULT_MODE
+        with self.explain_errors(), open_descriptor(self.path, _CREATE, mode) as descriptor:
             usage = shutil.disk_usage(os.path.dirname(self.path))
             if usage.total and usage.free < self.size:
                 raise OSError(ENOSPC, f"{os.strerror(ENOSPC)} ({usage.free} bytes are free)")

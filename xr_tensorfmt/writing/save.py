@@ -133,7 +133,7 @@ def _get_target(location: Location, size: int, *, overwrite: bool) -> AtomicFile
         size=size,
         overwrite=overwrite,
         location=location,
-        directory=os.path.abspath(directory),
+        base=os.path.join(os.path.abspath(directory), location.file_name),
     )
 
 

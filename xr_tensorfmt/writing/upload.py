@@ -43,8 +43,8 @@ ARCHIVE_PROTOCOLS = ("zip", "tar", "libarchive")
 """Protocols of archives. fsspec cannot replace files in them."""
 
 # Bytes of a part of an upload to S3, and its limit on the parts of an object. The parts that are
-# sent concurrently are in memory.
-PART_SIZE, MAX_PARTS, CONCURRENT_PARTS = 8 << 20, 10_000, 10
+# sent concurrently, ten by default, are in memory.
+PART_SIZE, MAX_PARTS = 8 << 20, 10_000
 
 # Seconds that an upload may take without progress, and its end after a failure.
 MAX_STALL, CLEANUP_TIMEOUT = 300.0, 5.0
@@ -63,15 +63,6 @@ class UploadedFile(AtomicFile):
     """A temporary file in a directory of all processes, uploaded when it is complete."""
 
     location: Location
-    directory: str
-
-    @property
-    def _base_path(self) -> str:
-        return os.path.join(self.directory, self.location.file_name)
-
-    @property
-    def _mode(self) -> int:
-        return 0o600
 
     def complete(self, pieces: Sequence[Piece]) -> None:
         """Write the pieces."""
@@ -92,14 +83,15 @@ class UploadedFile(AtomicFile):
 
     def explain(self, error: OSError, outcome: str) -> OSError:
         """Return the error with the local directory, if the error comes from there."""
-        if error.errno is None or error.filename not in (None, self.path, self.directory):
+        directory = os.path.dirname(self.base)
+        if error.errno is None or error.filename not in (None, self.path, directory):
             return error
         reason = (
-            f"{error.strerror} in {self.directory}, where the {self.size} bytes of {self.target} "
+            f"{error.strerror} in {directory}, where the {self.size} bytes of {self.target} "
             "are written before the upload; set dask's 'temporary-directory' to a directory that "
             f"all workers share, with write permission and enough space; {outcome}"
         )
-        return OSError(error.errno, reason, self.directory)
+        return OSError(error.errno, reason, directory)
 
 
 class _Progress(Callback):  # type: ignore[misc]
@@ -203,7 +195,8 @@ class Upload:
             progress.call()
 
         try:
-            run_all(partial(start_in_thread, send), parts, CONCURRENT_PARTS, progress.check)
+            start = partial(start_in_thread, send)
+            run_all(start, parts, self._fs.max_concurrency, progress.check)
             options: dict[str, Any] = {} if self._overwrite else {"IfNoneMatch": "*"}
             options["MultipartUpload"] = {"Parts": parts}
             self._fs.call_s3("complete_multipart_upload", **target, **options)

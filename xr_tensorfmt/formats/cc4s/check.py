@@ -40,8 +40,7 @@ def _compare_with(source: Source, entry: TensorEntry, name: str) -> Iterator[Fin
         other = TensorEntry.unpack(read_yaml(HeaderReader(*sibling)), stem, name)
     except (OSError, ValueError):
         return
-    conflict = spec.find_unit_conflict({own: entry.unit, name: other.unit})
-    if conflict:
+    if conflict := spec.find_unit_conflict({own: entry.unit, name: other.unit}):
         yield Finding(fields.path, None, fields.get_path("unit"), conflict)
     items = {own: entry, name: other}
     conflict = find_length_conflict(
