@@ -16,7 +16,7 @@ from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.sources.local import LocalFile
 from xr_tensorfmt.sources.memory import FileObject, Memory
 
@@ -98,7 +98,7 @@ def make_pair(
 ) -> tuple[xr.DataArray, xr.DataArray]:
     dims = tuple("abcdef"[: values.ndim])
     native = values.astype(values.dtype.newbyteorder("="))
-    lazy = xr.DataArray(xr.Variable(dims, build_lazy_tensor(source, layout)))
+    lazy = xr.DataArray(xr.Variable(dims, LazyTensor(TensorArray(source, layout))))
     return lazy, xr.DataArray(xr.Variable(dims, native))
 
 

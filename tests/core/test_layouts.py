@@ -95,9 +95,9 @@ def test_values_in_memory_are_returned_as_copies() -> None:
     assert layout.chunk_shape(1 << 20) == (3, 4)
 
 
-@pytest.mark.parametrize("window", [8 << 20, 40])
+@pytest.mark.parametrize("window", [31 << 20, 40])
 def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xr_tensorfmt.cli.files._WINDOW", window)
+    monkeypatch.setattr("xr_tensorfmt.cli.files.DEFAULT_CHUNK_BYTES", window)
     source = Memory(bytes(range(200)))
     elements = Plain(np.dtype("u1")), Plain(np.dtype(">i2"))
     shapes = [(2, 3), (), (0, 3), (4,), (2, 3), (5, 1)]
@@ -108,16 +108,23 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
         for shape, offset in zip(shapes, offsets, strict=True)
     ]
     layouts.insert(3, Transposed(Dense((2, 3), elements[0], 50), (1, 0)))
-    tensors = [Tensor("", (), layout) for layout in layouts]
+    tensors = [Tensor(str(i), (), layout) for i, layout in enumerate(layouts)]
     actual = {}
-    for positions, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
+    for names, start, (first, second) in read_blocks((source, tensors), (source, tensors)):
         assert not any(start)
         np.testing.assert_array_equal(first, second)
-        actual |= dict(zip(positions, first, strict=True))
-    for position, layout in enumerate(layouts):
+        actual |= dict(zip(names, first, strict=True))
+    for name, layout in ((tensor.name, tensor.layout) for tensor in tensors):
         expected = read(layout, source, Selection.everything(layout.shape))
         if expected.size:
-            values = actual.pop(position)
+            values = actual.pop(name)
             assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
             np.testing.assert_array_equal(values, expected)
     assert not actual
+
+
+def test_a_column_of_long_rows_is_one_batch() -> None:
+    """A store gets concurrent requests only within a batch."""
+    dense = Dense((2000, 5_000_000), DOUBLE, 0)
+    column = Selection(dense.shape, (range(2000), range(100, 108)))
+    assert dense.batch_size(column, 8 << 20) >= column.size

@@ -18,7 +18,7 @@ from tests.tensfiles import pack_header
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Plain
 from xr_tensorfmt.core.views import column_major
-from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.sources.local import LocalFile
 
 MIB = 1 << 20
@@ -53,14 +53,8 @@ def test_vectorized_outer_key_is_read_as_outer() -> None:
 def test_points_of_large_tensor_are_fetched_without_neighbours() -> None:
     lengths = (8192, 4096)  # 256 MiB
     source = HollowSource(pack_header(lengths), 48 + 8192 * 4096 * 8)
-    lazy = xr.DataArray(
-        xr.Variable(
-            ("a", "b"),
-            build_lazy_tensor(
-                source, column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))
-            ),
-        )
-    )
+    layout = column_major(Dense(lengths[::-1], Plain(np.dtype("<f8")), 48))
+    lazy = xr.DataArray(xr.Variable(("a", "b"), LazyTensor(TensorArray(source, layout))))
     points = {
         "a": xr.DataArray([0, 5000, 8191], dims="p"),
         "b": xr.DataArray([0, 77, 4095], dims="p"),
@@ -87,7 +81,8 @@ def write_hole(path: Path, lengths: tuple[int, ...], dtype: str = "<f8") -> xr.D
         file.truncate(96 + int(np.prod(lengths, dtype=object)) * element.stored.itemsize)
     layout = column_major(Dense(lengths[::-1], element, 96))
     dims = tuple("abcdef"[: len(lengths)])
-    return xr.DataArray(xr.Variable(dims, build_lazy_tensor(LocalFile.from_path(path), layout)))
+    array = TensorArray(LocalFile.from_path(path), layout)
+    return xr.DataArray(xr.Variable(dims, LazyTensor(array)))
 
 
 def measure_memory(what: str) -> int:

@@ -17,13 +17,7 @@ import click
 import xarray as xr
 
 import xr_tensorfmt
-from xr_tensorfmt.cli.files import (
-    OpenedData,
-    flatten,
-    open_input,
-    select_variable,
-    write_store,
-)
+from xr_tensorfmt.cli.files import OpenedData, open_input, select_variable, write_store
 from xr_tensorfmt.cli.messages import (
     STANDARD_STREAM,
     errors_in_one_line,
@@ -59,7 +53,7 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists, locate
 from xr_tensorfmt.writing.checked_input import DroppablePart
 from xr_tensorfmt.writing.encoding import resolve_encoding
-from xr_tensorfmt.writing.tree import collect_members
+from xr_tensorfmt.writing.tree import collect_members, flatten_tree
 
 _PART = click.Choice(get_args(DroppablePart))
 
@@ -291,7 +285,7 @@ def _open_selected(
         reading |= STORED_VALUES
     data = open_input(source, content, from_, separator=separator, chunks={}, **reading)
     keeps_groups = to in STORES and not (variable or name or dims)
-    ds = flatten(source, data, separator, ("attrs",) if keeps_groups else drop)
+    ds = flatten_tree(source, data, separator, ("attrs",) if keeps_groups else drop)
     ds = select_variable(ds, variable, dims, name)
     encoding: dict[Any, Any] = {}
     for key, dtype in dtypes:

@@ -11,14 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from xr_tensorfmt.cli.files import (
-    OpenedFile,
-    flatten,
-    list_tensors,
-    open_input,
-    read_blocks,
-    wrap_dataset,
-)
+from xr_tensorfmt.cli.files import OpenedFile, list_tensors, open_input, read_blocks, wrap_dataset
 from xr_tensorfmt.cli.info import format_dtype, to_plain
 from xr_tensorfmt.cli.messages import errors_in_one_line, print_json, print_lines, to_one_line
 from xr_tensorfmt.cli.options import (
@@ -40,6 +33,7 @@ from xr_tensorfmt.datasets.options import parse_keywords
 from xr_tensorfmt.errors import shorten
 from xr_tensorfmt.opening import open_group
 from xr_tensorfmt.writing.conversion import is_numeric
+from xr_tensorfmt.writing.tree import flatten_tree
 
 
 @click.command(
@@ -134,7 +128,7 @@ def _compare_files(
 
 def _open_decoded(file: str, separator: str, **options: Any) -> OpenedFile:
     data = open_input(file, file, separator=separator, cache=False, **options)
-    return wrap_dataset(flatten(file, data, separator, ["attrs"]))
+    return wrap_dataset(flatten_tree(file, data, separator, ["attrs"]))
 
 
 def _open_stored(file: str, storage_options: KeyValues, **options: Any) -> OpenedFile:
@@ -154,8 +148,7 @@ def compare(
     pairs = {name: (one[name], other[name]) for name in one if name in other}
     comparable = [name for name, (x, y) in pairs.items() if x.layout.shape == y.layout.shape]
     files = [(first[0], [one[x] for x in comparable]), (second[0], [other[x] for x in comparable])]
-    found = _compare_blocks(files, rtol, atol)
-    values = {comparable[position]: difference for position, difference in found.items()}
+    values = _compare_blocks(files, rtol, atol)
     different = {}
     for name, pair in pairs.items():
         dtypes, shapes = [_get_stored_dtype(x) for x in pair], [x.layout.shape for x in pair]
@@ -181,20 +174,20 @@ def _get_stored_dtype(tensor: Tensor) -> str:
 
 def _compare_blocks(
     files: Sequence[tuple[Source, Sequence[Tensor]]], rtol: float, atol: float
-) -> dict[int, dict[str, Any]]:
-    """Return the number of different values by variable, and the largest difference."""
-    found: dict[int, dict[str, Any]] = {}
-    for positions, start, (first, second) in read_blocks(*files):
-        if len(positions) > 1 and not compare_values(first, second, rtol, atol):
+) -> dict[str, dict[str, Any]]:
+    """Return the number of different values of variables, and the largest difference."""
+    found: dict[str, dict[str, Any]] = {}
+    for names, start, (first, second) in read_blocks(*files):
+        if len(names) > 1 and not compare_values(first, second, rtol, atol):
             continue
-        for row, position in enumerate(positions):
+        for row, name in enumerate(names):
             difference = compare_values(first[row, ...], second[row, ...], rtol, atol)
             if difference:
                 difference["index"] = list(map(add, difference["index"], start))
-                known = found.get(position, {"different_values": 0, "largest": -1.0})
+                known = found.get(name, {"different_values": 0, "largest": -1.0})
                 largest = max(known, difference, key=_rank)  # the first of equal ones
                 count = known["different_values"] + difference["different_values"]
-                found[position] = largest | {"different_values": count}
+                found[name] = largest | {"different_values": count}
     return found
 
 

@@ -20,7 +20,7 @@ from xr_tensorfmt.core.elements import Array
 from xr_tensorfmt.core.extents import Bytes
 from xr_tensorfmt.core.layout import BATCH_BYTES
 from xr_tensorfmt.core.open_options import name_dims
-from xr_tensorfmt.core.reading import decode_stack, fetch_tensors, read
+from xr_tensorfmt.core.reading import read, read_stacks
 from xr_tensorfmt.core.selection import Selection
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.core.value_checks import iterate_selections
@@ -32,14 +32,10 @@ from xr_tensorfmt.sources import is_url
 from xr_tensorfmt.sources.locations import Location, exists
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file, check_writable, publish
-from xr_tensorfmt.writing.tree import flatten_tree
 
 OpenedData = xr.Dataset | xr.DataTree
 
 _ZARR_METADATA = ("zarr.json", ".zgroup", ".zmetadata")
-
-_WINDOW = 8 << 20
-"""Bytes of a file with small tensors to read at a time."""
 
 
 def open_input(
@@ -63,11 +59,6 @@ def open_input(
     options |= {"format": format, "group": group, "separator": separator}
     open_any = xr.open_datatree if tree else xr.open_dataset
     return open_any(content, engine="tensorfmt", storage_options=url_options, **options)
-
-
-def flatten(file: str, data: OpenedData, separator: str, drop: Collection[str]) -> xr.Dataset:
-    """Convert a tree to a Dataset, with group names in the names of variables."""
-    return data if isinstance(data, xr.Dataset) else flatten_tree(file, data, separator, drop)
 
 
 def _open_store(file: str, format: str, group: str | None, storage_options: Any) -> OpenedData:
@@ -134,10 +125,8 @@ def write_store(
                     f"the name {name!r} has a slash, which separates groups in zarr; pass --tree "
                     "to convert it to groups, or rename the variable"
                 )
-        store, is_tree = (
-            location.path if location.is_local else target,
-            isinstance(data, xr.DataTree),
-        )
+        store = location.path if location.is_local else target
+        is_tree = isinstance(data, xr.DataTree)
         options: Any = {"consolidated": False} if is_tree else {}
         data.to_zarr(
             store,
@@ -242,40 +231,31 @@ def list_tensors(opened: OpenedFile) -> dict[str, Tensor]:
 
 def read_blocks(
     *files: tuple[Source, Sequence[Tensor]],
-) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
+) -> Iterator[tuple[Sequence[str], Sequence[int], list[Array]]]:
     """Read tensors with the same shapes in all files, chunk by chunk, and small ones together.
 
-    Yield the positions of tensors, the first index of their chunk, and the values in each file,
-    with a new first axis for the tensors.
+    Yield the names of tensors, the first index of their chunk, and the values in each file, with a
+    new first axis for the tensors.
     """
+    windows = defaultdict[Any, list[Sequence[Any]]](list)
     stored = [[(x.source or source, x.layout) for x in tensors] for source, tensors in files]
-    windows = defaultdict[Any, list[int]](list)
-    for position, copies in enumerate(zip(*stored, strict=True)):
-        layout: Any = copies[0][1]
+    for tensor, *copies in zip(files[0][1], *stored, strict=True):
+        layout: Any = tensor.layout
         if all(isinstance(x, Dense) and 0 < x.stop - x.offset <= BATCH_BYTES for _, x in copies):
             sources = tuple(id(source) for source, _ in copies)
-            windows[sources, layout.offset // _WINDOW].append(position)
+            windows[sources, layout.offset // DEFAULT_CHUNK_BYTES].append((tensor.name, *copies))
             continue
         for block in iterate_selections(layout, DEFAULT_CHUNK_BYTES):
             start = [int(indices[0]) for indices in block.indices]
-            yield [position], start, [read(x, source, block)[np.newaxis] for source, x in copies]
-    for positions in windows.values():
-        yield from _read_small(positions, [[file[i] for i in positions] for file in stored])
-
-
-def _read_small(
-    positions: Sequence[int], stored: Sequence[Sequence[tuple[Source, Any]]]
-) -> Iterator[tuple[list[int], Sequence[int], list[Array]]]:
-    """Read neighbouring tensors at once, and yield those of one shape and dtype together."""
-    sources = [file[0][0] for file in stored]
-    layouts = [[layout for _, layout in file] for file in stored]
-    fetched = list(map(fetch_tensors, sources, layouts))
-    groups = defaultdict[Any, list[int]](list)
-    for row, copies in enumerate(zip(*layouts, strict=True)):
-        groups[tuple((layout.lengths, layout.element) for layout in copies)].append(row)
-    for rows in groups.values():
-        values = [
-            decode_stack(source, [file[row] for row in rows], packed, starts[rows])
-            for source, file, (packed, starts) in zip(sources, layouts, fetched, strict=True)
-        ]
-        yield [positions[row] for row in rows], [0] * (values[0].ndim - 1), values
+            values = [read(x, source, block)[np.newaxis] for source, x in copies]
+            yield [tensor.name], start, values
+    for window in windows.values():
+        names, *columns = zip(*window, strict=True)
+        groups = defaultdict[Any, list[int]](list)
+        for position, row in enumerate(zip(*columns, strict=True)):
+            groups[tuple((x.lengths, x.element) for _, x in row)].append(position)
+        stacks = (
+            read_stacks(column[0][0], [x for _, x in column], groups.values()) for column in columns
+        )
+        for group, *values in zip(groups.values(), *stacks, strict=True):
+            yield [names[i] for i in group], [0] * (values[0].ndim - 1), values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import repeat
@@ -64,8 +64,7 @@ def info(files: tuple[str, ...], as_json: bool, stats: bool, **options: Any) -> 
             raise ValueError(
                 f"{file}: only convert and diff support zarr and netCDF; use ncdump -h or xarray"
             )
-        url_options = get_storage_options(file, storage_options)
-        reader = open_header(content, storage_options=url_options)
+        reader = open_header(content, storage_options=get_storage_options(file, storage_options))
         file_format = choose_format(reader, options["format"])
         # The options of the check also open tensors that exceed memory.
         lenient = file_format.validation_options
@@ -160,12 +159,10 @@ def format_dtype(dtype: np.dtype[Any] | StoredDtype) -> str:
 
 def to_plain(value: Any) -> Any:
     """Convert a value to JSON for display, with loss."""
-    if isinstance(value, str | int | None):
+    if isinstance(value, str | int | None) or (type(value) is float and isfinite(value)):
         return value
     if isinstance(value, np.ndarray | np.generic):
         return to_plain(value.tolist())
-    if isinstance(value, float):
-        return value if isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -246,13 +243,12 @@ def compute_statistics(opened: OpenedFile) -> Iterator[tuple[str, dict[str, Any]
     """
     tensors = list_tensors(opened)
     numeric = [tensor for tensor in tensors.values() if is_numeric(tensor.layout.dtype)]
-    found: dict[str, Any] = dict.fromkeys(tensor.name for tensor in numeric)
-    for positions, _, (values,) in read_blocks((opened[0], numeric)):
-        for position, part in zip(positions, _summarize(values), strict=True):
-            name = numeric[position].name
-            found[name] = _merge(found[name], part) if found[name] else part
+    parts: dict[str, list[tuple[Any, ...]]] = {tensor.name: [] for tensor in numeric}
+    for names, _, (values,) in read_blocks((opened[0], numeric)):
+        for name, part in zip(names, _summarize(values), strict=True):
+            parts[name].append(part)
     for name in tensors:
-        yield name, _build_statistics(found[name]) if name in found else None
+        yield name, _merge(parts[name]) if name in parts else None
 
 
 def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
@@ -270,18 +266,13 @@ def _summarize(values: Array) -> Iterator[tuple[Any, ...]]:
     return zip(*numbers, repeat(rows.shape[1]), nan, zeros)  # `repeat` has no end
 
 
-def _merge(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Merge the parts of a variable."""
-    lows, highs, *sums = zip(one, other, strict=True)
-    low = min((bound for bound in lows if bound == bound), default=np.nan)
-    high = max((bound for bound in highs if bound == bound), default=np.nan)
-    return low, high, *map(sum, sums)
-
-
-def _build_statistics(parts: tuple[Any, ...] | None) -> dict[str, Any]:
-    """Return the statistics of a variable, or of one without elements."""
-    if parts is None:
+def _merge(parts: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the statistics of a variable from those of its blocks."""
+    if not parts:
         return {"min": None, "max": None, "mean": None, "nan": 0, "zeros": 0}
-    low, high, total, size, nan, zeros = parts
+    minima, maxima, *sums = zip(*parts, strict=True)
+    total, size, nan, zeros = map(sum, sums)
     mean = total / (size - nan) if size > nan else np.nan
+    low = min(minima, key=lambda bound: (bound != bound, bound))  # NaN is the last
+    high = max(maxima, key=lambda bound: (bound == bound, bound))
     return {"min": low, "max": high, "mean": mean, "nan": nan, "zeros": zeros}

@@ -47,9 +47,8 @@ def validate(
         return () if quiet and not document["findings"] else _format_lines(document)
 
     def has_failed(document: Mapping[str, Any]) -> bool:
-        if "error" in document:
-            return True
-        return any(strict or finding.severity == "error" for finding in document["findings"])
+        findings = document.get("findings", ())
+        return "error" in document or any(strict or x.severity == "error" for x in findings)
 
     expanded = list(expand_paths(files, storage_options))
     shown = show_progress(expanded, quiet=quiet or as_json)

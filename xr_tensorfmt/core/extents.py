@@ -69,7 +69,7 @@ class Extents:
     @classmethod
     def single(cls, start: int, stop: int) -> Extents:
         """Create the range ``[start, stop)``."""
-        return cls.uniform(np.array([start], dtype=np.int64), stop - start)
+        return cls(np.array([start], np.int64), np.array([stop - start], np.int64))
 
     @classmethod
     def union(cls, many: Sequence[Extents]) -> Extents:

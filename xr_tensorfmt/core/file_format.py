@@ -111,8 +111,8 @@ class Format(ABC):
 
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
-        name = os.path.basename(path.casefold())
-        fitting = [suffix for suffix in self.suffixes if name.endswith(suffix) and name != suffix]
+        path = path.casefold()
+        fitting = [x for x in self.suffixes if path.endswith(x) and os.path.basename(path) != x]
         return max(fitting, key=len, default="")
 
     @abstractmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain
 from json import JSONDecodeError, loads
 from typing import Any
 
@@ -22,7 +21,6 @@ MAX_VALUES = 4 << 20
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MARKS = ",:[{"
-_NESTED = frozenset((dict, list))
 _TOO_DEEP = f"lists or objects that are nested deeper than {MAX_NESTED} levels"
 
 
@@ -60,7 +58,7 @@ def _is_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MAX_NESTED + 1):
         parents = [v.values() if type(v) is dict else v for v in level]
-        level = [child for child in chain.from_iterable(parents) if type(child) in _NESTED]
+        level = [child for parent in parents for child in parent if type(child) in (dict, list)]
         if not level:
             return False
     return True

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.elements import Array, ElementError
-from xr_tensorfmt.core.extents import Bytes, Extents, Integers, gather_uniform
+from xr_tensorfmt.core.extents import Bytes, Extents, gather_uniform
 from xr_tensorfmt.core.layout import Layout, SearchedLayout
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.source import Source
@@ -41,26 +41,24 @@ def read(layout: Layout, source: Source, selection: Selection) -> Array:
     return _read_stored(layout, source, selection)
 
 
-def fetch_tensors(source: Source, layouts: Sequence[Dense]) -> tuple[Bytes, Integers]:
-    """Fetch whole tensors, neighbours with one request. Return the bytes, and where each begins."""
+def read_stacks(
+    source: Source, layouts: Sequence[Dense], groups: Iterable[Sequence[int]]
+) -> Iterator[Array]:
+    """Read whole tensors with few requests, and yield groups of one shape and element as arrays."""
     starts, stops = np.array([(layout.offset, layout.stop) for layout in layouts]).T
     extents = Extents.union([Extents(starts, stops - starts)])
     shifts = np.cumsum(extents.lengths) - extents.lengths - extents.starts
-    index = np.searchsorted(extents.starts, starts, side="right") - 1
-    return source.read(extents), starts + shifts[index]
-
-
-def decode_stack(
-    source: Source, layouts: Sequence[Dense], packed: Bytes, starts: Integers
-) -> Array:
-    """Decode fetched tensors of one shape and element along a new first axis."""
-    first = layouts[0]
-    stack = Dense((len(layouts), *first.lengths), first.element, 0)
-    rows = gather_uniform(packed, starts, first.stop - first.offset)
-    try:
-        return stack.decode(rows, Selection.everything(stack.shape))
-    except ElementError:  # the error of a single tensor names its offset
-        return np.stack([read(x, source, Selection.everything(x.shape)) for x in layouts])
+    firsts = starts + shifts[np.searchsorted(extents.starts, starts, side="right") - 1]
+    packed = source.read(extents)
+    for group in groups:
+        first = layouts[group[0]]
+        stack = Dense((len(group), *first.lengths), first.element, 0)
+        rows = gather_uniform(packed, firsts[group], first.stop - first.offset)
+        try:
+            yield stack.decode(rows, Selection.everything(stack.shape))
+        except ElementError:  # the error of a single tensor names its offset
+            parts = [layouts[position] for position in group]
+            yield np.stack([read(x, source, Selection.everything(x.shape)) for x in parts])
 
 
 def locate(layout: Layout, source: Source, selection: Selection) -> list[tuple[Source, Extents]]:

@@ -67,7 +67,7 @@ class Selection:
         """The selected indices of every axis as an array."""
         return tuple(map(indices_to_array, self.indices))
 
-    @property
+    @cached_property
     def is_strided(self) -> bool:
         """Whether the indices of every axis are a range."""
         return all(isinstance(indices, range) for indices in self.indices)
@@ -98,12 +98,12 @@ class Selection:
         """Number of runs."""
         return prod(self.shape[: self._slowest_run_axis])
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Number of elements from the first to the last selected one, which must exist."""
         strides = compute_row_major_strides(self.tensor_shape)
-        lengths = (int(indices[-1] - indices[0]) for indices in self.indices)
-        return 1 + sum(length * stride for length, stride in zip(lengths, strides, strict=True))
+        axes = zip(self.indices, strides, strict=True)
+        return 1 + sum([int(indices[-1] - indices[0]) * stride for indices, stride in axes])
 
     def divide(self, max_size: int) -> Iterator[Selection]:
         """Divide along the slowest axes into parts of up to `max_size` elements."""

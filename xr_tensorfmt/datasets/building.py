@@ -13,7 +13,7 @@ from xr_tensorfmt.core.header import MAX_TENSOR_BYTES
 from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.source import Source
 from xr_tensorfmt.datasets import cf
-from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor, get_lazy_data
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray, get_lazy_data
 from xr_tensorfmt.datasets.long_attributes import build_long_attributes
 from xr_tensorfmt.datasets.options import EngineKeywords
 
@@ -114,7 +114,7 @@ def _build_variable(tensor: Tensor, source: Source, target: int) -> Variable:
         encoding["preferred_chunks"] = PreferredChunks(zip(tensor.dims, chunk, strict=True))
     if layout.dtype.kind in "mM":
         del encoding["dtype"]  # with other engines, xarray chooses the dtype of times on disk
-    array = build_lazy_tensor(tensor.source or source, layout)
+    array = LazyTensor(TensorArray(tensor.source or source, layout))
     return Variable(tensor.dims, array, tensor.attrs, encoding, fastpath=True)
 
 

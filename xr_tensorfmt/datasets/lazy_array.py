@@ -140,11 +140,6 @@ def find_lazy_tensor(data: Any, wrappers: type | tuple[type, ...] = object) -> A
     return data
 
 
-def build_lazy_tensor(source: Source, layout: Layout) -> LazyTensor:
-    """Wrap a layout in an array that is indexed lazily."""
-    return LazyTensor(TensorArray(source, layout))
-
-
 def drop_chunks(variable: Variable) -> Variable:
     """Return a variable without its dask chunks, if it is a lazy array of this engine."""
     lazy = find_undecoded_tensor(variable)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, pairwise, product
+from itertools import chain, pairwise, product
 from math import isqrt, prod
 from typing import Any
 
 import dask.array
 import numpy as np
-from dask.array.core import normalize_chunks
+from dask.array.core import normalize_chunks, slices_from_chunks
 from xarray import Variable
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES, ceil_div
@@ -30,6 +30,8 @@ Chunks = tuple[tuple[int, ...], ...]
 
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
+
+_SHORT = 1 << 14  # bytes that are copied faster than they are written by a system call
 
 MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """Limit on the memory of merged chunks."""
@@ -107,7 +109,7 @@ class BlockGrid:
 
     @cached_property
     def _slices(self) -> list[tuple[slice, ...]]:
-        return list(product(*map(_to_slices, self.chunks)))
+        return slices_from_chunks(self.chunks)  # type: ignore[no-untyped-call,no-any-return]
 
     def read(self, variable: Variable, block: int) -> Array:
         """Return the values of a block. Lazy values are not kept in the variable."""
@@ -119,7 +121,7 @@ class BlockGrid:
     def encode(self, block: int, values: Any) -> Iterator[EncodedBatch]:
         """Convert the values of a block to bytes."""
         slices = self._slices[block]
-        converted: Any = self._convert(values, [part.stop - part.start for part in slices])
+        converted: Any = self.convert(values, tuple(part.stop - part.start for part in slices))
         parts = [slices[axis] for axis in self.axes]
         if self.indices is None:
             ranges = tuple(range(part.start, part.stop) for part in parts)
@@ -136,53 +138,36 @@ class BlockGrid:
             for run in product(*runs)
         )
 
-    def encode_whole(self, values: Any) -> tuple[int, bytes] | None:
-        """Return the offset and the bytes of a small dense tensor, or None for other variables."""
-        if (
-            not isinstance(self.layout, Dense)
-            or self.nbytes > BATCH_BYTES
-            or self.indices is not None
-            or self.count > 1
-        ):
-            return None
-        converted = self._convert(values, [length for (length,) in self.chunks])
-        return self.layout.offset, self.layout.element.encode(converted).tobytes()
-
-    def _convert(self, values: Any, shape: Sequence[int]) -> Array:
-        """Check and convert values in file order."""
+    def convert(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """Check and convert values, and return them in file order."""
         name = self.conversion.name
         check_dense(name, values)
         if np.ma.isMaskedArray(values):
             raise TypeError(f"{name!r} has masked values; fill them first with da.ma.filled")
         array = np.asarray(values)
-        if array.shape != tuple(shape):
-            raise _build_shape_error(name, array, f"the shape {tuple(shape)}")
+        if array.shape != shape:
+            raise _build_shape_error(name, array, f"the shape {shape}")
         return self.conversion.apply(array.transpose(self.axes))
 
 
 def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[EncodedBatch]:
-    """Encode the values of blocks, and small tensors that are neighbours in the file as one."""
-    parts: list[bytes] = []
-    start = stop = 0
+    """Encode blocks, and small tensors that are neighbours in the file as one."""
+    joined, start = bytearray(), 0
     for grid, block, values in blocks:
-        whole = grid.encode_whole(values)
-        if parts and (whole is None or whole[0] != stop or stop - start > BATCH_BYTES):
-            yield _join(start, parts)
-            parts = []
-        if whole is None:
-            yield from grid.encode(block, values)
+        layout: Any = grid.layout
+        is_part = grid.count > 1 or grid.indices is not None
+        is_small = isinstance(layout, Dense) and not is_part and grid.nbytes <= _SHORT
+        stop = start + len(joined)
+        if joined and not (is_small and layout.offset == stop and len(joined) < BATCH_BYTES):
+            yield Extents.single(start, stop), np.frombuffer(joined, np.uint8)
+            joined = bytearray()
+        if is_small:
+            start = start if joined else layout.offset
+            joined += layout.element.encode(grid.convert(values, sum(grid.chunks, ()))).tobytes()
         else:
-            offset, encoded = whole
-            start = start if parts else offset
-            stop = offset + len(encoded)
-            parts.append(encoded)
-    if parts:
-        yield _join(start, parts)
-
-
-def _join(start: int, parts: Iterable[bytes]) -> EncodedBatch:
-    joined = np.frombuffer(b"".join(parts), np.uint8)
-    return Extents.single(start, start + joined.size), joined
+            yield from grid.encode(block, values)
+    if joined:
+        yield Extents.single(start, start + len(joined)), np.frombuffer(joined, np.uint8)
 
 
 def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
@@ -194,11 +179,6 @@ def _split_runs(indices: Indices) -> list[tuple[Indices, slice]]:
         (range(int(indices[start]), int(indices[stop - 1]) + 1), slice(start, stop))
         for start, stop in pairwise(edges)
     ]
-
-
-def _to_slices(lengths: Sequence[int]) -> list[slice]:
-    stops = accumulate(lengths)
-    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
 
 def _build_shape_error(name: str, values: Any, expected: str) -> ValueError:

@@ -29,8 +29,6 @@ from xr_tensorfmt.writing.encoding import NICKNAMES, resolve_encoding
 
 
 def _check_name(path: str, name: Hashable) -> None:
-    if isinstance(name, str) and name.isascii():
-        return
     if not isinstance(name, str):
         raise TypeError(f"{path}: the name {name!r} is not a str; rename it to {str(name)!r}")
     try:
@@ -195,8 +193,7 @@ class CheckedInput:
         """Choose the dtype in the file from ``encoding=``, the opened file, or the variable."""
         encoding = self.encoding.get(name, {})
         requested = encoding.get("dtype")
-        others = [key for key in encoding if key != "dtype"]
-        if others and not self.is_encoded:
+        if not self.is_encoded and (others := [key for key in encoding if key != "dtype"]):
             raise ValueError(
                 f"{self.path}: encoding= has {', '.join(map(repr, others))} for {name!r}, but "
                 f"{self.format} does not store attributes; leave them out, or write another format"

@@ -26,6 +26,8 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
 
+_LOCAL = LocalFileSystem()
+
 MAX_REPLACED_BYTES = 65 << 20
 """Limit on the bytes of a replaced file that are searched for names of sibling files."""
 
@@ -56,7 +58,7 @@ def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any)
         raise ValueError(
             f"storage_options= applies only to URLs, but {name} is a local path; omit it"
         )
-    return Location(name, LocalFileSystem(), os.path.abspath(os.path.expanduser(name)))
+    return Location(name, _LOCAL, os.path.abspath(os.path.expanduser(name)))
 
 
 def save(

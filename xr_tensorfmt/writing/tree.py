@@ -30,8 +30,12 @@ class TreeMember:
     variable: Variable
 
 
-def flatten_tree(path: str, tree: DataTree, separator: str, drop: Collection[str]) -> Dataset:
+def flatten_tree(
+    path: str, tree: DataTree | Dataset, separator: str, drop: Collection[str]
+) -> Dataset:
     """Convert a tree to a Dataset. Raise ValueError if the file would open as another tree."""
+    if isinstance(tree, Dataset):
+        return tree
     if not isinstance(separator, str) or not separator:
         raise TypeError(f"separator={separator!r} must be a non-empty str such as '.'")
     for node in tree.subtree:

@@ -22,7 +22,7 @@ from xr_tensorfmt.core.layout import Layout
 from xr_tensorfmt.core.reading import locate, read
 from xr_tensorfmt.core.selection import Points, Selection
 from xr_tensorfmt.core.views import transpose_layout
-from xr_tensorfmt.datasets.lazy_array import build_lazy_tensor
+from xr_tensorfmt.datasets.lazy_array import LazyTensor, TensorArray
 from xr_tensorfmt.formats.pycauset.matrices import (
     BlockMatrix,
     ComplexPlanes,
@@ -135,7 +135,7 @@ def make_pair(
     source: object, layout: Layout, values: np.ndarray
 ) -> tuple[xr.DataArray, xr.DataArray]:
     dims = ("a", "b")[: values.ndim]
-    lazy = xr.DataArray(xr.Variable(dims, build_lazy_tensor(source, layout)))  # type: ignore[arg-type]
+    lazy = xr.DataArray(xr.Variable(dims, LazyTensor(TensorArray(source, layout))))  # type: ignore[arg-type]
     return lazy, xr.DataArray(xr.Variable(dims, values.astype(layout.dtype)))
 
 

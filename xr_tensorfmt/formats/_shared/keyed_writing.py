@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,32 +23,26 @@ KeyedVariable = tuple[Variable, Conversion]
 """A variable to write, and its conversion, whose name is the key."""
 
 
-def get_nbytes(variable: KeyedVariable) -> int:
-    """Return the bytes of a variable in the file."""
-    values, conversion = variable
-    return prod(values.shape) * conversion.element.stored.itemsize
-
-
-def assign_offsets(variables: Iterable[KeyedVariable], alignment: int = 1) -> tuple[list[int], int]:
-    """Return the offsets of tensors that are stored one after the other, and their end."""
-    offsets, stop = [], 0
-    for nbytes in map(get_nbytes, variables):
-        start = stop + -stop % alignment if nbytes else stop
-        offsets.append(start)
-        stop = start + nbytes
-    return offsets, stop
+def build_layouts(variables: Iterable[KeyedVariable], alignment: int = 1) -> dict[str, Dense]:
+    """Store tensors one after the other. Offsets are relative to the first tensor."""
+    layouts, stop = {}, 0
+    for variable, conversion in variables:
+        start = stop if 0 in variable.shape else stop + -stop % alignment
+        layout = Dense(variable.shape, conversion.element, start)
+        layouts[conversion.name], stop = layout, layout.stop
+    return layouts
 
 
 def plan_variables(
-    variables: Iterable[KeyedVariable], offsets: Iterable[int], start: int
+    variables: Iterable[KeyedVariable], layouts: Mapping[str, Dense], start: int
 ) -> tuple[PlannedVariable, ...]:
     """Plan the values of tensors whose offsets are relative to `start`."""
-    return tuple(
-        PlannedVariable(
-            variable, Dense(variable.shape, conversion.element, start + offset), conversion
-        )
-        for (variable, conversion), offset in zip(variables, offsets, strict=True)
-    )
+    planned = []
+    for variable, conversion in variables:
+        layout = layouts[conversion.name]
+        layout = Dense(layout.lengths, layout.element, start + layout.offset)
+        planned.append(PlannedVariable(variable, layout, conversion))
+    return tuple(planned)
 
 
 Coordinates = dict[str, Variable]
@@ -108,7 +101,7 @@ def embed_variables(
 def compute_totals(attrs: Mapping[Any, Any], variables: Sequence[KeyedVariable]) -> dict[str, Any]:
     """Compute attributes of an index about all tensors, which may have changed. Keep types."""
     totals = {
-        TOTAL_SIZE: map(get_nbytes, variables),
+        TOTAL_SIZE: (v.size * conversion.element.stored.itemsize for v, conversion in variables),
         "total_parameters": (variable.size for variable, _ in variables),
     }
     return {

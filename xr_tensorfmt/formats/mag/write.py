@@ -9,7 +9,6 @@ from json import dumps
 from typing import Any
 
 from xr_tensorfmt.core.container import EMBEDDED_KEY
-from xr_tensorfmt.core.dense import Dense
 from xr_tensorfmt.core.embedded_metadata import EmbeddedMetadata
 from xr_tensorfmt.core.json_values import DTYPE_TAG, strip_dtypes
 from xr_tensorfmt.formats._shared import keyed_writing as keyed
@@ -33,24 +32,21 @@ def plan(checked: CheckedInput) -> FilePlan:
                 f"{checked.path}: {conversion.name!r} has {variable.ndim} dimensions, and "
                 f"magnetron loads at most {MAX_SNAPSHOT_DIMENSIONS}; stack some of them"
             )
-    offsets, data_bytes = keyed.assign_offsets(variables, document.ALIGNMENT)
+    layouts = keyed.build_layouts(variables, document.ALIGNMENT)
+    data_bytes = max((layout.stop for layout in layouts.values()), default=0)
     if not data_bytes:
         raise ValueError(
             f"{checked.path}: magnetron cannot load a snapshot without elements; "
             "add a variable that has some, or write another format"
         )
     metadata = _build_metadata(checked, variables, embedded)
-    tensors = {
-        conversion.name: Dense(variable.shape, conversion.element, offset)
-        for (variable, conversion), offset in zip(variables, offsets, strict=True)
-    }
-    content = document.pack_document(tensors, metadata, datetime.now().astimezone().isoformat())
+    content = document.pack_document(layouts, metadata, datetime.now().astimezone().isoformat())
     check_header_size(checked, content, document.MAX_DOCUMENT_BYTES)
     head_bytes = document.SnapshotHeader.struct.size
     start = round_up(head_bytes + len(content), document.ALIGNMENT)
     header = document.SnapshotHeader(0, head_bytes, len(content), start, data_bytes)
     pieces = (Piece(0, header.pack() + content),)
-    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, offsets, start))
+    return FilePlan(header.data_stop, pieces, keyed.plan_variables(variables, layouts, start))
 
 
 def _build_metadata(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from json import dumps, loads
 from typing import Any
 
@@ -73,41 +72,30 @@ def _plan_file(
 ) -> FilePlan:
     """Plan a file. The widest elements are first, so all data are aligned."""
     ordered = sorted(entries, key=lambda entry: (-entry[1].element.stored.itemsize, entry[1].name))
-    offsets, stop = keyed.assign_offsets(ordered)
-    bounds = {
-        conversion.name: pair
-        for (_, conversion), pair in zip(ordered, pairwise((*offsets, stop)), strict=True)
-    }
-    header = _pack_header(entries, bounds, metadata)
-    check_header_size(checked, header, MAX_HEADER_BYTES)
-    planned = keyed.plan_variables(ordered, offsets, len(header))
-    return FilePlan(len(header) + stop, (Piece(0, header),), planned)
-
-
-def _pack_header(
-    entries: Sequence[keyed.KeyedVariable],
-    bounds: Mapping[str, tuple[int, int]],
-    metadata: Mapping[str, str],
-) -> bytes:
-    """Encode the header. The bounds of tensors are relative to its end."""
+    layouts = keyed.build_layouts(ordered)
     content: dict[str, Any] = {METADATA: metadata} if metadata else {}
-    for variable, conversion in entries:
+    for _, conversion in entries:
+        layout = layouts[conversion.name]
         content[conversion.name] = {
-            "dtype": _NAMES[conversion.element.name],
-            "shape": variable.shape,
-            "data_offsets": bounds[conversion.name],
+            "dtype": _NAMES[layout.element.name],
+            "shape": layout.lengths,
+            "data_offsets": [layout.offset, layout.stop],  # relative to the end of the header
         }
     text = dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % LENGTH_BYTES)
-    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+    header = len(text).to_bytes(LENGTH_BYTES, "little") + text
+    check_header_size(checked, header, MAX_HEADER_BYTES)
+    planned = keyed.plan_variables(ordered, layouts, len(header))
+    size = planned[-1].layout.stop if planned else len(header)
+    return FilePlan(size, (Piece(0, header),), planned)
 
 
 def _split(entries: Sequence[keyed.KeyedVariable], limit: int) -> list[list[keyed.KeyedVariable]]:
     """Distribute tensors over files in their order. A tensor is never divided."""
     shards: list[list[keyed.KeyedVariable]] = [[]]
     size = 0
-    for entry in entries:
-        nbytes = keyed.get_nbytes(entry)
+    for entry, layout in zip(entries, keyed.build_layouts(entries).values(), strict=True):
+        nbytes = layout.stop - layout.offset
         if shards[-1] and size + nbytes > limit:
             shards.append([])
             size = 0
