@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from gzip import BadGzipFile
-from io import BufferedReader, BytesIO
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -162,7 +162,7 @@ def from_jsonl(
     if isinstance(source, str | os.PathLike):
         name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
         opened = fsspec.open(os.fspath(source), compression="infer", **options)
-    feed = _Feed(name, type, field, dim, prefix, BytesIO(), set())
+    feed = _Feed(name, type, field, dim, prefix, set(), [])
     with opened as file:
         lines = file if file is source else BufferedReader(file, _BUFFER_BYTES)
         content = feed.read(tqdm(lines, unit=" lines", disable=not progress))
@@ -178,8 +178,8 @@ class _Feed:
     field: str
     dim: str
     prefix: str
-    content: BytesIO
     ids: set[str]
+    parts: list[bytes]
     header: VespaHeader | None = None
     blocks: int = 0
 
@@ -204,7 +204,7 @@ class _Feed:
                 f"out: {len(left_out)}, the first in line {left_out[0]}"
             )
             warnings.warn(message, TensorFormatWarning, stacklevel=find_stack_level())
-        return replace(self.header, blocks=self.blocks).pack() + self.content.getvalue()
+        return b"".join((replace(self.header, blocks=self.blocks).pack(), *self.parts))
 
     def add(self, document: Any) -> bool:
         """Append the blocks of a document. Return whether it has a tensor."""
@@ -231,7 +231,7 @@ class _Feed:
             position = self.header.mapped.index(self.dim)
             for labels, cells in blocks.items():
                 row = (*labels[:position], label, *labels[position:])
-                self.content.writelines((*map(pack_string, row), cells))
+                self.parts += (*map(pack_string, row), cells)
         except ValueError as error:
             raise ValueError(f"document {id_!r}: {error}") from error
         self.blocks += len(blocks)

@@ -121,3 +121,10 @@ def test_many_tensors_are_read_in_any_order(window: int, monkeypatch: pytest.Mon
             assert (values.dtype, values.shape) == (expected.dtype, expected.shape)
             np.testing.assert_array_equal(values, expected)
     assert not actual
+
+
+def test_a_column_of_long_rows_is_one_batch() -> None:
+    """A store gets concurrent requests only within a batch."""
+    dense = Dense((2000, 5_000_000), DOUBLE, 0)
+    column = Selection(dense.shape, (range(2000), range(100, 108)))
+    assert dense.batch_size(column, 8 << 20) >= column.size

@@ -21,6 +21,8 @@ from xr_tensorfmt.core.layout import (
 )
 from xr_tensorfmt.core.selection import MAX_RUNS, Selection, compute_row_major_strides
 
+# Mean bytes of gaps from which single ranges are faster than a strided view.
+_LONG_GAP = 16 << 10
 # Bytes of a strided view per byte of its values.
 _MAX_SPAN_RATIO = 8
 
@@ -95,14 +97,14 @@ class Dense(WritableLayout):
     def batch_size(self, selection: Selection, max_bytes: int) -> int:
         """Limit the memory of ranges, conversions and gaps."""
         size = selection.size
-        is_strided, is_native = selection.is_strided, self.element.is_native
-        if is_native and is_strided and selection.span <= 2 * size:
+        is_native = self.element.is_native
+        if is_native and selection.is_strided and selection.span <= 2 * size:
             return size  # the values can be a view
         limit = max_bytes // max(self._item, self.dtype.itemsize)
         sizes = [MAX_RUNS * size // selection.run_count]
         if not is_native:
             sizes.append(limit)
-        if is_strided:
+        if self.locate_span(selection, _LONG_GAP) is not None:
             sizes.append(_MAX_SPAN_RATIO * limit * size // selection.span)
         return min(sizes)
 

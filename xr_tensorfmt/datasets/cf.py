@@ -9,7 +9,6 @@ import numpy as np
 from xarray import Variable, conventions
 
 from xr_tensorfmt.core.chunk_grid import DEFAULT_CHUNK_BYTES
-from xr_tensorfmt.core.elements import StoredDtype
 from xr_tensorfmt.datasets.lazy_array import find_lazy_tensor
 from xr_tensorfmt.datasets.options import EngineKeywords
 
@@ -106,8 +105,6 @@ def _prepare(variable: Variable) -> Variable:
     """Return a copy for xarray, which converts only times to the dtype in the encoding."""
     encoding = {key: value for key, value in variable.encoding.items() if value is not None}
     dtype = encoding.pop("dtype", None)
-    if isinstance(dtype, StoredDtype):
-        dtype = dtype.dtype
     if _is_time(variable) and _is_numeric(dtype):
         # xarray does not notice that a short integer overflows.
         encoding["dtype"] = np.dtype(np.int64 if np.dtype(dtype).kind in "iu" else dtype)

@@ -83,12 +83,12 @@ def format_type(header: VespaHeader) -> str:
 
 def load_json(content: Any) -> Any:
     """Parse JSON text, and return other objects unchanged."""
-    if isinstance(content, str) and HEX.fullmatch(content):
-        return {"values": content}  # a field with format.tensors=hex-value
-    if isinstance(content, bytes | bytearray):
-        content = content.decode()
     if not isinstance(content, str):
-        return content
+        if not isinstance(content, bytes | bytearray):
+            return content
+        content = content.decode()
+    elif HEX.fullmatch(content):
+        return {"values": content}  # a field with format.tensors=hex-value
     try:
         # A line of a feed may end with a comma.
         return _DECODER.decode(content.strip().removesuffix(","))
@@ -269,12 +269,11 @@ def _get_members(item: Any, key: str) -> tuple[Mapping[str, Any], Any]:
 
 def _parse_values(header: VespaHeader, values: Any) -> Cells:
     """Return the cells of a block from numbers, nested or not, or hexadecimal digits."""
-    # A string is a number unless it has the digits of the cell of a scalar.
-    if isinstance(values, str) and (
-        header.indexed
-        or not (header.mapped or len(values) != 2 * header.block_bytes or not HEX.fullmatch(values))
-    ):
-        return _parse_digits(header, values)
+    if isinstance(values, str):
+        # A string is a number unless it has the digits of the cell of a scalar.
+        is_cell = not header.mapped and len(values) == 2 * header.block_bytes
+        if header.indexed or (is_cell and HEX.fullmatch(values)):
+            return _parse_digits(header, values)
     is_flat = isinstance(values, list) and len(values) == header.cells
     if not is_flat or isinstance(values[0], list):
         array = np.array(values, dtype=object, ndmin=1)

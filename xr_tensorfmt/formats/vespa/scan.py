@@ -18,7 +18,7 @@ from xr_tensorfmt.errors import TensorFormatError
 from xr_tensorfmt.formats.vespa.spec import LONG_BIT, MAX_INTEGER, VespaHeader, unpack_many
 
 WINDOW_BYTES = 32 << 20
-"""Bytes of a remote file to scan at a time."""
+"""Bytes of a remote or mapped file to scan at a time."""
 
 LOCAL_WINDOW_BYTES = 4 << 20
 """Bytes of other files to scan at a time. Reusing this memory is far faster than allocating it."""
@@ -82,7 +82,7 @@ def find_blocks(source: Source, header: VespaHeader) -> Iterator[tuple[Window, i
     """Scan a file. Yield windows of consecutive blocks, and the end of their last block."""
     # Downloading many cells is faster than another request.
     large = WINDOW_BYTES // 4 if source.high_latency else _LARGE_BLOCK_BYTES
-    size = WINDOW_BYTES if source.high_latency else LOCAL_WINDOW_BYTES
+    size = WINDOW_BYTES if source.high_latency or source.io == "mmap" else LOCAL_WINDOW_BYTES
     if header.block_bytes > large:
         size = _LABEL_WINDOW_BYTES
     first, offset = 0, header.stop
