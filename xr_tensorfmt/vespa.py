@@ -36,6 +36,7 @@ from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
+from xr_tensorfmt.writing.save import locate_target
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
@@ -162,7 +163,7 @@ def from_jsonl(
     if isinstance(source, str | os.PathLike):
         name, options = redact(os.fspath(source)), keywords.pop("storage_options", None) or {}
         opened = fsspec.open(os.fspath(source), compression="infer", **options)
-    feed = _Feed(name, type, field, dim, prefix, set(), [])
+    feed = _Feed(name, type, field, dim, prefix, set(), set(), [])
     with opened as file:
         lines = file if file is source else BufferedReader(file, _BUFFER_BYTES)
         content = feed.read(tqdm(lines, unit=" lines", disable=not progress))
@@ -179,6 +180,7 @@ class _Feed:
     dim: str
     prefix: str
     ids: set[str]
+    other_fields: set[str]
     parts: list[bytes]
     header: VespaHeader | None = None
     blocks: int = 0
@@ -197,7 +199,9 @@ class _Feed:
         except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
             raise ValueError(f"{self.name}: line {number}: {error}") from error
         if self.header is None:
-            raise ValueError(f"{self.name}: no line is a document with the field {self.field!r}")
+            hint = did_you_mean(self.field, self.other_fields)
+            field = f"the field {self.field!r}{hint}"
+            raise ValueError(f"{self.name}: no line is a document with {field}")
         if left_out:
             message = (
                 f"{self.name}: documents without a tensor in the field {self.field!r} are left "
@@ -215,6 +219,7 @@ class _Feed:
         is_present = isinstance(fields, dict) and fields.get(self.field) is not None
         tensor = select_field(document, self.field) if is_present else None
         if tensor is None:
+            self.other_fields.update(fields if isinstance(fields, dict) else document)
             return False
         id_ = document.get("put") or document.get("update") or document.get("id")
         if not isinstance(id_, str) or not id_.startswith(self.prefix):
@@ -405,7 +410,11 @@ def to_jsonl(
             f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
             f"{list(mapped)}, whose labels become the ids of documents"
         )
-    file = build_atomic_file(os.path.abspath(path), 0, overwrite=mode == "w").begin()
+    location = locate_target(path, None, None)
+    if not location.is_local:
+        message = "is not a local path; write the feed to a local file, and upload it by fsspec"
+        raise ValueError(f"{location.name} {message}")
+    file = build_atomic_file(location.path, 0, overwrite=mode == "w").begin()
     try:
         with fsspec.open(file.path, "wb", compression=infer_compression(file.target)) as lines:
             lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))

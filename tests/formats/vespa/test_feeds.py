@@ -144,7 +144,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         [{"put": f"{PREFIX}{n}",
           "fields": {"vector": {"type": f"tensor(x[{n}])", "values": [1] * n}}} for n in (1, 2)],
         {"type": None}, "line 2: document .*: the JSON states the type"),
-    "no field": (LINES, {"field": "vectr"}, "no line is a document with the field 'vectr'"),
+    "no field": (LINES, {"field": "vectr"}, "no line .* the field 'vectr' .*'vector'"),
     "no documents": ([""], {}, "no line is a document with the field"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
@@ -191,6 +191,11 @@ def test_digits_of_other_cell_types_are_converted() -> None:
     lines = [{"put": f"{n}", "fields": {"v": value}} for n, value in enumerate(values)]
     ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", field="v")
     np.testing.assert_array_equal(ds.tensor, [[1, 2]] * 4)
+
+
+def test_feed_for_a_store_raises() -> None:
+    with pytest.raises(ValueError, match="^memory://feeds/f.jsonl is not a local path; write"):
+        vespa.to_jsonl(make_users(), "memory://feeds/f.jsonl", **IDS)
 
 
 @pytest.mark.parametrize("case", WRONG)
