@@ -36,8 +36,8 @@ from xr_tensorfmt.formats.vespa.spec import VespaHeader, pack_string
 from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
-from xr_tensorfmt.writing.save import locate_target
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
+from xr_tensorfmt.writing.save import locate_target
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
 

@@ -194,7 +194,7 @@ def test_digits_of_other_cell_types_are_converted() -> None:
 
 
 def test_feed_for_a_store_raises() -> None:
-    with pytest.raises(ValueError, match="^memory://feeds/f.jsonl is not a local path; write"):
+    with pytest.raises(ValueError, match=r"^memory://feeds/f.jsonl is not a local path; write"):
         vespa.to_jsonl(make_users(), "memory://feeds/f.jsonl", **IDS)
 
 
