@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from xarray import DataArray, Dataset, DataTree
 
@@ -19,14 +19,12 @@ from xr_tensorfmt.formats import registry
 from xr_tensorfmt.formats.reading import read_container
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
 from xr_tensorfmt.writing.region import Region, write_region
-from xr_tensorfmt.writing.save import get_name, locate_target, save
+from xr_tensorfmt.writing.save import Mode, get_name, is_overwriting, locate_target, save
 from xr_tensorfmt.writing.tree import flatten_encoding, flatten_tree
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
     from fsspec import AbstractFileSystem
-
-Mode = Literal["w", "w-", "x"]
 
 
 def to_file(
@@ -184,12 +182,10 @@ def _normalize_option(file_format: Format, name: str, value: Any) -> Any:
     )
 
 
-def _check_keywords(format_options: Mapping[str, Any], mode: str, region: Any) -> None:
+def _check_keywords(format_options: Mapping[str, Any], mode: Mode, region: Any) -> None:
     if not isinstance(region, Mapping | None) and region != "auto":
         raise TypeError(f"region= must be 'auto' or like {{'x': slice(0, 10)}}, not {region!r}")
-    if mode not in get_args(Mode):
-        raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
-    clash = f"mode={mode!r} creates a new file" if mode != "w" else ""
+    clash = "" if is_overwriting(mode) else f"mode={mode!r} creates a new file"
     if format_options:
         clash = f"{', '.join(f'{name}=' for name in format_options)} is for new files"
     if clash and region is not None:

@@ -37,9 +37,11 @@ from xr_tensorfmt.formats.vespa.write import Arranged, arrange_tensor
 from xr_tensorfmt.sources.memory import Memory
 from xr_tensorfmt.writing.atomic_file import build_atomic_file
 from xr_tensorfmt.writing.checked_input import DroppablePart, check_input
-from xr_tensorfmt.writing.save import locate_target
+from xr_tensorfmt.writing.save import Mode, is_overwriting, locate_target
 
 __all__ = ["from_hex", "from_json", "from_jsonl", "to_json", "to_jsonl"]
+
+Operation = Literal["put", "update"]
 
 BATCH_DOCUMENTS = 1024
 """Number of documents of a feed that are converted at a time."""
@@ -59,8 +61,8 @@ def from_json(
     ----------
     data : dict, list, str, bytes or PathLike
         A tensor as pyvespa and `json.loads` return it, JSON text, or a file with JSON text: cells,
-        values or blocks, also as hexadecimal digits. Or a document with ``fields``, such as a hit
-        of a query. A path is a `pathlib.Path`, because a str is text.
+        values or blocks, also as hexadecimal digits, even of another cell type. Or a document with
+        ``fields``, such as a hit of a query. A path is a `pathlib.Path`, because a str is text.
     type : str, optional
         The type of the field or constant, such as ``"tensor<float>(user{},x[3])"``. It is required
         if `data` does not state the type.
@@ -97,7 +99,12 @@ def from_json(
     if isinstance(data, os.PathLike):
         name, data = os.fspath(data), Path(data).read_bytes()
     try:
-        header, blocks = parse_tensor(select_field(load_json(data), field), type)
+        try:
+            document = load_json(data)
+        except ValueError as error:
+            hint = "pass the text of one document, not several lines or a path"
+            raise ValueError(f"{error}; {hint}") from None
+        header, blocks = parse_tensor(select_field(document, field), type)
         parts = (part for row, cells in blocks.items() for part in (*map(pack_string, row), cells))
         content = replace(header, blocks=len(blocks)).pack() + b"".join(parts)
     except ValueError as error:
@@ -157,6 +164,8 @@ def from_jsonl(
     >>> ds.tensor.sel(user="bob").values
     array([0., 2.], dtype=float32)
     """
+    if not isinstance(field, str):
+        raise TypeError(f"field={field!r} is not the name of a field; open each field by a call")
     if type is not None:
         parse_type(type)
     name, opened = "<Vespa feed>", nullcontext(source)
@@ -192,16 +201,20 @@ class _Feed:
             for number, line in enumerate(lines, 1):
                 document = line.decode() if isinstance(line, bytes) else line
                 if isinstance(document, str):
-                    document = document.strip()
+                    document = document.strip().removeprefix("\ufeff")
                     document = document[1:] if document.startswith("[{") else document
                 if document not in _NO_DOCUMENT and not self.add(load_json(document)):
                     left_out.append(number)
-        except (ValueError, EOFError, BadGzipFile, zlib.error) as error:
+        except ValueError as error:
             raise ValueError(f"{self.name}: line {number}: {error}") from error
+        except (EOFError, BadGzipFile, zlib.error) as error:
+            reason = f"the compressed data are damaged, maybe after line {number} ({error})"
+            raise ValueError(f"{self.name}: {reason}; fetch the file again") from error
         if self.header is None:
-            hint = did_you_mean(self.field, self.other_fields)
-            field = f"the field {self.field!r}{hint}"
-            raise ValueError(f"{self.name}: no line is a document with {field}")
+            reason = f"no line is a document with a tensor in the field {self.field!r}"
+            if self.field not in self.other_fields:
+                reason += did_you_mean(self.field, self.other_fields)
+            raise ValueError(f"{self.name}: {reason}")
         if left_out:
             message = (
                 f"{self.name}: documents without a tensor in the field {self.field!r} are left "
@@ -358,7 +371,8 @@ def to_jsonl(
     form: Form = "hex",
     encoding: Mapping[Any, Any] | None = None,
     drop: Collection[DroppablePart] = (),
-    mode: Literal["w", "w-", "x"] = "w",
+    operation: Operation = "put",
+    mode: Mode = "w",
     progress: bool = False,
 ) -> None:
     """Write a feed with one document per label of a dimension.
@@ -379,6 +393,8 @@ def to_jsonl(
         Start of all ids, to which the labels are appended, such as ``"id:shop:user::"``.
     form, encoding, drop
         As for `to_json`.
+    operation : {"put", "update"}
+        Whether Vespa replaces documents, or only assigns the field of existing ones.
     mode : {"w", "w-", "x"}
         As for `to_file`.
     progress : bool
@@ -387,7 +403,7 @@ def to_jsonl(
     Raises
     ------
     ValueError
-        Vespa does not support the data, or `dim` has no labels.
+        Vespa does not support the data, or `dim` has no labels, or labels that begin with `prefix`.
     OSError
         The file cannot be written. An existing file is unchanged.
 
@@ -403,6 +419,8 @@ def to_jsonl(
     >>> ds.user.values.tolist()
     ['id:users::ann', 'id:users::bob']
     """
+    if operation not in get_args(Operation):
+        raise ValueError(f"operation={operation!r} is neither 'put' nor 'update'")
     tensor = _arrange(data, os.fspath(path), form, encoding, drop)
     mapped = tensor.header.mapped
     if dim not in mapped:
@@ -410,14 +428,19 @@ def to_jsonl(
             f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
             f"{list(mapped)}, whose labels become the ids of documents"
         )
+    position = mapped.index(dim)
+    wrong = next((row for row in tensor.rows if prefix and row[position].startswith(prefix)), None)
+    if wrong:
+        message = f"prefix={prefix!r}: the label {wrong[position]!r} begins with it; omit prefix="
+        raise ValueError(message)
     location = locate_target(path, None, None)
     if not location.is_local:
         message = "is not a local path; write the feed to a local file, and upload it by fsspec"
         raise ValueError(f"{location.name} {message}")
-    file = build_atomic_file(location.path, 0, overwrite=mode == "w").begin()
+    file = build_atomic_file(location.path, 0, overwrite=is_overwriting(mode)).begin()
     try:
         with fsspec.open(file.path, "wb", compression=infer_compression(file.target)) as lines:
-            lines.writelines(_format_feed(tensor, dim, field, prefix, form, progress))
+            lines.writelines(_format_feed(tensor, dim, field, prefix, form, operation, progress))
         file.complete(())
         file.publish()
     except BaseException:
@@ -438,7 +461,13 @@ def _arrange(
 
 
 def _format_feed(
-    tensor: Arranged, dim: str, field: str, prefix: str, form: Form, progress: bool
+    tensor: Arranged,
+    dim: str,
+    field: str,
+    prefix: str,
+    form: Form,
+    operation: Operation,
+    progress: bool,
 ) -> Iterator[bytes]:
     """Yield the lines of a feed in batches."""
     position, mapped = tensor.header.mapped.index(dim), tensor.header.mapped
@@ -447,6 +476,8 @@ def _format_feed(
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
     documents, name = iter(groups.items()), format_json(field)
+    is_put = operation == "put"
+    start, end = (f"{{{name}: ", "}}") if is_put else (f'{{{name}: {{"assign": ', "}}}")
     with tqdm(total=len(groups), unit=" documents", disable=not progress) as bar:
         while batch := list(islice(documents, BATCH_DOCUMENTS)):
             blocks = np.array([number for _, numbers in batch for number in numbers])
@@ -459,6 +490,6 @@ def _format_feed(
             values = format_tensors(header, rows, cells, form)
             ids = (format_json(prefix + label) for label, _ in batch)
             lines = zip(ids, values, strict=True)
-            text = "".join(f'{{"put": {i}, "fields": {{{name}: {v}}}}}\n' for i, v in lines)
+            text = "".join(f'{{"{operation}": {i}, "fields": {start}{v}{end}\n' for i, v in lines)
             yield text.encode("ascii")
             bar.update(len(batch))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import dask.config
 from dask.delayed import Delayed, delayed
@@ -46,6 +46,16 @@ def get_name(path: Any) -> str:
             "it to the archive"
         )
     return name
+
+
+Mode = Literal["w", "w-", "x"]
+
+
+def is_overwriting(mode: Mode) -> bool:
+    """Return whether an existing file is replaced. Raise ValueError if a mode is unknown."""
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode={mode!r} is neither 'w' (overwrite) nor 'w-' (create a new file)")
+    return mode == "w"
 
 
 def locate_target(path: Any, storage_options: Mapping[str, Any] | None, fs: Any) -> Location:

@@ -116,9 +116,12 @@ def test_compressed_feed_round_trips(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{}\n", "line 0: Not a gzipped file"),
-        (gzip.compress(b"{}\n" * 9, mtime=0)[:-9], "line [0-9]: Compressed file ended before"),
-        (gzip.compress(b"{}\n", mtime=0)[:10] + b"\xff" * 20, "line 0: .*invalid"),
+        (b"{}\n", r"the .* damaged, maybe after line 0 \(Not a gzipped file"),
+        (
+            gzip.compress(b"{}\n" * 9, mtime=0)[:-9],
+            r"the .* line [0-9] \(Compressed .*; fetch the file again",
+        ),
+        (gzip.compress(b"{}\n", mtime=0)[:10] + b"\xff" * 20, r"the .* line 0 \(.*invalid"),
     ],
     ids=["text", "truncated", "corrupt"],  # the time is in the content
 )
@@ -145,7 +148,8 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
           "fields": {"vector": {"type": f"tensor(x[{n}])", "values": [1] * n}}} for n in (1, 2)],
         {"type": None}, "line 2: document .*: the JSON states the type"),
     "no field": (LINES, {"field": "vectr"}, "no line .* the field 'vectr' .*'vector'"),
-    "no documents": ([""], {}, "no line is a document with the field"),
+    "null": ([{"fields": {"vector": None}}], {}, "no .* tensor in the field 'vector'$"),
+    "no documents": ([""], {}, "no line is a document with a tensor in"),
     "other id": (LINES, {"prefix": "id:x"}, "line 2: the id .* 'id:shop:user::a', expected .id:x"),
     "no id": ([{"fields": {"vector": [1, 2]}}], {}, "line 1: the id of the document is None"),
     "id": ([{"put": PREFIX + "\ud800", "fields": {"vector": [1, 2]}}], {}, "line 1: .*surrogates"),
@@ -191,6 +195,42 @@ def test_digits_of_other_cell_types_are_converted() -> None:
     lines = [{"put": f"{n}", "fields": {"v": value}} for n, value in enumerate(values)]
     ds = vespa.from_jsonl(lines, "tensor<float>(x[2])", field="v")
     np.testing.assert_array_equal(ds.tensor, [[1, 2]] * 4)
+
+
+@pytest.mark.parametrize("form", ["hex", "short", "long"])
+def test_feed_of_updates_round_trips(form: Any, tmp_path: Path) -> None:
+    vespa.to_jsonl(make_users(2), tmp_path / "a.jsonl", form=form, operation="update", **IDS)
+    first, _ = map(json.loads, (tmp_path / "a.jsonl").read_text().splitlines())
+    vector = vespa.to_json(make_users().isel(user=0, drop=True), form)
+    assert first == {"update": "id:shop:user::u0", "fields": {"vector": {"assign": vector}}}
+    back = vespa.from_jsonl(tmp_path / "a.jsonl", **IDS)
+    xr.testing.assert_equal(back.tensor, make_users(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "a"}, "mode='a' is neither 'w' "),
+        ({"operation": "remove"}, "operation='remove' is neither 'put' nor"),
+        ({"prefix": "u"}, "prefix='u': the label 'u0' begins with it"),
+    ],
+)
+def test_wrong_options_of_a_feed_raise(options: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", **(IDS | options))
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_fields_raise() -> None:
+    with pytest.raises(TypeError, match=r"field=\['a', 'b'\] is not the name of a field"):
+        vespa.from_jsonl(LINES, field=["a", "b"])  # type: ignore[arg-type]
+
+
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    vespa.to_jsonl(make_users(), tmp_path / "a.jsonl", **IDS)
+    marked = b"\xef\xbb\xbf" + (tmp_path / "a.jsonl").read_bytes()
+    (tmp_path / "b.jsonl").write_bytes(marked)
+    xr.testing.assert_equal(vespa.from_jsonl(tmp_path / "b.jsonl", **IDS).tensor, make_users())
 
 
 def test_feed_for_a_store_raises() -> None:

@@ -208,7 +208,7 @@ def test_any_values_and_labels_round_trip(
 WRONG: dict[str, tuple[Any, str | None, str]] = {
     "no type": ([1.0], None, "states no type of the tensor; pass the type of its field"),
     "another type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(y[1])",
-                     r"expected type='tensor\(y"),
+                     r"expected 'tensor\(y"),
     "no size": ([1.0], "tensor(x[])", "is not the type of a tensor, expected"),
     "no such cells": ([1.0], "tensor<float16>(x[1])",
                       "is not the type of .*cells are double, float, bfloat16 or int8, and"),
@@ -269,7 +269,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "path": ("feed.jsonl", "tensor(x[1])", "is not JSON: .*not .*a path"),
     "documents": ([{"fields": {"a": [1]}}], "tensor(x[1])", "a list of documents .*; pass one doc"),
     "response": ({"root": {"children": []}}, None, r"pass one .*data\['root'\]\['children'\]\[0\]"),
-    "other type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(x[2])", "omit type="),
+    "other type": ({"type": "tensor(x[1])", "values": [1]}, "tensor(x[2])", "tensors of one type"),
 }  # fmt: skip
 
 

@@ -93,10 +93,7 @@ def load_json(content: Any) -> Any:
         # A line of a feed may end with a comma.
         return _DECODER.decode(content.strip().removesuffix(","))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(
-            f"{shorten(repr(content))} is not JSON: {error}; pass the text of one document, such "
-            "as a single line of a feed, not several lines or a path"
-        ) from None
+        raise ValueError(f"{shorten(repr(content))} is not JSON: {error}") from None
 
 
 def select_field(data: Any, field: str | None) -> Any:
@@ -144,7 +141,8 @@ def parse_tensor(data: Any, type_: str | None) -> tuple[VespaHeader, Mapping[Lab
     is_other = content is not data and stated not in (None, requested)
     if is_other and not (isinstance(stated, str) and parse_type(stated) == header):
         raise ValueError(
-            f"the JSON states the type {stated!r}, expected type={type_!r}; omit type="
+            f"the JSON states the type {stated!r}, expected {type_!r}; pass the right type=, or "
+            "tensors of one type"
         )
     return header, _parse_blocks(header, key, content)
 
