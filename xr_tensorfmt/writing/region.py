@@ -206,8 +206,8 @@ def _check_names(
         if name not in tensors:
             raise ValueError(
                 f"{checked.path} has no variable {name!r}{did_you_mean(name, tensors)}, only "
-                f"{shorten(', '.join(map(repr, tensors)))}; rename the variable, or open the file "
-                "without group="
+                f"{shorten(', '.join(map(repr, tensors)))}; rename the variable (if the data were "
+                "opened with group=, open them without it)"
             )
         dims.update(tensors[name].dims)
     for dim in region:
