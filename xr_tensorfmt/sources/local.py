@@ -41,7 +41,7 @@ _MAX_THREADS = min(4, os.cpu_count() or 1)
 _ALIGNMENT = 64
 _HAS_PREADV = hasattr(os, "preadv")
 # Opening a named pipe, which may have replaced the file, would wait for a writer.
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HOST = platform.node()
 
 
@@ -54,14 +54,24 @@ class _Window(mmap.mmap):
 _windows: WeakSet[_Window] = WeakSet()
 
 
-class _OpenFile(FileIO):
+@dataclass(frozen=True)
+class _OpenFile:
     """An open file, which fills buffers."""
+
+    descriptor: int
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
 
     def __call__(self, start: int, buffer: memoryview) -> int:
         if _HAS_PREADV:  # several threads may call it
-            return os.preadv(self.fileno(), [buffer], start)
-        self.seek(start)
-        return self.readinto(buffer)
+            return os.preadv(self.descriptor, [buffer], start)
+        with FileIO(self.descriptor, closefd=False) as file:
+            file.seek(start)
+            return file.readinto(buffer)
 
 
 def _build_window(descriptor: int, origin: int, length: int) -> _Window | None:
@@ -144,16 +154,13 @@ class LocalFile(Source):
 
     def open(self) -> _OpenFile:
         """Open the file for a batch of reads, and check that it has not changed."""
-        return _OpenFile(self.path, opener=self._open_descriptor)
-
-    def _open_descriptor(self, path: str, flags: int) -> int:
-        descriptor = os.open(path, flags | _NO_WAIT)
+        descriptor = os.open(self.path, _READ)
         try:
             self._check(os.fstat(descriptor))
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return _OpenFile(descriptor)
 
     def read(self, extents: Extents) -> Bytes:
         """Fetch one range into new memory or as a window, or copy several ranges from windows."""
@@ -181,7 +188,7 @@ class LocalFile(Source):
         origin = start - start % mmap.ALLOCATIONGRANULARITY
         window = None
         with self.open() as file, suppress(OSError, ValueError, OverflowError):
-            window = _build_window(file.fileno(), origin, stop - origin)
+            window = _build_window(file.descriptor, origin, stop - origin)
         if window is None:
             return None
         window.path = self.path
