@@ -522,8 +522,7 @@ def update_vectors(folder: Path, count: int) -> Built:
     labels = [f"doc{number:07}" for number in chosen]
     data = xr.DataArray(new, {"row": labels}, ("row", "col"), name="tensor")
 
-    def read() -> np.ndarray:
-        return map_records(folder, count)["numbers"][chosen]
+    read = lambda: map_records(folder, count)["numbers"][chosen]  # noqa: E731
 
     def update() -> None:
         records = map_records(folder, count)
@@ -558,10 +557,9 @@ def run_feed(folder: Path, count: int, *, write: bool) -> Built:  # noqa: ARG001
         found, ids = np.empty((count, 384), np.float32), []
         with path.open() as file:
             for number, line in enumerate(file):
-                document = json.loads(line)
-                ids.append(document["put"].removeprefix(FEED["prefix"]))
-                cells = document["fields"]["v"]["values"]
-                found[number] = np.frombuffer(bytes.fromhex(cells), ">f4")
+                doc = json.loads(line)
+                ids.append(doc["put"].removeprefix(FEED["prefix"]))
+                found[number] = np.frombuffer(bytes.fromhex(doc["fields"]["v"]["values"]), ">f4")
         return xr.DataArray(found, {"user": ids}, ("user", "x")).values
 
     write_feed()
