@@ -273,6 +273,12 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
 }  # fmt: skip
 
 
+def test_byte_order_mark_of_a_file_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"type": "tensor(x[2])", "values": [1, 2]}', encoding="utf-8-sig")
+    assert vespa.from_json(path).tensor.values.tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_json_of_other_type_raises(case: str) -> None:
     data, type_, message = WRONG[case]

@@ -86,7 +86,7 @@ def load_json(content: Any) -> Any:
     if not isinstance(content, str):
         if not isinstance(content, bytes | bytearray):
             return content
-        content = content.decode()
+        content = content.decode("utf-8-sig")
     elif HEX.fullmatch(content):
         return {"values": content}  # a field with format.tensors=hex-value
     try:
