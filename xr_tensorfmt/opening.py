@@ -80,7 +80,7 @@ def _build_groups(
 
 
 def _set_source(root: Dataset, file: Any) -> None:
-    """Set ``encoding["source"]``, for which xarray takes secrets, and paths in stores as local."""
+    """Set ``encoding["source"]`` to a URL without secrets; xarray keeps them, or the path only."""
     # xarray stores the attribute `path` of a file object as its source. The `path` of an OpenFile
     # lacks the protocol, but `full_name` has it.
     url = getattr(file, "full_name", getattr(file, "path", file))

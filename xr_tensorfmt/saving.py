@@ -145,7 +145,7 @@ def to_file(
         read = partial(read_container, file_format=file_format, options=RegionOptions())
         return write_region(checked, location, region, read, compute=compute)
     plan = file_format.plan(checked, **format_options)
-    return save(plan, location, overwrite=mode == "w", compute=compute)
+    return save(plan, location, overwrite=is_overwriting(mode), compute=compute)
 
 
 def _find_format(name: str, format: str | None) -> Format:

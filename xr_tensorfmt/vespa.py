@@ -122,12 +122,13 @@ def from_jsonl(
     progress: bool = False,
     **keywords: Any,
 ) -> Dataset:
-    """Open the tensors of a feed of documents as one Dataset, labelled with their ids.
+    """Open the tensors in a feed as one Dataset, with the document ids as labels.
 
     Parameters
     ----------
     source : str, PathLike, file object or iterable
-        The path or URL of a feed with a document per line, also ``.gz``; its lines; or dicts.
+        The path or URL of a feed with one document per line, which may be compressed (``.gz``); or
+        the lines, or dicts.
     type : str, optional
         As for `from_json`. The default is the type that the first document states.
     field : str
@@ -165,7 +166,7 @@ def from_jsonl(
     array([0., 2.], dtype=float32)
     """
     if not isinstance(field, str):
-        raise TypeError(f"field={field!r} is not the name of a field; open each field by a call")
+        raise TypeError(f"field={field!r} is not the name of a field; pass one field per call")
     if type is not None:
         parse_type(type)
     name, opened = "<Vespa feed>", nullcontext(source)
@@ -208,7 +209,7 @@ class _Feed:
         except ValueError as error:
             raise ValueError(f"{self.name}: line {number}: {error}") from error
         except (EOFError, BadGzipFile, zlib.error) as error:
-            reason = f"the compressed data are damaged, maybe after line {number} ({error})"
+            reason = f"the compressed data are damaged after line {number} ({error})"
             raise ValueError(f"{self.name}: {reason}; fetch the file again") from error
         if self.header is None:
             reason = f"no line is a document with a tensor in the field {self.field!r}"
@@ -428,14 +429,9 @@ def to_jsonl(
             f"dim={dim!r}{did_you_mean(dim, mapped)} has no labels, expected one of "
             f"{list(mapped)}, whose labels become the ids of documents"
         )
-    position = mapped.index(dim)
-    wrong = next((row for row in tensor.rows if prefix and row[position].startswith(prefix)), None)
-    if wrong:
-        message = f"prefix={prefix!r}: the label {wrong[position]!r} begins with it; omit prefix="
-        raise ValueError(message)
     location = locate_target(path, None, None)
     if not location.is_local:
-        message = "is not a local path; write the feed to a local file, and upload it by fsspec"
+        message = "is not a local path; write the feed to a local file, and upload it with fsspec"
         raise ValueError(f"{location.name} {message}")
     file = build_atomic_file(location.path, 0, overwrite=is_overwriting(mode)).begin()
     try:
@@ -475,6 +471,8 @@ def _format_feed(
     groups: dict[str, list[int]] = {}
     for block, row in enumerate(tensor.rows):
         groups.setdefault(row[position], []).append(block)
+    if prefix and (label := next((x for x in groups if x.startswith(prefix)), None)):
+        raise ValueError(f"the label {label!r} already begins with prefix={prefix!r}; omit prefix=")
     documents, name = iter(groups.items()), format_json(field)
     is_put = operation == "put"
     start, end = (f"{{{name}: ", "}}") if is_put else (f'{{{name}: {{"assign": ', "}}}")

@@ -63,7 +63,10 @@ class Layout(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not decode bytes itself")
 
     def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
-        """Return a range for `decode` instead, with gaps of `max_gap` bytes on average, or None."""
+        """Return one range with all runs, or None if the gaps are longer on average.
+
+        `decode` skips the gaps.
+        """
         return None
 
     @property

@@ -109,8 +109,8 @@ def _read_batch(
         extents = layout.locate_span(batch, _SHORT_GAP) or layout.locate(batch)
         packed = source.read(extents) if len(extents) else np.empty(0, dtype=np.uint8)
     elif out is None:
-        copy = np.empty(batch.shape, dtype=layout.dtype)
-        out = None if source.io == "mmap" and packed.size <= 2 * copy.nbytes else copy
+        is_view = source.io == "mmap" and packed.size <= 2 * batch.size * layout.dtype.itemsize
+        out = None if is_view else np.empty(batch.shape, dtype=layout.dtype)
     return _decode(layout, source, packed, batch, out)
 
 

@@ -93,7 +93,7 @@ class Source(ABC):
         return packed.tobytes()
 
     def map(self, start: int, stop: int) -> Bytes | None:
-        """Map a range, which may be changed, or return None if it should be read."""
+        """Return a private memory map of a range, or None if the range must be read."""
         return None
 
     def _fill(self, fill: Fill, start: int, target: Bytes) -> None:

@@ -102,7 +102,7 @@ def _may_be_configured() -> bool:
 
 def parse_size(keyword: str, value: int | str) -> int:
     """Return the value of a keyword for a number of bytes."""
-    if isinstance(value, bool) or not isinstance(value, int | str | Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise TypeError(f"{keyword}={value!r} must be an int or a str such as '32MiB'")
     size = _parse_text(value) if isinstance(value, str) else int(value)
     if size < 1:

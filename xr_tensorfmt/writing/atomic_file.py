@@ -124,8 +124,8 @@ def _flush(descriptor: int) -> None:
 class AtomicFile:
     """An unfinished file that replaces `target` when it is complete.
 
-    Its name is built from `base`, by default the target. Only the owner can read it if there is a
-    target or another base.
+    Its name is derived from `base`, or else from the target. Only the owner can read it if the
+    target exists or `base` is given.
     """
 
     target: str

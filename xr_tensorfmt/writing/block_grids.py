@@ -31,7 +31,8 @@ Chunks = tuple[tuple[int, ...], ...]
 MIN_RUN_BYTES = 512
 """Chunks with shorter runs in the file are merged: a system call costs more than the copy."""
 
-_SHORT = 1 << 14  # bytes that are copied faster than they are written by a system call
+# Bytes of a tensor that is copied faster than a system call writes it.
+_SHORT = 1 << 14
 
 MAX_MERGED_BYTES = 4 * DEFAULT_CHUNK_BYTES
 """Limit on the memory of merged chunks."""
@@ -163,7 +164,8 @@ def encode_blocks(blocks: Iterable[tuple[BlockGrid, int, Any]]) -> Iterator[Enco
             joined = bytearray()
         if is_small:
             start = start if joined else layout.offset
-            joined += layout.element.encode(grid.convert(values, sum(grid.chunks, ()))).tobytes()
+            shape = tuple(length for (length,) in grid.chunks)
+            joined += layout.element.encode(grid.convert(values, shape)).tobytes()
         else:
             yield from grid.encode(block, values)
     if joined:

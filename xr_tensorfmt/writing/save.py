@@ -26,6 +26,8 @@ from xr_tensorfmt.writing.file_plan import FilePlan, Piece
 from xr_tensorfmt.writing.graph import plan_tasks, write_blocks
 from xr_tensorfmt.writing.upload import ARCHIVE_PROTOCOLS, Upload, UploadedFile
 
+Mode = Literal["w", "w-", "x"]
+
 _LOCAL = LocalFileSystem()
 
 MAX_REPLACED_BYTES = 65 << 20
@@ -46,9 +48,6 @@ def get_name(path: Any) -> str:
             "it to the archive"
         )
     return name
-
-
-Mode = Literal["w", "w-", "x"]
 
 
 def is_overwriting(mode: Mode) -> bool:

@@ -135,7 +135,7 @@ def get_stem(file: str) -> str:
 
 
 def find_parts(names: Collection[str], is_tensor: Callable[[str], bool]) -> set[str]:
-    """Return the files that belong to others: elements with a YAML file, and YAML of dimensions."""
+    """Return parts of tensors: elements that have a YAML file, and YAML files of dimensions."""
     elements, yaml = (
         {name: get_stem(name) for name in names if name.casefold().endswith(suffix)}
         for suffix in (ELEMENTS, YAML)
