@@ -65,7 +65,12 @@ class Layout(ABC):
     def locate_span(self, selection: Selection, max_gap: float = inf) -> Extents | None:
         """Return one range with all runs, or None if the gaps are longer on average.
 
-        `decode` skips the gaps.
+        Parameters
+        ----------
+        selection : Selection
+            The elements. `decode` takes the whole range and skips the gaps.
+        max_gap : float
+            Bytes between two runs, on average.
         """
         return None
 
