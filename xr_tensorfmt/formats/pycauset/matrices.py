@@ -40,18 +40,13 @@ class Diagonal(Composite):
     def split(self, selection: Selection) -> Iterator[Part]:
         """Yield the selected part of the diagonal."""
         rows, columns = (np.zeros(1, dtype=np.int64), *selection.index_arrays)[-2:]
-        if isinstance(selection, Points):
-            target = (np.flatnonzero(rows + self.shift == columns),)
-            common = columns[target]
-        else:
-            common, *indices = np.intersect1d(
-                rows + self.shift, columns, assume_unique=True, return_indices=True
-            )
-            target = tuple(indices[-len(self.lengths) :])
-        length = min(self.lengths)
-        if common.size:
+        if not isinstance(selection, Points):
+            rows = rows[:, np.newaxis]
+        target = np.nonzero(rows + self.shift == columns)
+        numbers, length = columns[target[-1]] - self.shift, min(self.lengths)
+        if numbers.size:
             stored = self.values or InMemory(np.broadcast_to(1.0, (length,)))
-            yield Part(stored, Points((length,), (common - self.shift,)), target)
+            yield Part(stored, Points((length,), (numbers,)), target[-len(selection.shape) :])
 
     @property
     def layout_to_validate(self) -> Layout | None:
