@@ -112,6 +112,8 @@ class Format(ABC):
     def find_suffix(self, path: str) -> str:
         """Return the longest of ``suffixes`` that a path or URL ends with, or an empty string."""
         path = path.casefold()
+        if not path.endswith(self.suffixes):
+            return ""
         fitting = [x for x in self.suffixes if path.endswith(x) and os.path.basename(path) != x]
         return max(fitting, key=len, default="")
 

@@ -70,11 +70,11 @@ class LazyTensor(LazilyIndexedArray):
     def _updated_key(self, new_key: ExplicitIndexer) -> BasicIndexer | OuterIndexer:
         # Workaround for a bug of xarray: [-7::-1] of 5 elements is empty, but xarray selects all.
         # See docs/reference/xarray_problems.md.
-        entries = (
+        key = tuple(
             slice(0, 0) if isinstance(entry, slice) and not range(*entry.indices(length)) else entry
             for entry, length in zip(new_key.tuple, self.shape, strict=True)
         )
-        return super()._updated_key(type(new_key)(tuple(entries)))
+        return super()._updated_key(new_key if key == new_key.tuple else type(new_key)(key))
 
     def _oindex_get(self, indexer: OuterIndexer) -> LazyTensor:
         selected: LazyTensor = super()._oindex_get(indexer)
