@@ -85,12 +85,12 @@ def _read_stored(layout: Layout, source: Source, selection: Selection) -> Array:
     if isinstance(layout, SearchedLayout):
         return layout.search(source, selection)
     max_bytes = _REMOTE_BATCH_BYTES if source.high_latency else _BATCH_BYTES
-    first, *others = selection.divide(layout.batch_size(selection, max_bytes))
-    if not others:
+    batch_size = layout.batch_size(selection, max_bytes)
+    if selection.size <= batch_size:
         return _read_batch(layout, source, selection)
     values = np.empty(selection.size, dtype=layout.dtype)
     position = 0
-    for batch in (first, *others):
+    for batch in selection.divide(batch_size):
         target = values[position : position + batch.size].reshape(batch.shape)
         decoded = _read_batch(layout, source, batch, target)
         if decoded is not target:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,12 @@ class TensorArray(BackendArray):
         from xr_tensorfmt.sources.threads import run_in_thread  # noqa: PLC0415  # as above
 
         return await run_in_thread(self.__getitem__, key)
+
+
+@cache
+def select_all(rank: int) -> BasicIndexer:
+    """Return the key of all elements. xarray would create one per tensor, which takes longer."""
+    return BasicIndexer((slice(None),) * rank)
 
 
 class LazyTensor(LazilyIndexedArray):

@@ -16,7 +16,6 @@ from xr_tensorfmt.errors import (
     did_you_mean,
     find_stack_level,
     redact,
-    reword_for_command,
 )
 from xr_tensorfmt.formats.cc4s import Cc4sFormat
 from xr_tensorfmt.formats.mag import MagFormat
@@ -110,16 +109,8 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     if file_format and file_format.can_write:
         return file_format
     writable = [file_format for file_format in load_formats() if file_format.can_write]
-    names = [file_format.name for file_format in writable]
+    names = [*(file_format.name for file_format in writable), *dict.fromkeys(stores.values())]
     suffixes = [*(suffix for other in writable for suffix in other.suffixes), *stores]
-    listed = ", ".join(suffixes)
-    hint = (
-        f"pass format=, one of {', '.join(map(repr, names))}, or use one of the suffixes {listed}"
-    )
-    command_hint = (
-        f"choose a format with --to ({', '.join([*names, *dict.fromkeys(stores.values())])}), or "
-        f"use a suffix ({listed})"
-    )
     if file_format:
         problem = f"{file_format.title} can only be read"
     elif path.endswith((".json", ".jsonl")):
@@ -127,5 +118,7 @@ def find_format_for_path(path: str, stores: Mapping[str, str] = MappingProxyType
     else:
         similar = did_you_mean(os.path.splitext(path)[1], suffixes)
         problem = f"the suffix names no format{similar}"
-    error = ValueError(f"{redact(path)}: {problem}; {hint}")
-    raise reword_for_command(error, hint, command_hint)
+    raise ValueError(
+        f"{redact(path)}: {problem}; pass format=, one of {', '.join(map(repr, names))}, or use "
+        f"one of the suffixes {', '.join(suffixes)}"
+    )
